@@ -59,7 +59,7 @@ TORCH_FREE = {
 }
 """What ``tasks`` may import of ``model``; none of it loads torch, directly or not."""
 PREFECT = {"tasks.engine.prefect_runner", "flows.orchestration"}
-MATPLOTLIB = {f"tasks.evaluation.{name}_plots" for name in ("layer", "count", "training")} | {"tasks.evaluation.plots"}
+MATPLOTLIB = {"tasks.evaluation.network_plots", "tasks.evaluation.plots"}
 
 ALLOWED: dict[str, dict[str, set[str]]] = {
     "flows": {

@@ -28,7 +28,7 @@ def filters(
     """
     from flows.inspection.trace import trace_context
     from flows.runner.request import RunRequest
-    from tasks.cleaning.explain import explain_rejections
+    from tasks.cleaning.rejections import explain_rejections
 
     if samples < 0:
         raise BadConfiguration(f"--samples is {samples}, allowed is a whole number of at least 0")

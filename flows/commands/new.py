@@ -9,9 +9,8 @@ from cyclopts import Parameter
 
 from flows.runner.find_run import find_run, is_file
 from flows.runs import RUNS, own_text
-from flows.runs.own_text import TextFile, TextReport
+from flows.runs.own_text import TextFile, TextReport, remarks_on_columns, remarks_on_set, remarks_on_text
 from flows.runs.paper_rows import parse_run_name
-from flows.runs.text_remarks import remarks_on_columns, remarks_on_set, remarks_on_text
 from flows.runs.toml_runs import SUFFIX, toml_of
 from flows.views.terminal import say
 from infra.errors import BadConfiguration

@@ -12,8 +12,7 @@ from flows.views.tables import paper_table
 from flows.views.terminal import console
 from infra.servers.environment import configure_libraries, server_configured
 from infra.site import Site
-from tasks.evaluation.paper_page import COLUMNS, row_cells
-from tasks.evaluation.paper_tables import introduction
+from tasks.evaluation.paper_page import COLUMNS, introduction, row_cells
 
 
 def paper(

@@ -87,13 +87,13 @@ def _trace_pair(
 
 def _cross_attention(walk: PairTrace, dark: bool) -> bytes:
     """The picture of the cross-attention of a pair that was decoded."""
-    from tasks.evaluation import plots
+    from tasks.evaluation import network_plots, plots
 
     step = next((step for step in walk.steps if isinstance(step, Decoded)), None)
     if step is None:
         raise BadConfiguration(f"--attention needs a pair of a dev or test set; {walk.pair_id} was not decoded")
     theme = plots.DARK if dark else plots.LIGHT
-    return plots.attention(step.weights, step.source_pieces, step.written_pieces, theme)
+    return network_plots.attention(step.weights, step.source_pieces, step.written_pieces, theme)
 
 
 def _draw_sentence(sentence: str, model: str, target: str, out: Path, dark: bool) -> None:
@@ -102,7 +102,8 @@ def _draw_sentence(sentence: str, model: str, target: str, out: Path, dark: bool
     configure_libraries(site.root)
     from flows.inference.load_version import load_version, select_versions
     from flows.inference.served_version import attention_of
-    from tasks.evaluation.plots import DARK, LIGHT, attention_heads
+    from tasks.evaluation.network_plots import attention_heads
+    from tasks.evaluation.plots import DARK, LIGHT
 
     [version] = select_versions([model], site)
     served = load_version(version, site, "own")

@@ -12,8 +12,7 @@ from infra.tracking.model_version import Version
 from infra.tracking.registry import resolve
 from tasks.registration.differences import version_lineage
 from tasks.registration.lineage import lineage
-from tasks.registration.model_card import ModelCard, model_card
-from tasks.registration.version_card import SENTENCES, card_from_tags, example_set, read_examples
+from tasks.registration.model_card import SENTENCES, ModelCard, card_from_tags, example_set, model_card, read_examples
 
 
 def find_card(name: str, site: Site, overrides: Sequence[str] = ()) -> ModelCard:

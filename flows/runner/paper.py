@@ -20,11 +20,10 @@ from flows.runs.paper_rows import GROUPS, effective_scale, paper_row_of, parse_r
 from infra.errors import BadConfiguration, Fault, describe
 from infra.processes.threads import run_in_threads
 from tasks.evaluation.collapse import LayerCurves, layer_curves
+from tasks.evaluation.html import layers_picture
 from tasks.evaluation.paper_figures import PEERS
-from tasks.evaluation.paper_page import as_json
+from tasks.evaluation.paper_page import as_json, markdown, page
 from tasks.evaluation.paper_row import PaperComparison, compare_to_paper
-from tasks.evaluation.paper_tables import markdown, page
-from tasks.evaluation.pictures import layers_picture
 
 
 @dataclass(frozen=True)

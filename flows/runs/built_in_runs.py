@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from flows.runs.languages import standard_filters
-from flows.runs.profiles import PROFILES
+from flows.runs.presets import PROFILES
 from flows.runs.run import Run
 from flows.runs.synthetic import BackTranslation, Distillation, monolingual
 from model.config import Averaging, Decoding, Model, Training

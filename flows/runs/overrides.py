@@ -6,8 +6,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar, get_type_hints
 
 from flows.runs.filter_rules import parse_rules
-from flows.runs.presets import PRESETS
-from flows.runs.profiles import PROFILES
+from flows.runs.presets import PRESETS, PROFILES
 from flows.runs.values import parse_value, unknown_name
 from infra.errors import BadConfiguration
 from tasks.cleaning.filters import Filter
@@ -25,7 +24,7 @@ def override(run: Value, assignments: Sequence[str]) -> Value:
 
     A path names fields, and members of tuples by their class: ``filters.rules.LengthRatio.max=1.5``. ``filters.rules``
     also takes a file of rules or a list (``flows.runs.filter_rules``). ``profile=NAME`` sets filters and limits of
-    ``flows.runs.profiles``, ``preset=NAME`` the values of ``flows.runs.presets``; other assignments then change them.
+    ``flows.runs.presets``, ``preset=NAME`` the values of ``flows.runs.presets``; other assignments then change them.
     The last of two values for one path counts. Otherwise the order does not matter: checks run after all values are
     set.
     """

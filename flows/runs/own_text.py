@@ -8,16 +8,16 @@ from pathlib import Path
 import polars as pl
 
 from flows.runs.built_in_runs import DATA_LIMITS, MULTI30K_ENDE, PAPER_BASE, WMT14_SAMPLE_ENDE
-from flows.runs.hub_dataset import SCHEME, hub_files
-from flows.runs.languages import standard_filters
+from flows.runs.hugging_face import SCHEME, hub_files, shards
+from flows.runs.languages import SCRIPT_OF, WITHOUT_SPACES, standard_filters
 from flows.runs.run import Run
-from flows.runs.saved_dataset import shards
 from infra.errors import BadConfiguration, BadData
 from infra.store.files import expanded
-from tasks.cleaning.filters import KNOWN, SIDES, STOP_WORDS, Filters, Language, Length
+from tasks.cleaning.filters import KNOWN, SIDES, STOP_WORDS, Filters, InvalidUnicode, Language, Length, NotIn
 from tasks.cleaning.partitions import first_rejecting_rule, normalise_sides, shuffle_positions
 from tasks.corpus.catalogue import ARCHIVES, COMPRESSED, TABLES, Corpus, EvaluationSet, File, Part, Text, text_suffix
 from tasks.corpus.reading import read_pairs
+from tasks.stages.clean import FEWEST_JUDGED
 
 LIKE = {"tiny": MULTI30K_ENDE, "small": WMT14_SAMPLE_ENDE, "base": PAPER_BASE}
 """The run whose model and training a size stands for."""
@@ -249,3 +249,56 @@ def filters_of(like: Run, languages: tuple[str, str], exclude: tuple[str, ...]) 
     """Rules for these languages; limits of length are those of ``like``."""
     words = next((rule for rule in like.filters.rules if isinstance(rule, Length)), Length(1, 150))
     return standard_filters(*languages, words, exclude)
+
+
+MANY = 0.2
+"""The share of lines from which on swapped sides and repeated lines are said."""
+MANY_BROKEN = 0.01
+"""The share of lines from which on broken characters are said: single ones are usual."""
+
+
+def remarks_on_text(report: TextReport, run: Run) -> Iterator[str]:
+    """Sentences about the training text."""
+    looked_at = report.looked_at
+    rejected_by = report.rejected_by
+    languages = run.corpus.source_language, run.corpus.target_language
+    for each in languages:
+        if each not in SCRIPT_OF and each not in WITHOUT_SPACES:
+            yield f"nothing is known of the language {each!r}: no filter looks at its script; --languages names another"
+    if report.swapped > MANY * looked_at:
+        yield _exchanged(f"in {report.swapped:,} pairs", languages, "exchange --source and --target, or --languages")
+    if (broken := rejected_by.get(InvalidUnicode().name, 0)) > MANY_BROKEN * looked_at:
+        yield f"{broken:,} pairs are not UTF-8; convert the file, for example by iconv -f latin1 -t utf-8"
+    if (known := rejected_by.get(NotIn().name, 0)) > MANY * looked_at:
+        yield f"{known:,} pairs have a line of a dev or test set; is a file given twice?"
+    rejected = report.rejected - known
+    most = run.filters.max_rejected
+    if looked_at >= FEWEST_JUDGED and rejected > most * looked_at:
+        yield (
+            f"the run would stop at clean: its filters reject {rejected / looked_at:.0%}, filters.max_rejected allows "
+            f"{most:.0%}; mend the text or the languages, or raise filters.max_rejected"
+        )
+
+
+def remarks_on_set(name: str, frame: pl.DataFrame, run: Run) -> Iterator[str]:
+    """Sentences about a dev or test set; ``frame`` has its pairs."""
+    if (count := exchanged(frame, run.filters)) > MANY * frame.height:
+        languages = run.corpus.source_language, run.corpus.target_language
+        yield f"{name}: " + _exchanged(f"in {count:,} pairs", languages, "give its files in the other order")
+    broken = frame.select(pl.any_horizontal(pl.col(SIDES).str.contains("\ufffd", literal=True)).sum()).item()
+    if broken:
+        yield f"{name}: {broken:,} pairs are not UTF-8; convert the file, for example by iconv -f latin1 -t utf-8"
+
+
+def remarks_on_columns(sides: tuple[TextFile, TextFile], first: tuple[str, str]) -> Iterator[str]:
+    """A sentence if the columns are numbered and the ``first`` row looks like their names."""
+    if all(side.column.isdigit() for side in sides) and all(value.isidentifier() for value in first):
+        yield (
+            f"the first row, {first[0]!r} and {first[1]!r}, may be the names of the columns; if so, give these in "
+            "place of numbers"
+        )
+
+
+def _exchanged(where: str, languages: tuple[str, str], way_out: str) -> str:
+    source, target = languages
+    return f"the sides look exchanged: {where} the source looks like {target} and the target like {source}; {way_out}"

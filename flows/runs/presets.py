@@ -1,8 +1,14 @@
-"""Settings of published reproductions by name: ``--set preset=tensor2tensor``.
+"""Named settings: cleaning profiles (``--set profile=tutorial``) and published reproductions (``--set preset=…``).
 
 A preset is a list of assignments as for ``--set``, no more. docs/presets.md says where each value comes from and what
 of the reproduction it leaves out. All other values stay those of the run.
 """
+
+from dataclasses import dataclass, replace
+
+from model.config.normalise import Normalise
+from tasks.cleaning.filters import Empty, Filters
+from tasks.stages.shard import Sharding
 
 _OFFICIAL_CODE = (
     "model.norm=pre",
@@ -63,3 +69,26 @@ PRESETS = {
     ),
 }
 """Assignments by the name of the preset."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Which pairs are trained on: filters of text, and limits in pieces."""
+
+    filters: Filters
+    sharding: Sharding
+
+    def limits(self, sharding: Sharding) -> Sharding:
+        """``sharding`` with this profile's limits in pieces."""
+        theirs = self.sharding
+        return replace(sharding, min_pieces=theirs.min_pieces, max_pieces=theirs.max_pieces, max_ratio=theirs.max_ratio)
+
+
+AS_READ = Normalise(nfc=False, control=False, white_space=False)
+
+PROFILES = {
+    "paper": Profile(Filters((Empty(),), AS_READ), Sharding(min_pieces=1, max_pieces=256)),
+    "tutorial": Profile(Filters((Empty(),), AS_READ), Sharding(min_pieces=3, max_pieces=150, max_ratio=2.0)),
+}
+"""``paper`` removes empty lines only; repeated lines and lines of the sets stay. Its limit of 256 pieces per side is
+what fits the model, not a rule of the paper. ``tutorial``: 3 to 150 pieces per side, ratio at most 2."""

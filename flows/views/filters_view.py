@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from infra.guards.shown_text import shown
-from tasks.cleaning.explain import RejectionReport
+from tasks.cleaning.rejections import RejectionReport
 
 
 def print_rejections(rules: Sequence[RejectionReport], console: Console) -> None:

@@ -13,7 +13,7 @@ from infra.guards.address_secrets import public_text
 from infra.store.file_names import file_name
 from infra.store.manifest import Manifest
 from infra.store.store import Store
-from tasks.cleaning.explain import first_rejected
+from tasks.cleaning.rejections import first_rejected
 
 INDEX = "lineage.html"
 MOST_LISTED = 1000

@@ -15,7 +15,7 @@ from infra.store.manifest import Manifest
 from infra.tracking.model_version import PREFERRED, Promotion, Version, finite, history
 from infra.tracking.registry import versions
 from tasks.registration.differences import Lineage, settings_of, version_lineage
-from tasks.registration.site_pages import version_page
+from tasks.registration.version_tags import version_page
 
 SETTING_STAGES = ("clean", "learn_bpe", "shard.train", "train", "average")
 """Stages whose arguments are a version's settings; the translation of its dev set is another one."""

@@ -5,18 +5,18 @@
 
 import io
 import logging
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from infra.errors import BadData, Fault, NetworkFault
+from infra.errors import BadData, Fault, NetworkFault, NoSpace
 from infra.fetch import Download, NotFound, Unreachable, open_download
 from infra.guards.address_secrets import public_address, public_text
 from infra.guards.shown_text import shown
 from infra.processes import signals
 from tasks.corpus.catalogue import EMBEDDED, File
-from tasks.corpus.disk_space import DiskReservations
 from tasks.corpus.partial_file import PartialFile
 from tasks.demo import corpus as demo_corpus
 from tasks.engine.stage import Facts, progress
@@ -26,7 +26,6 @@ RETRY_PAUSES = (1.0, 2.0, 4.0)
 RESUME_AT_ONCE_BYTES = 1 << 20
 """A URL that broke off after so many bytes is resumed at once; with fewer it could cost attempts without end."""
 HOW_TO_MIRROR = "Put the file under that path below a folder or URL, and name it in REPRO_MIRRORS (separated by spaces)"
-RESERVATIONS = DiskReservations()
 
 log = logging.getLogger(__name__)
 
@@ -157,16 +156,25 @@ def _append_from(partial: PartialFile, url: str, offset: int) -> int:
         total = source.begin + source.length if source.announced else file.size
         if file.size and total > file.size:
             raise _ChecksumMismatch(f"{total} bytes instead of {file.size}")
-        with RESERVATIONS.reserve(partial.path.parent, total - partial.size, file.path) as release:
-            for block in source.blocks():
-                partial.append(block)
-                release(len(block))
-                if file.size and partial.size > file.size:
-                    break
-                progress(partial.size, max(total, partial.size), file.path)
+        _check_space(partial.path.parent, total - partial.size, file.path)
+        for block in source.blocks():
+            partial.append(block)
+            if file.size and partial.size > file.size:
+                break
+            progress(partial.size, max(total, partial.size), file.path)
         if not source.announced and partial.size < file.size:
             raise Unreachable(f"broke off after {partial.size:,} of {file.size:,} bytes")
     return offset
+
+
+def _check_space(folder: Path, size: int, name: str) -> None:
+    """Report a full disk before the first byte is written."""
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise NoSpace(
+            f"no space left under {folder}: {name} needs {size:,} bytes and {free:,} are free; "
+            "free some, or set REPRO_ROOT to another disk"
+        )
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Signs of collapse of a training, by layer, from the rows of its dev checks (docs/files.md).
 
-Takes ``metrics.jsonl``; returns curves for ``layer_plots`` and the last values for tables. Older trainings have fewer
+Takes ``metrics.jsonl``; returns curves for ``network_plots`` and the last values for tables. Older trainings have fewer
 of the metrics, or none.
 """
 

@@ -13,7 +13,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import XAxis, YAxis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from numpy.typing import NDArray
@@ -21,8 +20,6 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 
 DOTS_PER_INCH = 160
-CELL = 0.27
-"""Width and height, in inches, of one cell of an attention map."""
 LEGEND_CHARACTERS = 64
 """Characters of a legend's names and lines that fit beside each other over the axes."""
 LEGEND_ROW = 13.0
@@ -191,98 +188,6 @@ def _show_range(axes: Axes, setting: SearchedSetting) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(6))
 
 
-def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str], theme: Theme) -> bytes:
-    """Cross-attention (layers, heads, target pieces, source pieces) of one sentence (§3.2.3): the mean over heads of
-    the upper half of the layers, and below it each head of the last layer."""
-    layers, heads, written, read = weights.shape
-    lower = layers // 2
-    cell = CELL
-    columns = min(heads, 4)
-    rows = -(-heads // columns)
-    width = max(4.6, 1.3 + cell * read)
-    small = (width - 0.5) / columns * written / max(read, written)
-    top = 1.3 + cell * written
-    bottom = rows * (small + 0.3)
-    figure = new_figure(width, top + bottom, theme)
-    parts = figure.subfigures(2, 1, squeeze=False, height_ratios=[top, bottom])
-    upper = parts[0, 0]
-    under = parts[1, 0]
-    upper.set_facecolor(theme.page)
-    under.set_facecolor(theme.page)
-    axes = upper.subplots()
-    mean = weights[lower:].mean(axis=(0, 1))
-    _map(axes, mean, theme)
-    _name_pieces(axes, hypothesis, source, theme)
-    where = f"layer {layers}" if lower + 1 == layers else f"layers {lower + 1} to {layers}"
-    axes.set_xlabel(
-        f"across: source; down: translation\nmean over {heads} heads of {where}", color=theme.muted, fontsize=9
-    )
-    grid = under.subplots(rows, columns, squeeze=False)
-    for head, place in enumerate(grid.flat):
-        place.set_visible(head < heads)
-        place.set_xticks([])
-        place.set_yticks([])
-        if head < heads:
-            _map(place, weights[-1, head], theme)
-            place.set_title(f"layer {layers}, head {head + 1}", fontsize=7.5, color=theme.muted, pad=3)
-    return png(figure)
-
-
-def attention_heads(
-    kinds: Mapping[str, tuple[Numbers, Sequence[str], Sequence[str]]], heading: str, theme: Theme
-) -> bytes:
-    """Every head of every layer for several kinds of attention: the mean with its pieces, and a grid with one row per
-    layer. Each kind is given as weights (layers, heads, rows, columns) with the pieces of its rows and columns."""
-    sizes = []
-    for weights, _, _ in kinds.values():
-        layers, heads, down, across = weights.shape
-        small = max(0.6, min(1.6, CELL * down / layers))
-        widths = 1.6 + CELL * across, 0.5 + heads * (0.1 + small * across / down)
-        sizes.append((*widths, max(1.9 + CELL * down, 0.7 + layers * (small + 0.12))))
-    left = max(size[0] for size in sizes)
-    right = max(size[1] for size in sizes)
-    figure = new_figure(left + right, 0.4 + sum(size[2] for size in sizes), theme)
-    if heading:
-        figure.suptitle(heading, fontsize=10.5, fontweight="bold", color=theme.ink, parse_math=False)
-    blocks = figure.subfigures(
-        len(kinds), 2, squeeze=False, height_ratios=[s[2] for s in sizes], width_ratios=[left, right]
-    )
-    for (name, (weights, rows, columns)), (mean, grid) in zip(kinds.items(), blocks, strict=True):
-        layers, heads = weights.shape[:2]
-        mean.set_facecolor(theme.page)
-        grid.set_facecolor(theme.page)
-        axes = mean.subplots()
-        _map(axes, weights.mean(axis=(0, 1)), theme)
-        _name_pieces(axes, rows, columns, theme)
-        axes.set_xlabel(f"{name}\nmean over {layers} layers of {heads} heads", color=theme.muted, fontsize=9)
-        for layer, places in enumerate(grid.subplots(layers, heads, squeeze=False)):
-            for head, place in enumerate(places):
-                _map(place, weights[layer, head], theme)
-                place.set_xticks([])
-                place.set_yticks([])
-                if layer == 0:
-                    place.set_title(f"head {head + 1}", fontsize=7.5, color=theme.muted, pad=3)
-                if head == 0:
-                    place.set_ylabel(f"layer {layer + 1}", fontsize=7.5, color=theme.muted, labelpad=3)
-    return png(figure)
-
-
-def _name_pieces(axes: Axes, rows: Sequence[str], columns: Sequence[str], theme: Theme) -> None:
-    axes.set_xticks(range(len(columns)), columns, rotation=55, ha="left", rotation_mode="anchor", parse_math=False)
-    axes.set_yticks(range(len(rows)), rows, parse_math=False)
-    axes.tick_params(axis="both", length=0, colors=theme.ink, labelsize=8.5, top=True, bottom=False)
-    axes.tick_params(axis="x", labeltop=True, labelbottom=False)
-
-
-def _map(axes: Axes, weights: Numbers, theme: Theme) -> None:
-    """Draw weights as an image in which zero has the colour of the page, and the largest weight the strongest."""
-    colours = LinearSegmentedColormap.from_list("attention", [theme.page, theme.source, theme.strong])
-    axes.imshow(weights, cmap=colours, vmin=0, vmax=max(float(weights.max(initial=0)), 1e-6), aspect="equal")
-    for spine in axes.spines.values():
-        spine.set_color(theme.grid)
-        spine.set_linewidth(0.8)
-
-
 def _mark_best(axes: Axes, history: Curves, theme: Theme) -> None:
     best = int(history.dev_perplexity.argmin())
     axes.annotate(
@@ -373,3 +278,42 @@ def png(figure: Figure) -> bytes:
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # shown as a box
         figure.savefig(file, format="png", metadata={"Software": None})
     return file.getvalue()
+
+
+def sentence_bleu(bleu: Numbers, name: str, theme: Theme) -> bytes:
+    """How many sentences of a set have which BLEU, in steps of 5."""
+    figure = new_figure(5.4, 2.9, theme)
+    axes = figure.subplots()
+    dress(axes, theme, f"BLEU of single sentences, {name}", "sentences")
+    # sacreBLEU gives an exact match 100.00000000000004, which lies beyond the last bin.
+    axes.hist(
+        np.clip(bleu, 0, 100), bins=range(0, 101, 5), color=theme.source, alpha=0.75, edgecolor=theme.page, lw=0.8
+    )
+    for value, words in ((float(np.median(bleu)), "median"), (float(bleu.mean()), "mean")):
+        style = "-" if words == "median" else "--"
+        axes.axvline(value, color=theme.target, lw=1.4, ls=style, label=f"{words} {value:.1f}")
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("BLEU of a sentence", color=theme.muted)
+    axes.yaxis.set_major_formatter(thousands())
+    legend(axes, theme)
+    return png(figure)
+
+
+def token_counts(counts: Mapping[str, NDArray[np.int64]], theme: Theme) -> bytes:
+    """Tokens of each side's vocabulary from the most frequent one on, both axes logarithmic."""
+    figure = new_figure(5.4, 3.1, theme)
+    axes = figure.subplots()
+    dress(axes, theme, "Tokens of the vocabulary in the training text", "occurrences")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    colours = {"source": theme.source, "target": theme.target}
+    for side, each in counts.items():
+        seen = np.sort(each[each > 0])[::-1]
+        rare = int((each[each > 0] < 10).sum())
+        label = f"{side}: {len(seen):,} of {len(each):,} occur, {rare:,} under 10 times"
+        axes.plot(np.arange(1, len(seen) + 1), seen, color=colours[side], lw=1.8, label=label)
+    axes.set_xlabel("rank of the token", color=theme.muted)
+    for axis in (axes.xaxis, axes.yaxis):
+        label_log_axis(axis)
+    legend(axes, theme)
+    return png(figure)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from infra.errors import BadConfiguration
+from infra.store.file_names import file_name
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact
 from infra.tracking.model_logging import ModelMetric
@@ -16,7 +17,6 @@ from infra.tracking.run_description import is_number
 from model.metric_names import BLEU, BLEU_PAPER, CHRF, DEV_BLEU, PERPLEXITY, TEST_BLEU
 from tasks.registration.differences import DifferingField
 from tasks.registration.lineage import dev_decoding
-from tasks.registration.site_pages import version_page
 
 STAGES_WITHOUT_TAG = ("download",)
 """Stages with so many keys that the other tags would be hard to find; the keys of later stages depend on them."""
@@ -158,3 +158,8 @@ def _rounded(number: str) -> str:
         return f"{float(number):.2f}"
     except ValueError:
         return number
+
+
+def version_page(name: str, number: int) -> str:
+    """The path of the page below the site's folder."""
+    return f"versions/{file_name(name)}/{number}.html"

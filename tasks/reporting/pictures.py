@@ -58,8 +58,8 @@ def attention_examples(folder: Path) -> list[tuple[JsonObject, NDArray[np.float6
 
 
 def all_heads(folder: Path) -> dict[str, tuple[NDArray[np.float64], list[str], list[str]]]:
-    """Each attention of the first example, as ``plots.attention_heads`` takes them; empty for older translations, which
-    hold the cross-attention alone."""
+    """Each attention of the first example, as ``network_plots.attention_heads`` takes them; empty for older
+    translations, which hold the cross-attention alone."""
     described = json.loads((folder / "attention.json").read_text())
     with np.load(folder / "attention.npz") as arrays:
         if "encoder_0" not in arrays:
@@ -83,13 +83,13 @@ def picture_specs(
 ) -> Iterator[tuple[str, str, Callable[[Any], bytes]]]:
     """Name, description and drawing function (of a theme) of each picture."""
     # matplotlib loads for half a second; a run of cache hits must not wait for it
-    from tasks.evaluation import count_plots, layer_plots, plots
+    from tasks.evaluation import network_plots, plots
 
     curves = plots.Curves(**training_curves(run.path() / "metrics.jsonl"))
     yield "curves", "Loss, perplexity and learning rate against the update", partial(plots.curves, curves)
     layers = layer_curves(run.path() / "metrics.jsonl")
     if layers:
-        yield "layers", "Signs of collapse by layer", partial(layer_plots.layers, {"": layers})
+        yield "layers", "Signs of collapse by layer", partial(network_plots.layers, {"": layers})
     removed = corpus.facts["rejected_by"]
     read = corpus.facts["read"]
     yield "filters", "Pairs removed by each filter", partial(plots.filters, removed, read)
@@ -98,17 +98,21 @@ def picture_specs(
     yield "lengths", "Pieces in a training sentence", partial(plots.lengths, source, target)
     sizes = json.loads((run.path() / "model.json").read_text())
     counts = {side: pieces.counts(side, sizes[f"{side}_size"]) for side in ("source", "target")}
-    yield "tokens", "How often each token of the vocabulary occurs", partial(count_plots.token_counts, counts)
+    yield "tokens", "How often each token of the vocabulary occurs", partial(plots.token_counts, counts)
     for number, (name, artifact) in enumerate(scores.items()):
         bleu = pl.read_parquet(artifact.path() / "sentences.parquet")[BLEU].to_numpy()
         yield (
             f"sentence_bleu_{number}",
             f"BLEU of single sentences, {name}",
-            partial(count_plots.sentence_bleu, bleu, name),
+            partial(plots.sentence_bleu, bleu, name),
         )
     for number, (sentence, weights) in enumerate(attention_examples(list(hypotheses.values())[-1].path())):
         alt = f"Cross-attention of {sentence['pair_id']}"
         sides = sentence["source_pieces"], sentence["hypothesis_pieces"]
-        yield f"attention_{number}", alt, partial(plots.attention, weights, *sides)
+        yield f"attention_{number}", alt, partial(network_plots.attention, weights, *sides)
     if heads := all_heads(list(hypotheses.values())[-1].path()):
-        yield "heads", "All heads of encoder, decoder and cross-attention", partial(plots.attention_heads, heads, "")
+        yield (
+            "heads",
+            "All heads of encoder, decoder and cross-attention",
+            partial(network_plots.attention_heads, heads, ""),
+        )

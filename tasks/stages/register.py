@@ -8,9 +8,11 @@ of itself and which alias it gets is decided in ``tasks.registration``.
 """
 
 import json
+import re
 import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from infra.store.store import Artifact
 from infra.tracking.model_files import PARTS, VOCABULARY, files_digest, local_address
 from infra.tracking.model_logging import TextModel
 from infra.tracking.model_version import DIGEST_TAG, Version
+from infra.tracking.provenance import short_commit
 from infra.tracking.registry import version_exists
 from infra.tracking.tracker import OVERRIDES, SETTINGS, Tracker
 from model.config import Decoding
@@ -32,10 +35,8 @@ from tasks.engine.stage import Facts, progress, site, stage, stage_run_id, track
 from tasks.engine.stage_code import stage_code
 from tasks.registration.differences import DifferingField, differing_fields, version_lineage
 from tasks.registration.lineage import dev_decoding, lineage, training_text
-from tasks.registration.model_card import ModelCard, as_markdown
+from tasks.registration.model_card import SENTENCES, ModelCard, as_markdown, card_from_tags
 from tasks.registration.promotion import register_version
-from tasks.registration.titled_report import with_title
-from tasks.registration.version_card import SENTENCES, card_from_tags
 from tasks.registration.version_tags import version_tags
 
 LIBRARIES = ("torch", "numpy", "pyarrow", "tokenizers", "safetensors", "sentencex")
@@ -88,6 +89,21 @@ def _model_files(made: Artifact) -> dict[str, Mapping[str, Any]]:
         if made_by in parts and (manifest := made.store.find(made_by, key)):
             own |= {f"artifacts/{parts[made_by]}/{name}": sums for name, sums in manifest.files.items()}
     return own
+
+
+def with_title(page: str, version: str, settings: str, when: datetime, commit: str) -> str:
+    """The page of the run with the version in its title and heading, and settings, date and commit below the heading.
+
+    The artifact's own page carries no date, so that it stays the same.
+    """
+    made = [
+        settings or "no overrides",
+        f"registered {when:%Y-%m-%d %H:%M} UTC",
+        f"commit {short_commit(commit) or 'unknown'}",
+    ]
+    page = re.sub("<title>.*?</title>", lambda _: f"<title>{escape(version)}: report</title>", page, count=1)
+    named = f'<h1>{escape(version)}</h1>\n<p class="lead">{escape(" · ".join(made))}</p>'
+    return re.sub("<h1>.*?</h1>", lambda _: named, page, count=1)
 
 
 def _log_report(record: Tracker, run_id: str, report: Artifact, version: str, settings: str, commit: str) -> None:

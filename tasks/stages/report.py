@@ -15,9 +15,9 @@ from typing import Any
 
 from infra.store.store import Artifact
 from tasks.engine.stage import Facts, checks, progress, stage
+from tasks.evaluation.html import draw
 from tasks.evaluation.paper_page import run_table
 from tasks.evaluation.paper_row import PaperRow, compare_to_paper
-from tasks.evaluation.pictures import draw
 from tasks.evaluation.seed_spread import seed_spreads
 from tasks.lazy_libraries import pl
 from tasks.reporting.about_synthetic import about_synthetic, synthetic_examples

@@ -14,9 +14,9 @@ import polars as pl
 from infra.errors import BadConfiguration
 from infra.store.store import Artifact
 from model.data.bpe import TokenizerPair
-from tasks.cleaning.filter_evidence import filter_evidence
 from tasks.cleaning.filters import SIDES, Distinct, Filter, Filters, NotIn
 from tasks.cleaning.partitions import normalise_sides
+from tasks.cleaning.rejections import filter_evidence
 from tasks.corpus import reading
 from tasks.corpus.catalogue import Corpus, EvaluationSet, Part, Text
 from tasks.stages.extract_best import nearest, sentence_bleus

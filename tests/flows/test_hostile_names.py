@@ -16,7 +16,7 @@ from flows import api
 from flows.inspection.run_history import read_history
 from flows.runner import records
 from flows.runner.artifact_names import find_artifacts
-from flows.runs.saved_dataset import shards
+from flows.runs.hugging_face import shards
 from flows.website.write import _known_files
 from infra.errors import BadConfiguration, BadData, Fault
 from infra.guards.path_names import is_path_name

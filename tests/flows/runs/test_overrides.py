@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from flows.runner.request import RunRequest
 from flows.runs import RUNS
 from flows.runs.overrides import override, without_replaced
-from flows.runs.presets import PRESETS
-from flows.runs.profiles import PROFILES
+from flows.runs.presets import PRESETS, PROFILES
 from flows.runs.titles import run_title
 from infra.errors import BadConfiguration
 from model.config import Model, Training

@@ -19,7 +19,7 @@ from flows.views.tables import stage_table, sweep_table
 from flows.views.terminal import TerminalDisplay, print_text, say
 from flows.views.trace_view import visible
 from infra.site import Site
-from tasks.cleaning.explain import RejectedPair, RejectionReport
+from tasks.cleaning.rejections import RejectedPair, RejectionReport
 from tasks.engine.planner import StageResult
 
 HOSTILE = "a\x1b[2J\x1b]0;owned\x07b\x9b31mc\u202ed"

@@ -3,8 +3,8 @@
 import polars as pl
 import pytest
 
-from tasks.cleaning.filter_evidence import filter_evidence
 from tasks.cleaning.language_id import Identified
+from tasks.cleaning.rejections import filter_evidence
 
 ENGLISH = "The committee has decided to postpone the vote until next week."
 GERMAN = "Der Ausschuss hat beschlossen, die Abstimmung auf nächste Woche zu verschieben."

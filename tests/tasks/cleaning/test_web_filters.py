@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.cleaning.filter_evidence import filter_evidence
 from tasks.cleaning.filters import Distinct, Filter
+from tasks.cleaning.rejections import filter_evidence
 from tasks.cleaning.web_filters import (
     AddressesDiffer,
     Alphabet,

@@ -19,7 +19,7 @@ from infra import fetch
 from infra.errors import BadData, Fault, NetworkFault, NoSpace
 from infra.processes import signals
 from tasks.corpus.catalogue import File
-from tasks.corpus.fetching import RESERVATIONS, RETRY_PAUSES, fetch_file
+from tasks.corpus.fetching import RETRY_PAUSES, fetch_file
 
 DATA = random.Random(7).randbytes(300_000)
 PATH = "some/train.en.gz"
@@ -223,16 +223,13 @@ class _Disk(NamedTuple):
     free: int
 
 
-def test_space_is_reserved_before_the_download(out: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: _Disk(10**6, 0, len(DATA) + 1_000))
-    with (
-        RESERVATIONS.reserve(out, 1_001, "another file"),
-        pytest.raises(NoSpace, match="train.en.gz needs 300,000 bytes"),
-    ):
+def test_a_file_that_does_not_fit_is_refused_before_its_first_byte(
+    out: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: _Disk(10**6, 0, len(DATA) - 1))
+    with pytest.raises(NoSpace):
         fetch_file(FILE, out, (mirror.address,))
     assert list(out.iterdir()) == []
-    fetch_file(FILE, out, (mirror.address,))
-    assert whole(out)
 
 
 reply = st.builds(

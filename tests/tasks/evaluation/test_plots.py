@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from sacrebleu.metrics import BLEU
 
-from tasks.evaluation import count_plots, plots
+from tasks.evaluation import network_plots, plots
 from tasks.evaluation.plots import DARK, LIGHT, Curves, SearchedSetting
 
 UPDATES = np.arange(100.0, 2100, 100)
@@ -45,10 +45,10 @@ def test_short_trainings_can_be_drawn(updates: int, validations: int) -> None:
 def test_pieces_are_never_read_as_formulas() -> None:
     source, hypothesis = ["▁$x_{", "\\frac$", "犬", "</s>"], ["$$", "</s>"]
     weights = np.full((3, 5, 2, 4), 0.25)
-    size_of(plots.attention(weights, source, hypothesis, DARK))
+    size_of(network_plots.attention(weights, source, hypothesis, DARK))
     kinds = {"$a": (weights, hypothesis, source), "b": (np.full((3, 5, 4, 4), 0.25), source, source)}
-    size_of(plots.attention_heads(kinds, "▁$x_{", LIGHT))
-    wide = plots.attention(np.full((1, 1, 2, 24), 1 / 24), ["▁a"] * 24, hypothesis, LIGHT)
+    size_of(network_plots.attention_heads(kinds, "▁$x_{", LIGHT))
+    wide = network_plots.attention(np.full((1, 1, 2, 24), 1 / 24), ["▁a"] * 24, hypothesis, LIGHT)
     assert size_of(wide)[0] > size_of(wide)[1]
 
 
@@ -62,8 +62,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
         figures.append(figure)
         return b""
 
-    for module in (plots, count_plots):
-        monkeypatch.setattr(module, "png", keep)
+    monkeypatch.setattr(plots, "png", keep)
     return figures
 
 
@@ -101,7 +100,7 @@ def test_each_sentence_is_in_one_bar(drawn: list[Figure]) -> None:
     exact = BLEU(effective_order=True).sentence_score("The old woman sees a dog.", ["The old woman sees a dog."]).score
     assert exact > 100, "sacreBLEU's own rounding"
     bleu = np.array([exact] * 350 + [0.0, 5.0, 99.9, 37.5])
-    count_plots.sentence_bleu(bleu, "test", LIGHT)
+    plots.sentence_bleu(bleu, "test", LIGHT)
     bars = [bar.get_height() for bar in drawn[0].axes[0].patches]
     assert sum(bars) == len(bleu)
     assert bars[-1] == 351
@@ -121,8 +120,8 @@ def test_no_legend_covers_data_and_every_point_is_within_its_axes(drawn: list[Fi
     plots.curves(course(), LIGHT)
     plots.lengths(np.arange(50), np.arange(40), LIGHT)
     plots.sweep("dev.bleu", {0: 1.0, 1: 5.0}, True, {"p": searched(0, 1, ["0", "1"])}, LIGHT)
-    count_plots.sentence_bleu(np.linspace(0, 100, 50), "test", LIGHT)
-    count_plots.token_counts({"source": np.arange(1, 900), "target": np.arange(1, 40)}, LIGHT)
+    plots.sentence_bleu(np.linspace(0, 100, 50), "test", LIGHT)
+    plots.token_counts({"source": np.arange(1, 900), "target": np.arange(1, 40)}, LIGHT)
     legends = 0
     for figure in drawn:
         for axes in figure.axes:
@@ -148,7 +147,7 @@ def test_no_legend_covers_data_and_every_point_is_within_its_axes(drawn: list[Fi
 
 @pytest.mark.parametrize(("low", "high"), [(20, 80), (20, 30), (1, 10**6)])
 def test_logarithmic_axes_of_any_range_have_labels(low: int, high: int, drawn: list[Figure]) -> None:
-    count_plots.token_counts({"source": np.linspace(low, high, 500).astype(np.int64)}, LIGHT)
+    plots.token_counts({"source": np.linspace(low, high, 500).astype(np.int64)}, LIGHT)
     (axes,) = drawn[0].axes
     for axis in (axes.xaxis, axes.yaxis):
         first, last = axis.get_view_interval()

@@ -13,8 +13,7 @@ from infra.store.local import LocalStore
 from infra.store.store import Artifact
 from model.config import Decoding
 from tasks.registration.lineage import dev_decoding, lineage, training_text
-from tasks.registration.site_pages import version_page
-from tasks.registration.version_tags import version_description, version_tags
+from tasks.registration.version_tags import version_description, version_page, version_tags
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.cleaning.filter_evidence import filter_evidence
 from tasks.cleaning.filters import (
     Filter,
     InvalidUnicode,
@@ -17,6 +16,7 @@ from tasks.cleaning.filters import (
     OverlongWord,
     Script,
 )
+from tasks.cleaning.rejections import filter_evidence
 from tests.tasks.stages.test_clean import DEMO_RULES
 
 WORDS = st.lists(st.text("aß1 ж\ufffd", max_size=7), max_size=12).map(" ".join)

@@ -1,10 +1,12 @@
-"""Describe what a rule measures in a pair and what it allows: ``("ratio 3.00", "at most 2.5")``.
+"""What each rule of a run rejected: counts, and sample pairs with what the rule measured and what it allows.
 
 This module explains verdicts; ``filters`` decides them. A rule without a function here has no numbers to show.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import singledispatch
+from pathlib import Path
 
 import polars as pl
 
@@ -12,6 +14,8 @@ from tasks.cleaning.filters import (
     SIDES,
     STOP_WORDS,
     Empty,
+    Filter,
+    Filters,
     InvalidUnicode,
     Language,
     Length,
@@ -156,3 +160,63 @@ def _(rule: Identified, pair: pl.DataFrame) -> Evidence:
 
 def _both(pair: pl.DataFrame, count: Callable[[pl.Expr], pl.Expr]) -> str:
     return " and ".join(f"{pair.select(count(pl.col(side))).item():,}" for side in SIDES)
+
+
+ROWS_LOOKED_AT = 20_000
+"""Where the first pairs are enough, so that a web corpus costs no more than a small one."""
+
+
+@dataclass(frozen=True)
+class RejectedPair:
+    """A rejected pair, normalised, with what the rule found and what it allows (empty if it measures nothing)."""
+
+    pair_id: str
+    source: str
+    target: str
+    found: str
+    allowed: str
+
+
+@dataclass(frozen=True)
+class RejectionReport:
+    """A rule with its description, how many and what share of all pairs it rejected, and a sample of them."""
+
+    rule: str
+    about: str
+    rejected: int
+    share: float
+    samples: tuple[RejectedPair, ...]
+
+
+def explain_rejections(folder: Path, filters: Filters, samples: int, seed: int) -> tuple[RejectionReport, ...]:
+    """One report per rule with up to ``samples`` pairs, the same for the same seed. A pair counts for the first rule
+    that rejects it."""
+    rejected = pl.scan_parquet(folder / "rejected.parquet")
+    counts = dict(rejected.group_by("filter").len().collect().iter_rows())
+    read = sum(counts.values()) + pl.scan_parquet(folder / "pairs.parquet").select(pl.len()).collect().item()
+    found = []
+    for rule in filters.rules:
+        # Sorting by a hash samples at random, and polars keeps only ``samples`` pairs in memory.
+        of_rule = rejected.filter(pl.col("filter") == rule.name)
+        sample = of_rule.sort(pl.col("pair_id").hash(seed), "pair_id").head(samples).collect()
+        pairs = tuple(_sample(rule, row) for row in sample.iter_slices(1))
+        count = counts.get(rule.name, 0)
+        about = " ".join((type(rule).__doc__ or "").split())
+        found.append(RejectionReport(rule.name, about, count, count / max(read, 1), pairs))
+    return tuple(found)
+
+
+def first_rejected(file: Path, samples: int) -> dict[str, list[dict[str, str]]]:
+    """Up to ``samples`` pairs of each filter from the beginning of ``rejected.parquet``, each with ``pair_id``."""
+    begin = pl.read_parquet(file, n_rows=ROWS_LOOKED_AT, columns=["pair_id", "source", "target", "filter"])
+    rows = begin.group_by("filter", maintain_order=True).head(samples).to_dicts()
+    found: dict[str, list[dict[str, str]]] = {}
+    for row in rows:
+        found.setdefault(row.pop("filter"), []).append(row)
+    return found
+
+
+def _sample(rule: Filter, pair: pl.DataFrame) -> RejectedPair:
+    found, allowed = filter_evidence(rule, pair.select("source", "target"))
+    pair_id, source, target = pair.select("pair_id", "source", "target").row(0)
+    return RejectedPair(pair_id, source, target, found, allowed)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tasks.evaluation import layer_plots
+from tasks.evaluation import network_plots
 from tasks.evaluation.collapse import LayerCurves, last_values, layer_curves
-from tasks.evaluation.pictures import layers_picture
+from tasks.evaluation.html import layers_picture
 from tasks.evaluation.plots import DARK, LIGHT
 
 PNG = b"\x89PNG"
@@ -39,9 +39,9 @@ def test_curves_are_the_numbered_metrics_by_layer(tmp_path: Path) -> None:
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
 def test_pictures_are_drawn_for_one_training_and_for_several_the_same_each_time(theme: object) -> None:
     for trainings in ({"": curves()}, {"post-ln": curves(), "pre-ln": curves(1)}, {"new": curves(), "old": {}}):
-        drawn = layer_plots.layers(trainings, theme)  # type: ignore[arg-type]
+        drawn = network_plots.layers(trainings, theme)  # type: ignore[arg-type]
         assert drawn.startswith(PNG)
-        assert drawn == layer_plots.layers(trainings, theme)  # type: ignore[arg-type]
-    one, two = (layer_plots.layers({"": curves(n)}, LIGHT) for n in (1, 2))
+        assert drawn == network_plots.layers(trainings, theme)  # type: ignore[arg-type]
+    one, two = (network_plots.layers({"": curves(n)}, LIGHT) for n in (1, 2))
     assert one != two
     assert layers_picture({"a": {}, "b": {}}) is None

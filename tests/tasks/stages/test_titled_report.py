@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from tasks.registration.titled_report import with_title
+from tasks.stages.register import with_title
 
 PAGE = "<html><title>demo: report of a run</title><h1>demo</h1><p>scores</p><h1>other</h1></html>"
 

@@ -9,9 +9,8 @@ import pytest
 from model.config.parameter_count import parameters
 from model.config.presets import BASE, TABLE_3
 from tasks.evaluation.paper_figures import DEV, NOT_IN_PAPER, PEERS, ROWS, TEST
-from tasks.evaluation.paper_page import COLUMNS, NOTES, row_cells, run_table
+from tasks.evaluation.paper_page import COLUMNS, NOTES, VARIANTS, markdown, page, paper_tables, row_cells, run_table
 from tasks.evaluation.paper_row import PaperComparison, PaperRow, compare_to_paper
-from tasks.evaluation.paper_tables import VARIANTS, markdown, page, paper_tables
 
 ROW = PaperRow("base", "wmt14-ende", 1, True, DEV, BASE, 37_000, 1)
 TRAINING = {"updates": 100_000, "target_tokens": 2_500_000_000, "seconds": 7_200.0, "parameters": 63_082_496}

@@ -1,0 +1,154 @@
+"""Draw the inside of the network as PNG bytes: attention weights, and signs of collapse by layer."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+
+from tasks.evaluation.collapse import SIGNS, Curve, LayerCurves
+from tasks.evaluation.plots import Numbers, Theme, dress, new_figure, png, thousands
+
+CELL = 0.27
+"""Width and height, in inches, of one cell of an attention map."""
+PANEL = 2.1
+"""Height of a panel in inches."""
+
+
+def layers(trainings: Mapping[str, LayerCurves], theme: Theme) -> bytes:
+    """Each sign against the update, one line per layer, for trainings by name.
+
+    One training fills a grid of two columns. Of several, each has a column, and the panels of a row share their scale.
+    """
+    signs = [sign for sign in SIGNS if any(sign in curves for curves in trainings.values())]
+    if len(trainings) == 1:
+        (curves,) = trainings.values()
+        rows = -(-len(signs) // 2)
+        figure = new_figure(5.8, PANEL * rows, theme)
+        grid = figure.subplots(rows, 2, squeeze=False)
+        for axes in grid.flat[len(signs) :]:
+            axes.set_visible(False)
+        cells = [(axes, sign, SIGNS[sign], curves) for axes, sign in zip(grid.flat, signs, strict=False)]
+    else:
+        figure = new_figure(max(5.8, 2.9 * len(trainings)), PANEL * len(signs), theme)
+        grid = figure.subplots(len(signs), len(trainings), squeeze=False, sharey="row")
+        cells = [
+            (grid[row, column], sign, f"{name}\n{SIGNS[sign]}", curves)  # each, since a phone shows few panels
+            for row, sign in enumerate(signs)
+            for column, (name, curves) in enumerate(trainings.items())
+        ]
+    for axes, sign, title, curves in cells:
+        draw_layers(axes, curves.get(sign, {}), title, theme)
+    return png(figure)
+
+
+def draw_layers(axes: Axes, curves: Mapping[int, Curve], title: str, theme: Theme) -> None:
+    """One line per layer, from light for the first to dark for the last; the ends are numbered."""
+    dress(axes, theme, title, "")
+    axes.set_title(title, loc="left", fontsize=7.5, fontweight="bold", color=theme.ink, pad=5, parse_math=False)
+    axes.tick_params(labelsize=7.5)
+    axes.set_xlabel("update", color=theme.muted, fontsize=7.5)
+    axes.xaxis.set_major_formatter(thousands())
+    if not curves:
+        axes.text(0.5, 0.5, "not recorded", color=theme.muted, ha="center", fontsize=8, transform=axes.transAxes)
+        return
+    shades = LinearSegmentedColormap.from_list("layers", [theme.grid, theme.source, theme.strong])
+    for layer, curve in curves.items():
+        colour = shades(0.25 + 0.75 * layer / max(curves))
+        updates, values = zip(*curve, strict=True)
+        axes.plot(updates, values, color=colour, lw=1.5, marker="o", ms=2)
+        if layer in (min(curves), max(curves)):
+            place = (updates[-1], values[-1])
+            axes.annotate(f" {layer}", place, color=colour, fontsize=7.5, va="center", annotation_clip=False)
+    axes.margins(x=0.08)
+
+
+def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str], theme: Theme) -> bytes:
+    """Cross-attention (layers, heads, target pieces, source pieces) of one sentence (§3.2.3): the mean over heads of
+    the upper half of the layers, and below it each head of the last layer."""
+    layers, heads, written, read = weights.shape
+    lower = layers // 2
+    cell = CELL
+    columns = min(heads, 4)
+    rows = -(-heads // columns)
+    width = max(4.6, 1.3 + cell * read)
+    small = (width - 0.5) / columns * written / max(read, written)
+    top = 1.3 + cell * written
+    bottom = rows * (small + 0.3)
+    figure = new_figure(width, top + bottom, theme)
+    parts = figure.subfigures(2, 1, squeeze=False, height_ratios=[top, bottom])
+    upper = parts[0, 0]
+    under = parts[1, 0]
+    upper.set_facecolor(theme.page)
+    under.set_facecolor(theme.page)
+    axes = upper.subplots()
+    mean = weights[lower:].mean(axis=(0, 1))
+    _map(axes, mean, theme)
+    _name_pieces(axes, hypothesis, source, theme)
+    where = f"layer {layers}" if lower + 1 == layers else f"layers {lower + 1} to {layers}"
+    axes.set_xlabel(
+        f"across: source; down: translation\nmean over {heads} heads of {where}", color=theme.muted, fontsize=9
+    )
+    grid = under.subplots(rows, columns, squeeze=False)
+    for head, place in enumerate(grid.flat):
+        place.set_visible(head < heads)
+        place.set_xticks([])
+        place.set_yticks([])
+        if head < heads:
+            _map(place, weights[-1, head], theme)
+            place.set_title(f"layer {layers}, head {head + 1}", fontsize=7.5, color=theme.muted, pad=3)
+    return png(figure)
+
+
+def attention_heads(
+    kinds: Mapping[str, tuple[Numbers, Sequence[str], Sequence[str]]], heading: str, theme: Theme
+) -> bytes:
+    """Every head of every layer for several kinds of attention: the mean with its pieces, and a grid with one row per
+    layer. Each kind is given as weights (layers, heads, rows, columns) with the pieces of its rows and columns."""
+    sizes = []
+    for weights, _, _ in kinds.values():
+        layers, heads, down, across = weights.shape
+        small = max(0.6, min(1.6, CELL * down / layers))
+        widths = 1.6 + CELL * across, 0.5 + heads * (0.1 + small * across / down)
+        sizes.append((*widths, max(1.9 + CELL * down, 0.7 + layers * (small + 0.12))))
+    left = max(size[0] for size in sizes)
+    right = max(size[1] for size in sizes)
+    figure = new_figure(left + right, 0.4 + sum(size[2] for size in sizes), theme)
+    if heading:
+        figure.suptitle(heading, fontsize=10.5, fontweight="bold", color=theme.ink, parse_math=False)
+    blocks = figure.subfigures(
+        len(kinds), 2, squeeze=False, height_ratios=[s[2] for s in sizes], width_ratios=[left, right]
+    )
+    for (name, (weights, rows, columns)), (mean, grid) in zip(kinds.items(), blocks, strict=True):
+        layers, heads = weights.shape[:2]
+        mean.set_facecolor(theme.page)
+        grid.set_facecolor(theme.page)
+        axes = mean.subplots()
+        _map(axes, weights.mean(axis=(0, 1)), theme)
+        _name_pieces(axes, rows, columns, theme)
+        axes.set_xlabel(f"{name}\nmean over {layers} layers of {heads} heads", color=theme.muted, fontsize=9)
+        for layer, places in enumerate(grid.subplots(layers, heads, squeeze=False)):
+            for head, place in enumerate(places):
+                _map(place, weights[layer, head], theme)
+                place.set_xticks([])
+                place.set_yticks([])
+                if layer == 0:
+                    place.set_title(f"head {head + 1}", fontsize=7.5, color=theme.muted, pad=3)
+                if head == 0:
+                    place.set_ylabel(f"layer {layer + 1}", fontsize=7.5, color=theme.muted, labelpad=3)
+    return png(figure)
+
+
+def _name_pieces(axes: Axes, rows: Sequence[str], columns: Sequence[str], theme: Theme) -> None:
+    axes.set_xticks(range(len(columns)), columns, rotation=55, ha="left", rotation_mode="anchor", parse_math=False)
+    axes.set_yticks(range(len(rows)), rows, parse_math=False)
+    axes.tick_params(axis="both", length=0, colors=theme.ink, labelsize=8.5, top=True, bottom=False)
+    axes.tick_params(axis="x", labeltop=True, labelbottom=False)
+
+
+def _map(axes: Axes, weights: Numbers, theme: Theme) -> None:
+    """Draw weights as an image in which zero has the colour of the page, and the largest weight the strongest."""
+    colours = LinearSegmentedColormap.from_list("attention", [theme.page, theme.source, theme.strong])
+    axes.imshow(weights, cmap=colours, vmin=0, vmax=max(float(weights.max(initial=0)), 1e-6), aspect="equal")
+    for spine in axes.spines.values():
+        spine.set_color(theme.grid)
+        spine.set_linewidth(0.8)
