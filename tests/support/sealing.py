@@ -1,7 +1,9 @@
 """An artifact for tests of stores."""
 
+from pathlib import Path
 from typing import Any
 
+from infra.store.local import LocalStore
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact, Store
 
@@ -32,3 +34,15 @@ def manifest_of(store: Store, stage: str = "clean", key: str = "k1") -> Manifest
     manifest = store.find(stage, key)
     assert manifest
     return manifest
+
+
+class Unchecked(LocalStore):
+    """A store of folders that were written by hand, without manifests."""
+
+    def path(self, artifact: Artifact) -> Path:
+        return artifact.folder
+
+
+def unsealed(root: Path, stage: str, key: str) -> Artifact:
+    """A folder that stands for an artifact, where no manifest is needed."""
+    return Artifact(stage, key, root / stage / key, home=Unchecked(root))

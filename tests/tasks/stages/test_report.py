@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from sealing import Unchecked, unsealed
 from synthetic_lineage import CLEANED, distilled, mixed, parquet
 
 from infra.store.local import LocalStore
@@ -42,10 +43,7 @@ class Tags(HTMLParser):
 
 def evaluated(folder: Path, name: str) -> dict[str, Artifact]:
     """Pairs, hypotheses and scores of one set, each in a folder."""
-    made = {
-        kind: Artifact(kind, name, folder / kind / name, home=LocalStore(folder))
-        for kind in ("prepare_sets", "translate", "score")
-    }
+    made = {kind: unsealed(folder, kind, name) for kind in ("prepare_sets", "translate", "score")}
     for artifact in made.values():
         artifact.path().mkdir(parents=True)
     ids = [f"{name}:{n}" for n in range(len(REFERENCES))]
@@ -76,7 +74,7 @@ def training(folder: Path) -> Artifact:
     shape |= {"norm": "pre", "positions": "sinusoid"}
     (folder / "model.json").write_text(json.dumps({"model": shape, "source_size": 9, "target_size": 9}))
     facts = {"updates": 40, "dev_perplexity": 7.5, "target_tokens": 12_345, "seconds": 75.0, "parameters": 1_234_567}
-    return Artifact("train", "run", folder, facts=facts, home=LocalStore(folder))
+    return Artifact("train", "run", folder, facts=facts, home=Unchecked(folder))
 
 
 def data(folder: Path) -> tuple[Artifact, Artifact]:
@@ -94,7 +92,7 @@ def data(folder: Path) -> tuple[Artifact, Artifact]:
         file.write_table(pa.table(columns))
     clean = {"read": 3, "pairs": 2, "rejected": 1, "rejected_by": {"length": 1, "empty": 0}}
     shards = {"pairs": 2, "dropped": 0, "source_pieces": 3, "target_pieces": 2, "shards": 1}
-    return Artifact("clean", "data", folder, facts=clean, home=LocalStore(folder)), Artifact(
+    return Artifact("clean", "data", folder, facts=clean, home=Unchecked(folder)), Artifact(
         "shard", "data", folder, facts=shards
     )
 
@@ -160,10 +158,7 @@ def test_the_paper_s_row_limits_and_synthetic_pairs_have_a_part_of_the_page_wher
     pairs = synthetic(LocalStore(tmp_path / "store"))
     corpus, shards = data(tmp_path / "data")
     (tmp_path / "data/pairs.parquet").write_bytes(parquet(CLEANED)["pairs.parquet"])
-    kinds = [
-        {"val": Artifact(kind, "val", out.parent / kind / "val", home=LocalStore(out.parent))}
-        for kind in ("prepare_sets", "translate", "score")
-    ]
+    kinds = [{"val": unsealed(out.parent, kind, "val")} for kind in ("prepare_sets", "translate", "score")]
     row = PaperRow("C2", "toy", 8, False, "val", Model(layers=2, d_model=64), 100, 1)
     scored = Artifact("score", "val", tmp_path, facts={"bleu": 30.0, "chrf": 50.0})
     seeds = {"val": dict.fromkeys(("seed-1", "seed-2", "ensemble"), scored)}
