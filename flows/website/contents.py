@@ -11,16 +11,12 @@ from flows.inspection.artifact_graph import ArtifactGraph, read_graph
 from flows.inspection.artifact_uses import ArtifactUses, uses_of
 from flows.inspection.model_cards import artifact_file, version_card
 from flows.inspection.run_history import RecordedRun, read_history
-from flows.website.campaign import CampaignPage, anchor, campaign_pages, totals
-from flows.website.curves import training_curves
-from flows.website.limits import limit_lines
+from flows.website.campaign import CampaignPage, SweepPage, anchor, campaign_pages, limit_lines, read_sweeps, totals
 from flows.website.lineage import LineagePages, page_of
-from flows.website.plots import over_versions
+from flows.website.plots import over_versions, training_curves
 from flows.website.registry import ModelEntry, VersionEntry, read_registry
 from flows.website.render import render, static_files
-from flows.website.search_index import index_files
-from flows.website.sweeps import SweepPage, read_sweeps
-from flows.website.version_data import list_script, version_script
+from flows.website.scripts import index_files, list_script, version_script
 from infra.site import Site, open_store
 from infra.store.manifest import Manifest
 from infra.store.store import Store

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,6 @@ from flows.runner.outcome import Outcome
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs import RUNS
 from infra.errors import BadConfiguration, BadData
-from infra.processes import signals
 
 LINE = "The old woman sees a dog."
 BLEU = ("dev_bleu", "test_bleu")
@@ -62,10 +60,6 @@ def test_scores_curves_and_sentences_of_a_run_and_a_version(small: Path) -> None
     assert both["hypothesis_b"].equals(read["hypothesis"])
     with pytest.raises(BadConfiguration, match="no model 'smal' is registered"):
         api.scores("smal/1")
-
-
-def test_versions_have_a_type_where_there_is_none(tmp_path: Path) -> None:
-    assert (api.versions().height, api.versions().schema["created"]) == (0, pl.Datetime("us", "UTC"))
 
 
 def test_translations_and_attention_are_those_of_the_version(small: Path) -> None:
@@ -119,22 +113,6 @@ def test_a_run_from_python_needs_no_settings_of_prefect(small: Path, monkeypatch
     assert Path(os.environ["PREFECT_HOME"]) == small / "prefect"
     assert set(api.run("small", {"decoding.beam": 1})["state"]) == {"cached"}
     assert len(seen) == 1, "no work, and no server of the user's"
-    assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_an_interrupt_ends_one_call_and_not_the_next() -> None:
-    def interrupted() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        signals.wait(60)
-
-    before = signal.getsignal(signal.SIGINT)
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt), signals.handled():
-            signals.run_shielded(interrupted)
-    signals.check()
-    other = threading.Thread(target=lambda: signals.handled().__enter__())
-    other.start()
-    other.join()
     assert signal.getsignal(signal.SIGINT) is before
 
 

@@ -14,7 +14,7 @@ from flows.inspection.trace import trace_pair
 from flows.reproduce import STAGES, reproduce
 from flows.runs import DEMO
 from flows.views.terminal import TerminalDisplay
-from flows.views.trace_view import print_trace, visible
+from flows.views.trace_view import print_trace
 from infra.site import Site
 from infra.store.local import LocalStore
 from tasks.engine.planner import Scope, StopPipeline
@@ -72,14 +72,6 @@ def test_the_page_is_what_the_demo_gives(demo_data: Path, monkeypatch: pytest.Mo
     assert kinds == {("", False), ("", True), ("test", False)}
 
 
-def test_only_outputs_are_rewritten() -> None:
-    script = walk_script()
-    page = script.PAGE.read_text()  # type: ignore[attr-defined]
-    blocks = script.blocks(page)  # type: ignore[attr-defined]
-    assert script.rewritten(page, blocks.__getitem__) == page  # type: ignore[attr-defined]
-    assert script.rewritten(page, lambda words: f"{words}!\n").count("!\n```") == len(blocks) == 3  # type: ignore[attr-defined]
-
-
 def test_brackets_are_no_markup_and_odd_signs_are_seen() -> None:
     files = ("a", "b")
     published = Published("download", "", files, 3, " [bold]a\u2028b", "c\x1b[31m")
@@ -87,10 +79,3 @@ def test_brackets_are_no_markup_and_odd_signs_are_seen() -> None:
     shown = drawn(PairTrace("[i]", "x:3", "", (published, cleaned, Missing("train", "[why]")), ("[note]",)), 200)
     for text in (r"\x20[bold]a\u2028b", r"c\x1b[31m", "[bold]ab", "[red]", "[why]", "[note]", "[i]"):
         assert text in shown
-
-
-@pytest.mark.parametrize("text", ["", "  ", "a b", " a  b ", "\t", "▁"])
-def test_visible_text_hides_no_space_at_its_ends(text: str) -> None:
-    shown = visible(text)
-    assert shown == shown.strip()
-    assert shown.replace(r"\x20", " ").replace(r"\t", "\t") == text

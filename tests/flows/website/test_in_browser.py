@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
 COMPARED = "compare.html#ende/1%20ende/2"
 
@@ -117,43 +117,6 @@ def test_a_phone_shows_scores_and_outcomes_without_scrolling(page: Page, public:
         assert box["x"] + box["width"] <= page.viewport_size["width"], name  # type: ignore[index]
 
 
-@pytest.mark.parametrize("page", ["phone"], indirect=True)
-def test_a_phone_shows_which_limit_is_broken_without_scrolling(page: Page, public: Path) -> None:
-    for name in ("campaign.html", "models/ende.html"):
-        page.goto(f"{public.as_uri()}/{name}")
-        limits = page.get_by_role("region", name="Limits")
-        limits.locator("code").first.evaluate("code => { code.textContent = 'dev_perplexity <= 1.5' }")  # a usual width
-        box = limits.locator(".bad").first.bounding_box()
-        assert box
-        assert box["x"] + box["width"] <= page.viewport_size["width"], name  # type: ignore[index]
-
-
-@pytest.mark.parametrize("page", ["phone"], indirect=True)
-def test_a_command_is_not_cut_within_an_option(page: Page, public: Path) -> None:
-    page.goto(f"{public.as_uri()}/campaign.html")
-    check_words(page.locator(".asked").first)
-    page.goto(f"{public.as_uri()}/search.html#run p_drop=0.3 finished")
-    check_words(page.locator("#found li"))
-
-
-@pytest.mark.parametrize("page", ["phone"], indirect=True)
-def test_a_long_setting_breaks_after_a_dot_and_a_reason_has_room(page: Page, public: Path) -> None:
-    page.goto(f"{public.as_uri()}/campaign.html")
-    word = page.locator(".asked").first.get_by_text("model.p_drop=0.3", exact=True)
-    parts = word.evaluate("word => [...word.childNodes].map(each => each.textContent).filter(Boolean)")
-    assert parts == ["model.", "p_drop=", "0.", "3"], "a line may end after each"
-    page.goto((public / "models" / "ende.html").as_uri())
-    assert page.locator(".why").first.evaluate("cell => cell.clientWidth") > 150
-
-
-def check_words(found: Locator) -> None:
-    words = found.locator(".word")
-    expect(words).to_have_text(["repro", "run", "ende", "--set", "model.p_drop=0.3"])
-    heights = words.evaluate_all("words => words.map(word => word.getBoundingClientRect().height)")
-    assert len(set(heights[:4])) == 1
-    assert "repro run ende --set model.p_drop=0.3" in found.inner_text().replace("\n", " ")
-
-
 @pytest.mark.parametrize("page", ["light", "dark", "phone"], indirect=True)
 def test_every_kind_of_page_is_accessible_and_fits_the_screen(page: Page, public: Path) -> None:
     from axe_playwright_python.sync_playwright import Axe
@@ -212,35 +175,3 @@ def test_a_line_breaks_at_a_version_without_a_score(page: Page, public: Path) ->
     show(80, 39, 41)  # so many have no points, but the one that no line reaches has its own
     assert coloured(38.2, 39.5) == 0
     assert coloured(39.6, 40.4) > 0
-
-
-def test_a_line_of_a_training_goes_on_between_the_updates_with_a_value(page: Page, public: Path) -> None:
-    page.goto((public / "versions" / "ende" / "2.html").as_uri())
-    measures = [{"name": "loss", "series": [{"name": "ende/2", "values": [3, None, 3]}]}]
-    page.evaluate("measures => plots[0].change({ ...plots[0].data, x: [1, 2, 3], measures })", measures)
-    assert page.evaluate(COLOURED, [1.5, 2.5]) > 0.9
-
-
-def test_few_values_among_many_updates_have_points_and_a_perplexity_a_logarithmic_axis(
-    page: Page, public: Path
-) -> None:
-    page.goto((public / "versions" / "ende" / "2.html").as_uri())
-    values: list[float | None] = [None] * 200
-    values[100] = 30.0
-    measures = [
-        {"name": "dev_perplexity", "log": True, "series": [{"name": "ende/2", "values": values}]},
-        {
-            "name": "perplexity",
-            "log": True,
-            "series": [{"name": "ende/2", "values": [10 ** (2 - n / 100) for n in range(200)]}],
-        },
-    ]
-    page.evaluate("measures => plots[0].change({ ...plots[0].data, x: [...Array(200).keys()], measures })", measures)
-    page.locator(".measure").select_option("dev_perplexity")
-    assert page.evaluate(COLOURED, [99, 101]) > 0
-    page.locator(".measure").select_option("perplexity")
-    top, middle, bottom = (page.evaluate("y => plots[0].plot.valToPos(y, 'y')", y) for y in (100, 10, 1))
-    assert middle - top == pytest.approx(bottom - middle, abs=1), "equal factors take equal space"
-    limits = page.evaluate("[plots[0].plot.scales.y.min, plots[0].plot.scales.y.max]")
-    assert limits[0] <= 1.02
-    assert limits[1] >= 100

@@ -76,17 +76,3 @@ def test_the_skip_link_leaves_the_search_alone(page: Page, public: Path) -> None
     assert active(page) == "ende/2"
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("ende/2")
-
-
-def test_a_table_is_sorted_and_versions_exchanged(page: Page, public: Path) -> None:
-    page.goto(f"{public.as_uri()}/compare.html#ende/1%20ende/2")
-    page.get_by_role("button", name="Exchange").press("Enter")
-    expect(page.get_by_label("A", exact=True)).to_have_value("ende/2")
-    page.get_by_label("A", exact=True).focus()
-    page.keyboard.press("ArrowDown")  # opens the list of versions
-    page.keyboard.press("Escape")
-    page.keyboard.press("Tab")
-    expect(page.get_by_label("B", exact=True)).to_be_focused()
-    page.goto((public / "lineage.html").as_uri())
-    page.get_by_role("button", name="size").press("Enter")
-    expect(page.get_by_role("columnheader", name="size")).to_have_attribute("aria-sort", "ascending")

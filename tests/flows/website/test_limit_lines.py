@@ -6,7 +6,7 @@ from pathlib import Path
 from flows.inspection.run_history import read_history
 from flows.runner import records
 from flows.runner.recorded_runs import earlier_values
-from flows.website.limits import limit_lines
+from flows.website.campaign import limit_lines
 from infra.store.local import LocalStore
 from infra.store.store import Artifact
 from tasks.engine.limits import Limits
@@ -49,20 +49,3 @@ def test_a_fact_with_a_limit_on_each_side_has_two_lines(tmp_path: Path) -> None:
         ("bleu <= 30", (21.0, 31.0), False),
     }
     assert earlier_values(tmp_path, "demo") == {"score dev bleu": (21.0, 31.0)}
-
-
-def test_records_of_before_have_no_lines(tmp_path: Path) -> None:
-    started = datetime(2026, 1, 1, tzinfo=UTC)
-    path = records.write(tmp_path, "demo", REQUEST, [], "FINISHED", started)
-    path.write_text(path.read_text().replace(' "checks": [],\n', ""))
-    assert earlier_values(tmp_path, "demo") == {}
-    assert limit_lines(read_history(LocalStore(tmp_path))) == []
-
-
-def test_the_campaign_and_the_model_show_the_lines(public: Path) -> None:
-    model = next(page for page in public.glob("models/*.html") if "<h1>ende</h1>" in page.read_text())
-    for page in (public / "campaign.html", model):
-        text = page.read_text()
-        assert "<code>bleu &gt;= 32</code>" in text
-        assert "2 runs, from 30.5 to 31.5; 2 beyond the limit" in text
-        assert '<span class="bad">broken, a warning</span>' in text

@@ -8,13 +8,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from made_registry import EVIL_MODEL, PIXEL, version
+from made_registry import EVIL_MODEL, PIXEL
 from sealing import sealed
 
 from flows.commands.serve import write_site as write_apart
 from flows.commands.site import site as site_command
 from flows.website.plots import over_versions
-from flows.website.registry import ModelEntry, VersionEntry, read_registry
+from flows.website.registry import read_registry
 from flows.website.write import write_site
 from infra.errors import BadConfiguration
 from infra.site import Site
@@ -86,18 +86,6 @@ def test_programs_and_styles_name_no_other_host(public: Path) -> None:
     assert (public / "static" / "uPlot.LICENSE.txt").read_text().startswith("The MIT License")
 
 
-def test_a_page_says_what_the_registry_says(public: Path) -> None:
-    text = (public / "models" / "ende.html").read_text()
-    assert "33.00 <small>32.00–34.00</small>" in text
-    assert "model.p_drop=0.3" in text
-    assert "model.layers" not in text, "it is the same in all versions"
-    assert "2 h 01 min" in text
-    assert "better &lt;img" in text
-    assert "ende means version 2" in text
-    plain = (public / "models" / "plain.html").read_text()
-    assert "No alias was ever moved." in plain
-
-
 def test_the_page_of_a_version_is_its_card(public: Path) -> None:
     text = (public / "versions" / "ende" / "2.html").read_text()
     assert "Its GPUs used 0.250 kWh" in text
@@ -130,14 +118,6 @@ def test_hostile_sentences_are_shown_as_text_and_the_report_is_copied(public: Pa
     text = card[card.index("\n# ") :]  # after the front matter
     assert not [line for line in text.splitlines() if "<script>" in line and not line.startswith("    ")]
     assert "a \\| b" in card
-
-
-def test_a_name_becomes_no_path(public: Path) -> None:
-    files = [path.name for path in (public / "models").iterdir()]
-    assert f"{file_name(EVIL_MODEL)}.html" in files
-    assert all(re.fullmatch(r"[\w-]+\.html", name) for name in files)
-    assert file_name("a b") != file_name("a-b")
-    assert len({file_name("x" * 300), file_name("x" * 301)}) == 2
 
 
 def test_scores_over_other_references_are_another_series(registered: Site) -> None:
@@ -197,31 +177,6 @@ def test_a_root_without_versions_has_a_site_too(tmp_path: Path, capsys: pytest.C
     assert said.out == f"{tmp_path / 'public' / 'index.html'}\n"
     assert "no model is registered" in said.err
     assert "No model is registered here yet." in (tmp_path / "public" / "index.html").read_text()
-
-
-def test_a_row_of_versions_begins_with_what_tells_it_apart() -> None:
-    common = {"model.d_model": "64", "training.updates": "250", "averaging.count": "5", "decoding.alpha": "0.6"}
-    changes = [
-        {"decoding.alpha": "1.2"},
-        {"averaging.count": "1"},
-        {"model.d_model": "32", "training.updates": "90"},
-        {},
-    ]
-    entries = [
-        VersionEntry(version("ende", number, {}), {**common, **changed}, {}, {}, dict)
-        for number, changed in enumerate(changes, 1)
-    ]
-    model = ModelEntry("ende", entries)
-    assert [model.told_apart(entry)[: len(changed)] for entry, changed in zip(entries, changes, strict=True)] == [
-        list(changed) for changed in changes
-    ]
-
-
-def test_a_version_links_the_artifacts_that_it_was_made_from(public: Path) -> None:
-    page = (public / "versions" / "ende" / "2.html").read_text()
-    lineage = page[page.index('<h2 id="lineage">') :]
-    assert f'<li>train <a href="../../artifacts/train/{"2" * 20}.html">' in lineage
-    assert "Nothing of it is in the store." in (public / "versions" / "plain" / "1.html").read_text()
 
 
 def test_no_page_shows_the_secrets_of_addresses_in_old_manifests(

@@ -11,7 +11,6 @@ from made_up_roots import record
 from flows.website import write
 from flows.website.contents import Root, contents
 from flows.website.write import write_site
-from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.web.static_site import StaticSite
 
@@ -58,12 +57,6 @@ def test_an_interrupted_writing_can_be_repeated_and_leaves_nothing(
                 write_site(site, out)
     write_site(site, out)
     assert files(out) == files(tmp_path / "whole")
-
-
-def test_a_folder_with_other_files_is_still_refused(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(BadConfiguration, match="no site of this program"):
-        write_site(site, tmp_path)
 
 
 def test_the_served_site_recovers_from_an_interrupted_first_writing(

@@ -1,15 +1,47 @@
-"""The index of the search: models, versions, runs, sweeps and artifacts, as scripts that ``file://`` can load."""
+"""Data that pages load as scripts, as ``file://`` allows: the index of the search, and two versions to compare."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from flows.inspection.artifact_graph import ArtifactGraph
 from flows.inspection.artifact_uses import ArtifactUses
-from flows.website.campaign import CampaignPage, anchor
+from flows.website.campaign import CampaignPage, SweepPage, anchor
 from flows.website.lineage import page_of
 from flows.website.registry import ModelEntry, VersionEntry
-from flows.website.sweeps import SweepPage
-from flows.website.version_data import script_json
 from infra.tracking.provenance import short_commit
+
+MADE = ("machine", "commit", "python", "torch", "polars", "tokenizers", "sacrebleu")
+"""What is compared of how the weights were made, besides the settings."""
+
+
+def version_script(entry: VersionEntry, curves: Mapping[str, Any]) -> str:
+    """A call of ``addVersion``: browsers load no JSON from ``file://``, but they load scripts."""
+    text = {name: entry.training.get(name) for name in ("parameters", "device", "ranks")}
+    made = {f"made.{name}": entry.made.get(name) for name in MADE}
+    digests = {f"digest.{name}": digest[:16] for name, digest in entry.version.digests.items()}
+    others = {name: f"{value}" for name, value in {**text, **made, **digests}.items() if value is not None}
+    scores = {name: {measure: vars(score) for measure, score in found.items()} for name, found in entry.scores.items()}
+    data = {
+        "label": entry.label,
+        "fields": {**entry.settings, **others},
+        "scores": scores,
+        "references": {name: entry.references(name) for name in scores},
+        "curves": curves,
+    }
+    return f"addVersion({script_json(data)});\n"
+
+
+def list_script(models: Iterable[ModelEntry]) -> str:
+    """The pages of all versions by label, the newest first."""
+    pages = {entry.label: entry.page for model in models for entry in model.versions}
+    return f"const versionPages = {script_json(pages)};\n"
+
+
+def script_json(value: Any) -> str:
+    # ASCII alone: the file is right in any encoding that a host says it has.
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+
 
 ENTRIES_OF_A_FILE = 4000
 """An entry takes some 150 bytes: so a file stays below a megabyte."""
