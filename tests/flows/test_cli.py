@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import limit
 
 from flows import cli
 from flows.cli import COMMANDS
@@ -16,8 +17,10 @@ from flows.runs import RUNS, VARIATIONS
 REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
 
 
-def repro(*words: str, stdin: str = "", seconds: int = 280) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*REPRO, *words], input=stdin, capture_output=True, text=True, check=False, timeout=seconds)
+def repro(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*REPRO, *words], input=stdin, capture_output=True, text=True, check=False, timeout=limit(60.0)
+    )
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:

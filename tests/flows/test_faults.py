@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import limit
 from small_pipeline import all_gone, run_small, start_small
 
 from flows.runner.outcome import StageFailed
@@ -51,7 +52,7 @@ def test_two_runs_at_once_share_every_stage(mirror: Path, tmp_path: Path) -> Non
     ):
         for process in (first, second):
             print(file=process.stdin, flush=True)
-        outputs = [process.communicate(timeout=200) for process in (first, second)]
+        outputs = [process.communicate(timeout=limit(60.0)) for process in (first, second)]
     rows = [json.loads(out) for out, _ in outputs]
     for (*stage, one_state), (*same_stage, other_state) in zip(*rows, strict=True):
         assert stage == same_stage

@@ -147,7 +147,7 @@ def test_the_tutorial_does_what_it_says(shell: Shell) -> None:
 def wait_for_a_scheduled_run(shell: Shell) -> None:
     """Wait until one more run of demo is finished than before."""
     before = finished(shell)
-    wait_for(lambda: finished(shell) > before, 900)
+    wait_for(lambda: finished(shell) > before)
 
 
 def finished(shell: Shell) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from patience import limit
 from small_training import SIZE, TRAINING, pairs, rows, weights, write_job, write_shards, write_vocabulary
 from torch import Tensor, nn
 
@@ -45,7 +46,7 @@ def train(path: Path, end_after: int = 10**9) -> None:
     """Train in a separate process, since CUDA does not survive a fork; it is asked to end after an update."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])}
     command = [sys.executable, "-c", INTERRUPTED.format(update=end_after), str(path)]
-    subprocess.run(command, env=environment, check=False, timeout=280)
+    subprocess.run(command, env=environment, check=False, timeout=limit(60.0))
 
 
 @pytest.mark.slow  # three processes that import torch

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from patience import limit
 from small_training import TRAINING, weights, write_job
 
 from infra.launch.command import PROJECT_ROOT, command, variables
@@ -75,7 +76,7 @@ def test_two_hosts_train_to_the_weights_of_two_ranks_on_one(two_hosts: list[Host
         job_of(write_job(tmp_path, name=name, training=training), nodes) for name, nodes in (("near", 1), ("far", 2))
     )
     environment = {**os.environ, **variables(near), "PYTHONPATH": f"{PROJECT_ROOT}"}
-    subprocess.run(command(near, sys.executable), check=True, env=environment, timeout=250)
+    subprocess.run(command(near, sys.executable), check=True, env=environment, timeout=limit(60.0))
     rendezvous = ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={NAMES[0]}:29400", "--rdzv-id=far")
     agents = [
         host.start(command(far, sys.executable, rendezvous), environment, tmp_path / f"{host.name}.log")

@@ -12,12 +12,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
+from patience import limit, wait_for
 from small_pipeline import write_run_file
 
 from infra.processes.children import die_with_parent
@@ -26,19 +27,10 @@ from infra.servers.loopback import free_ports
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
-TIMEOUT_SECONDS = 900.0
-"""Limit for anything that takes seconds on a quiet machine; it ends a test that hangs, and says nothing of speed."""
+TIMEOUT_SECONDS = limit(90.0)
+"""Limit for anything that takes seconds on a quiet machine."""
 UNFINISHED_STATES = ("RUNNING", "PENDING", "CANCELLING", "SCHEDULED")
 FINAL_STATES = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
-
-
-def wait_for(done: Callable[[], Any], seconds: float = TIMEOUT_SECONDS) -> Any:
-    """Poll ``done`` and return its first true value; raises AssertionError after ``seconds``."""
-    end = time.monotonic() + seconds
-    while not (found := done()):
-        assert time.monotonic() < end, f"not done after {seconds:.0f} s"
-        time.sleep(0.05)
-    return found
 
 
 def request_json(address: str, body: Any = None, method: str = "") -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from patience import limit
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -140,7 +141,7 @@ def run_two_ranks(path: Path, module: str = "model.train") -> dict[str, Any]:
     support = Path(__file__).parent
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(support)}
     command = [*torchrun, "-m", module, str(path)]
-    subprocess.run(command, cwd=support.parents[1], env=environment, check=True, timeout=240)
+    subprocess.run(command, cwd=support.parents[1], env=environment, check=True, timeout=limit(30.0))
     answer: dict[str, Any] = json.loads((path.parent / "exit.json").read_text())
     return answer
 

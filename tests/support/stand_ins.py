@@ -33,6 +33,12 @@ port = os.environ["PREFECT_WORKER_WEBSERVER_PORT"] if name == "worker" else sys.
 subprocess.Popen(["sleep", "600"], start_new_session=True)
 http.server.HTTPServer(("127.0.0.1", int(port)), Well).serve_forever()
 """
+PREFECT = {
+    "exceptions.py": "class PrefectException(Exception): ...",
+    "states.py": "Cancelled = None",
+    "client/orchestration.py": "def get_client(**_): raise ConnectionError",
+    "client/schemas/objects.py": "StateType = None",
+}
 
 
 def stand_in(folder: Path, patch: pytest.MonkeyPatch) -> None:
@@ -45,6 +51,11 @@ def stand_in(folder: Path, patch: pytest.MonkeyPatch) -> None:
     # What ``infra.service.mlflow_app`` needs of MLflow.
     (folder / "path" / "mlflow" / "server.py").write_text("_build_uvicorn_command = None")
     (folder / "path" / "mlflow" / "cli.py").write_text("def cli():\n    import mlflow.__main__")
+    # What ``infra.servers.prefect_states`` imports of Prefect, whose server then does not answer.
+    for name, code in PREFECT.items():
+        module = folder / "path" / "prefect" / name
+        module.parent.mkdir(parents=True, exist_ok=True)
+        module.write_text(code)
     patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [f"{folder / 'path'}", os.environ.get("PYTHONPATH", "")])))
     patch.setenv("STAND_IN", str(folder))
 

@@ -61,7 +61,7 @@ def test_a_planted_change_of_one_weight_fails_the_nightly_check_and_is_posted(
 
     def night() -> dict[str, str]:
         found = services.submit(request_json(f"{services.api}/deployments/name/check/demo")["id"])
-        wait_for(lambda: services.flow_run(found)["state"]["type"] in FINAL_STATES, 900)
+        wait_for(lambda: services.flow_run(found)["state"]["type"] in FINAL_STATES)
         state: dict[str, str] = services.flow_run(found)["state"]
         return state
 
@@ -82,7 +82,7 @@ def test_a_planted_change_of_one_weight_fails_the_nightly_check_and_is_posted(
         second = night()
         assert second["type"] == "FAILED"
         assert "model.safetensors of average differs" in second["message"]
-        wait_for(lambda: len({post["id"] for post in listener.posts}) >= 2, 900)
+        wait_for(lambda: len({post["id"] for post in listener.posts}) >= 2)
         (told,) = {post["text"] for post in listener.posts if post["type"] == "prefect.flow-run.Failed"}
         assert second["message"] in told
     assert not (root / "train").exists(), "a check leaves the artifacts of the root alone"

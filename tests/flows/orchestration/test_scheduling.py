@@ -19,8 +19,6 @@ from small_pipeline import write_run_file
 from flows.reproduce import STAGES, SYNTHETIC_STAGES
 
 pytestmark = pytest.mark.slow
-LOST_WORKER_SECONDS = 900.0
-"""Limit for a flow run's end. A worker that is lost is noticed after 200 s."""
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +67,7 @@ def ended(prefect: Services, run: str) -> dict[str, Any]:
         state: dict[str, Any] = prefect.flow_run(run)["state"]
         return state if state["type"] in FINAL_STATES else None
 
-    return dict(wait_for(final_state, LOST_WORKER_SECONDS))
+    return dict(wait_for(final_state))
 
 
 def children(prefect: Services, stage: str) -> list[str]:
@@ -189,7 +187,7 @@ def test_a_remote_failure_fails_the_run_and_both_outcomes_are_notified(
     words = ["--param", f"run={workers}", "--param", "from_stage=shard", "--param", "until=shard"]
     prefect.cli("deployment", "run", "reproduce/demo", *words, "--watch")
     # Both outcomes are notified. Prefect repeats an event that a busy SQLite could not count at once: by one id.
-    wait_for(lambda: len({post["id"] for post in listener.posts}) == 2, LOST_WORKER_SECONDS)
+    wait_for(lambda: len({post["id"] for post in listener.posts}) == 2)
     wrong, well = {post["id"]: post for post in listener.posts}.values()
     assert wrong["type"] == "prefect.flow-run.Failed"
     assert "train failed: the loss of update" in wrong["text"]
@@ -213,7 +211,7 @@ def test_a_moved_alias_is_notified(prefect: Services, listener: Listener) -> Non
     deploy(prefect, "demo", "--notify", f"{listener.address}/hidden-word")
     environment = prefect.environment(PREFECT_API_URL=prefect.api)
     subprocess.run([sys.executable, "-c", MOVE], check=True, env=environment)
-    wait_for(lambda: len({post["id"] for post in listener.posts}) == 2, LOST_WORKER_SECONDS)
+    wait_for(lambda: len({post["id"] for post in listener.posts}) == 2)
     posts = sorted(listener.posts, key=lambda post: post["subject"])
     assert {post["type"] for post in posts} == {"repro.alias.moved"}
     assert posts[0]["text"] == 'champion is demo/3: ana: "read" by two'
@@ -228,8 +226,8 @@ def test_a_duplicate_run_is_skipped_and_cancelling_a_run_cancels_its_remote_stag
     parameters = {"run": workers, "overrides": ["training.updates=100000", "training.checkpoint_every=20"]}
     before = len(children(prefect, "train"))
     first = begin(prefect, **parameters)
-    wait_for(lambda: len(children(prefect, "train")) > before, LOST_WORKER_SECONDS)  # training is dispatched
-    wait_for(lambda: bool(checkpoints(tmp_path)), LOST_WORKER_SECONDS)  # a checkpoint is written
+    wait_for(lambda: len(children(prefect, "train")) > before)  # training is dispatched
+    wait_for(lambda: bool(checkpoints(tmp_path)))  # a checkpoint is written
     second = ended(prefect, begin(prefect, **parameters))
     assert second["name"] == "Skipped"
     assert first in second["message"]
@@ -237,7 +235,7 @@ def test_a_duplicate_run_is_skipped_and_cancelling_a_run_cancels_its_remote_stag
     request_json(f"{prefect.api}/flow_runs/{first}/set_state", {"state": {"type": "CANCELLING"}})
     assert ended(prefect, first)["name"] == "Cancelled"
     assert ended(prefect, children(prefect, "train")[-1])["name"] == "Cancelled"
-    wait_for(lambda: not trainings(tmp_path), LOST_WORKER_SECONDS)  # the training's processes end
+    wait_for(lambda: not trainings(tmp_path))  # the training's processes end
     assert checkpoints(tmp_path), "the next run resumes from them"
 
 
@@ -251,7 +249,7 @@ def test_another_worker_resumes_the_training_of_a_lost_one(
     overrides = ["training.updates=3000", "training.checkpoint_every=50", "training.dev_every=3000"]
     before = len(children(prefect, "train"))
     run = begin(prefect, run=workers, overrides=overrides, until="train")
-    wait_for(is_kept, LOST_WORKER_SECONDS)  # a checkpoint is in the bucket
+    wait_for(is_kept)  # a checkpoint is in the bucket
     lost = prefect.workers[-1]
     variables = {name: psutil.Process(lost.pid).environ()[name] for name in ("REPRO_ROOT", "MLFLOW_TRACKING_URI")}
     kill_tree(lost.pid)

@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from patience import limit
 
 from infra.processes import gpu_locks
 from infra.processes.gpu_locks import lock_gpus, visible_gpus
@@ -77,11 +78,11 @@ def test_a_gpu_of_a_killed_holder_is_free_when_its_job_ends(
 
     thread = threading.Thread(target=job)
     thread.start()
-    assert waited.wait(30), "the job of the killed one still runs"
+    assert waited.wait(limit(2.0)), "the job of the killed one still runs"
     assert not acquired.is_set()
     assert holder.stdin
     holder.stdin.close()  # ends the job
-    assert acquired.wait(30)
+    assert acquired.wait(limit(2.0))
     thread.join(30)
 
 

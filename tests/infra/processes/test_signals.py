@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+from patience import limit
 
 SCRIPT = """
 import sys, time
@@ -50,7 +51,7 @@ def start(*words: str) -> subprocess.Popen[str]:
 def test_work_that_checks_unwinds_and_the_exit_status_names_the_signal(work: str, number: int, status: int) -> None:
     process = start(work, "60")
     process.send_signal(number)
-    said, complained = process.communicate(timeout=10)
+    said, complained = process.communicate(timeout=limit(2.0))
     assert process.returncode == status
     assert ("unwound" in said) == (number == signal.SIGINT)
     assert complained == ""
@@ -59,7 +60,7 @@ def test_work_that_checks_unwinds_and_the_exit_status_names_the_signal(work: str
 def test_work_that_never_checks_is_ended_after_the_timeout() -> None:
     process = start("unresponsive", "0.5")
     process.send_signal(signal.SIGTERM)
-    _, complained = process.communicate(timeout=10)
+    _, complained = process.communicate(timeout=limit(2.0))
     assert process.returncode == 143
     assert "finished stages are kept" in complained
 
@@ -70,5 +71,5 @@ def test_a_second_signal_ends_at_once() -> None:
     time.sleep(0.3)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=10)
+    process.communicate(timeout=limit(2.0))
     assert process.returncode == 130

@@ -7,11 +7,11 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from patience import limit, wait_for
 from stand_ins import ended, free_service, stand_in
 
 from infra.errors import BadConfiguration, JobFailed
@@ -24,7 +24,7 @@ from infra.service.settings import Service
 from infra.service.status import ProgramState, states
 from infra.site import Site
 
-PATIENCE = 90.0
+PATIENCE = limit(20.0)
 REPOSITORY = Path(__file__).resolve().parents[3]
 REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
 
@@ -35,13 +35,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "root of 100%"
     monkeypatch.setenv("REPRO_ROOT", str(root))
     return root
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def by_name(service: Service) -> dict[str, ProgramState]:
@@ -111,12 +104,12 @@ def test_a_killed_program_restarts_and_leaves_no_process(root: Path) -> None:
             if b"http.server" in Path(f"/proc/{pid}/cmdline").read_bytes() or b"mlflow" in command_line(pid):
                 os.kill(pid, signal.SIGKILL)
         os.kill(before["cpu-1"].pid, signal.SIGKILL)  # the process between supervisor and worker
-        until(
+        wait_for(
             lambda: (
                 {s.name for s in states(service) if s.healthy and s.pid != before[s.name].pid} == {"mlflow", "cpu-1"}
             )
         )
-        until(lambda: all_healthy(service))
+        wait_for(lambda: all_healthy(service))
         assert by_name(service)["prefect"] == before["prefect"]
         assert not real & tagged_pids(service.folder)
         assert len(tagged_pids(service.folder, "cpu-1")) == 2
@@ -130,9 +123,9 @@ def test_programs_end_after_their_supervisor_is_killed(root: Path) -> None:
     with ended(root):
         service = lifecycle.up(free_service(root), os.environ, print).service
         os.kill(supervision.supervisor_of(service), signal.SIGKILL)
-        until(lambda: addresses.running_addresses(root) is None)  # stale from then on
+        wait_for(lambda: addresses.running_addresses(root) is None)  # stale from then on
         assert Site.named().tracking.startswith("sqlite:")
-        until(lambda: not tagged_pids(service.folder))
+        wait_for(lambda: not tagged_pids(service.folder))
 
 
 def test_a_stuck_supervisor_is_reported_and_can_be_ended(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +150,7 @@ def test_a_server_that_no_longer_answers_is_started_again_and_a_worker_is_not(ro
         for name in ("mlflow", "cpu-1"):
             for pid in tagged_pids(service.folder, name) - {before[name].pid}:
                 os.kill(pid, signal.SIGSTOP)
-        until(lambda: by_name(service)["mlflow"].healthy)
+        wait_for(lambda: by_name(service)["mlflow"].healthy)
         after = by_name(service)
         changed = {name for name in after if after[name].pid != before[name].pid}
         assert changed == {"mlflow"}, "flow runs would end with their worker"
@@ -173,12 +166,12 @@ def test_a_server_waits_for_a_run_that_creates_its_tables(root: Path, program: s
         with file_lock(root / lock, lambda _: None):
             starting = pool.submit(lifecycle.up, service, os.environ, lambda _: None)
             log = supervision.log_of(service, program)
-            until(lambda: log.exists() and "which starts a server on the same database" in log.read_text())
+            wait_for(lambda: log.exists() and "which starts a server on the same database" in log.read_text())
             assert f"{program} begins" not in log.read_text()
         assert all(state.healthy for state in starting.result(PATIENCE).states)
         assert f"{program} begins" in log.read_text()
         # The wrapper of the server sees the first answer up to one poll later than `up` does.
-        until(lambda: not is_locked(root / lock))
+        wait_for(lambda: not is_locked(root / lock))
 
 
 @pytest.mark.slow
@@ -226,7 +219,8 @@ def test_the_commands_report_the_state_of_the_service(root: Path) -> None:
         nothing = repro("status", "--json")
         assert nothing.returncode == 1
         assert "repro up" in nothing.stderr
-        assert json.loads(nothing.stdout) == {"running": False, "healthy": False, "programs": []}
+        form = json.loads(nothing.stdout)
+        assert (form["running"], form["healthy"], form["programs"]) == (False, False, [])
         first, second = repro("up", *ports), repro("up")
         for done in (first, second):
             assert done.returncode == 0, done.stderr
@@ -249,7 +243,7 @@ def test_in_the_foreground_it_ends_with_the_command(root: Path, number: signal.S
     with ended(root):
         words = [*REPRO, "up", "--foreground", "--gpu", "0", *ports]
         process = subprocess.Popen(words, cwd=REPOSITORY, stderr=subprocess.DEVNULL)
-        until(lambda: addresses.running_addresses(root))
+        wait_for(lambda: addresses.running_addresses(root))
         process.send_signal(number)
         assert process.wait(PATIENCE) == (0 if number == signal.SIGTERM else -number)
-        until(lambda: not tagged_pids(root / "service"))
+        wait_for(lambda: not tagged_pids(root / "service"))
