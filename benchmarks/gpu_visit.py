@@ -50,7 +50,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "big": ("--size", "big"),
 }
 """What ``throughput.py`` measures, with its arguments."""
-NOT_ON_A_CPU = {"base, training.residual=bf16", "base, REPRO_COMPILE=update"}
+NOT_ON_A_CPU = {"base, training.residual=bf16", "base, REPRO_PACKED_ATTENTION=own", "base, REPRO_COMPILE=update"}
 KERNELS = {
     "copies": ("memcpy", "memset", "copy_"),
     "attention": ("flash", "fmha", "attention", "_forward", "_backward"),
@@ -194,6 +194,8 @@ def gradients(visit: Visit) -> None:
         ("packed", "packed", None),
         ("packed, REPRO_PACKED_ATTENTION=own", "packed", packed_attention.attend),
     ):
+        if attend and not visit.gpu:
+            continue
         found = gradient(batching, visit.device, attend)
         cosine = torch.cosine_similarity(found, exact, dim=0).item()
         visit.row(f"gradients, {name}, against a CPU", cosine, "cosine")

@@ -24,7 +24,7 @@ from typing import Any, Literal, TextIO
 
 import torch
 
-from .config.keying import require
+from .config.keying import require, require_choices
 from .errors import ExitReason, JobError
 
 Facts = dict[str, Any]
@@ -56,11 +56,7 @@ class JobSettings:
     """Seconds that ranks wait for one that is slow, stuck or dead."""
 
     def __post_init__(self) -> None:
-        require(self.device in ("auto", "cpu", "cuda"), "site.device", self.device, "auto, cpu or cuda")
-        choices = ("auto", "always", "never", "update")
-        require(self.compile in choices, "site.compile", self.compile, ", ".join(choices))
-        which = ("torch", "own")
-        require(self.packed_attention in which, "site.packed_attention", self.packed_attention, ", ".join(which))
+        require_choices(self, "site")
         require(self.threads >= 1, "site.threads", self.threads, "a whole number of at least 1")
         require(self.rank_timeout_seconds > 0, "site.rank_timeout_seconds", self.rank_timeout_seconds, "above 0")
 

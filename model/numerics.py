@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from .config import Model, Training, supports_varlen_attention
 from .config.keying import require
 from .config.strict import STRICT_ENVIRONMENT, Numerics
 from .job import JobSettings
@@ -31,6 +32,25 @@ def configure_precision(name: str, precision: str, device: torch.device) -> None
     slow = "fp32 on this CPU, whose instructions have no bfloat16 (it would take thirty times as long)"
     require(gpu or precision != "bf16" or has_bf16(), name, precision, slow)
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+
+
+def configure_training(model: Model, training: Training, device: torch.device, own_attention: bool = False) -> None:
+    """``configure_precision`` for a training. Raises ValueError for what this device does not support."""
+    precision = training.precision
+    configure_precision("training.precision", precision, device)
+    if device.type != "cuda" or training.batching != "packed":
+        return
+    require(precision == "bf16", "training.precision", precision, "bf16 where training.batching is packed on a GPU")
+    p_drop = model.p_drop_attention
+    allowed = "0 where training.batching is packed on a GPU"
+    require(own_attention or not p_drop, "model.p_drop_attention", p_drop, allowed)
+    allowed = "buckets on a GPU unless model.d_k = model.d_v, a multiple of 8 up to 256"
+    require(supports_varlen_attention(model), "training.batching", training.batching, allowed)
+
+
+def autocast(training: Training, device: torch.device) -> torch.autocast:
+    """The context in which forward passes compute: bfloat16 products for precision bf16, else unchanged."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=training.precision == "bf16")
 
 
 def configure_numerics(numerics: Numerics, site: JobSettings) -> None:

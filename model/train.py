@@ -10,12 +10,12 @@ import os
 
 from .config import Training, from_json
 from .config.job_checks import check_whole_updates
+from .config.keying import require
 from .experimental import packed_attention
 from .experimental.whole_step import WholeStep
 from .job import Facts, Job, StopSignal, main
 from .network.weights import MODEL_CONFIG
-from .training.checkpoint import Checkpoints
-from .training.checkpoint_policy import CheckpointPolicy
+from .training.checkpoint import CheckpointPolicy, Checkpoints
 from .training.distributed import Ranks
 from .training.metrics import read_facts
 from .training.setup import build_trainer
@@ -55,7 +55,9 @@ def trainer_for(job: Job, ranks: Ranks) -> Trainer:
     most = site.micro_batch_tokens
     check_whole_updates(training, site.compile, on_cpu=on_cpu, ranks=ranks_count, micro_batch_tokens=most)
     step_class = WholeStep if site.compile == "update" else None
-    attend = packed_attention.attend if site.packed_attention == "own" else None
+    own = site.packed_attention == "own"
+    require(not (own and on_cpu), "site.packed_attention (REPRO_PACKED_ATTENTION)", "own", "torch on a CPU")
+    attend = packed_attention.attend if own else None
     return build_trainer(job, ranks, step_class, attend)
 
 

@@ -6,9 +6,9 @@ the paper's (Table 3). This package imports no other sub-package.
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
 
-from .keying import require, unkeyed, unkeyed_default
+from .keying import require, require_choices, unkeyed, unkeyed_default
 from .mixture import parse_mixture
 from .strict import Numerics
 
@@ -70,18 +70,13 @@ class Model:
     … eos."""
 
     def __post_init__(self) -> None:
+        require_choices(self, "model")
         for name, largest in LARGEST_SIZES.items():
             size = getattr(self, name)
             require(1 <= size <= largest, f"model.{name}", size, f"a whole number from 1 to {largest:,}")
         require(self.d_model % 2 == 0, "model.d_model", self.d_model, "an even number (sines and cosines, §3.5)")
         for name in ("p_drop", "p_drop_attention", "p_drop_relu"):
             require(0 <= getattr(self, name) < 1, f"model.{name}", getattr(self, name), "0 up to, not including, 1")
-        require(self.norm in ("post", "pre"), "model.norm", self.norm, "post or pre")
-        positions = ("sinusoid", "learned", "learned_sinusoid")
-        require(self.positions in positions, "model.positions", self.positions, ", ".join(positions))
-        require(self.init in ("glorot", "normal"), "model.init", self.init, "glorot or normal")
-        require(self.source_ends in get_args(SourceEnds), "model.source_ends", self.source_ends, "eos, none or bos+eos")
-        require(self.attention in ("own", "torch"), "model.attention", self.attention, "own or torch")
         if self.attention == "torch":
             for name in ("d_k", "d_v"):
                 width = getattr(self, name)
@@ -178,60 +173,40 @@ class Training:
     different numbers of ranks (docs/reproducibility.md), several times slower."""
 
     def __post_init__(self) -> None:
+        require_choices(self, "training")
+        for name in ("batch_tokens", "warmup", "checkpoint_every", "keep", "dev_every"):
+            require(getattr(self, name) >= 1, f"training.{name}", getattr(self, name), "a whole number of at least 1")
+        for name in ("batch_sentences", "epochs", "skip_nonfinite", "patience", "dev_bleu"):
+            value = getattr(self, name)
+            require(value >= 0, f"training.{name}", value, "0 (off) or a whole number above")
+        for name in ("clip_norm", "attention_coverage_encoder", "attention_coverage_cross", "r_drop"):
+            require(getattr(self, name) >= 0, f"training.{name}", getattr(self, name), "0 (off) or a number above")
+        for name in ("label_smoothing", "beta1", "beta2", "ema"):
+            require(0 <= getattr(self, name) < 1, f"training.{name}", getattr(self, name), "0 up to, not including, 1")
+        for name in ("factor", "peak", "eps"):
+            require(getattr(self, name) > 0, f"training.{name}", getattr(self, name), "a number above 0")
         sentences = self.batch_sentences
-        require(sentences >= 0, "training.batch_sentences", sentences, "0 (off) or a whole number above")
         padded = self.batching == "buckets" or not sentences
         require(padded, "training.batch_sentences", sentences, "0 where training.batching is packed")
-        require(self.epochs >= 0, "training.epochs", self.epochs, "0 (off) or a whole number above")
         if self.epochs:
             require(self.updates == 0, "training.updates", self.updates, "0 where training.epochs is above 0")
         else:
             require(self.updates >= 1, "training.updates", self.updates, "a whole number of at least 1")
-        for name in ("batch_tokens", "warmup", "checkpoint_every", "keep", "dev_every"):
-            require(getattr(self, name) >= 1, f"training.{name}", getattr(self, name), "a whole number of at least 1")
-        require(
-            0 <= self.label_smoothing < 1, "training.label_smoothing", self.label_smoothing, "0 up to, not including, 1"
-        )
-        for name in ("beta1", "beta2"):
-            require(0 <= getattr(self, name) < 1, f"training.{name}", getattr(self, name), "0 up to, not including, 1")
-        for name in ("factor", "peak", "eps"):
-            require(getattr(self, name) > 0, f"training.{name}", getattr(self, name), "a number above 0")
         require(0 <= self.seed < 2**31, "training.seed", self.seed, f"a whole number from 0 to {2**31 - 1:,}")
-        require(self.clip_norm >= 0, "training.clip_norm", self.clip_norm, "0 (off) or above")
-        schedules = ("paper", "inverse_sqrt", "linear", "constant")
-        require(self.schedule in schedules, "training.schedule", self.schedule, ", ".join(schedules))
-        precisions = ("fp32", "tf32", "bf16")
-        require(self.precision in precisions, "training.precision", self.precision, ", ".join(precisions))
         residuals = ("fp32", "bf16") if self.precision == "bf16" else ("fp32",)
         needed = " or bf16" if self.precision == "bf16" else " where training.precision is not bf16"
         require(self.residual in residuals, "training.residual", self.residual, f"fp32{needed}")
-        require(self.batching in ("buckets", "packed"), "training.batching", self.batching, "buckets or packed")
-        require(self.optimizer in ("adam", "adamw"), "training.optimizer", self.optimizer, "adam or adamw")
         require(self.weight_decay >= 0, "training.weight_decay", self.weight_decay, "0 or above")
         decays = self.optimizer == "adamw" or not self.weight_decay
         require(decays, "training.weight_decay", self.weight_decay, "0, or training.optimizer adamw")
         replaced = "0 (it was replaced: set training.attention_coverage_encoder or training.attention_coverage_cross)"
         require(self.attention_entropy == 0, "training.attention_entropy", self.attention_entropy, replaced)
-        for name in ("attention_coverage_encoder", "attention_coverage_cross", "r_drop"):
-            require(getattr(self, name) >= 0, f"training.{name}", getattr(self, name), "0 (off) or a number above")
-        require(
-            self.checkpoints_from in ("start", "end"),
-            "training.checkpoints_from",
-            self.checkpoints_from,
-            "start or end",
-        )
         counted = self.checkpoints_from == "start" or not self.patience
         require(counted, "training.checkpoints_from", self.checkpoints_from, "start where training.patience is above 0")
         for stage in parse_mixture(self.mixture):
             allowed = f"stages that begin before training.updates, which is {self.updates}"
             in_time = self.epochs > 0 or stage.begin < self.updates
             require(in_time, "training.mixture", self.mixture, allowed)
-        require(0 <= self.ema < 1, "training.ema", self.ema, "0 (off) up to, not including, 1")
-        for name in ("skip_nonfinite", "patience", "dev_bleu"):
-            require(
-                getattr(self, name) >= 0, f"training.{name}", getattr(self, name), "0 (off) or a whole number above"
-            )
-        require(self.numerics in ("fast", "strict"), "training.numerics", self.numerics, "fast or strict")
         exact = self.numerics == "fast" or self.precision == "fp32"
         require(exact, "training.precision", self.precision, "fp32 where training.numerics is strict")
 
@@ -247,8 +222,8 @@ class Averaging:
     ema: the moving average at the last update (needs training.ema above 0)."""
 
     def __post_init__(self) -> None:
+        require_choices(self, "averaging")
         require(self.count >= 1, "averaging.count", self.count, "a whole number of at least 1")
-        require(self.which in ("last", "best", "ema"), "averaging.which", self.which, "last, best or ema")
         alone = self.which == "last" or self.count == 1
         require(alone, "averaging.count", self.count, f"1 where averaging.which is {self.which}")
 
@@ -281,14 +256,12 @@ class Decoding:
     keeps keys and values so, while norms, softmax, logits and scores are float32. Other searches use float32."""
 
     def __post_init__(self) -> None:
+        require_choices(self, "decoding")
         require(1 <= self.beam <= 1_000, "decoding.beam", self.beam, "a whole number from 1 to 1,000")
         require(self.alpha >= 0, "decoding.alpha", self.alpha, "0 or above")
         require(self.max_extra >= 1, "decoding.max_extra", self.max_extra, "a whole number of at least 1")
         for name in ("max_ratio", "min_length", "min_ratio", "beta"):
             require(getattr(self, name) >= 0, f"decoding.{name}", getattr(self, name), "0 (off) or above")
-        require(self.numerics in ("fast", "strict"), "decoding.numerics", self.numerics, "fast or strict")
-        precisions = ("fp32", "tf32", "bf16")
-        require(self.precision in precisions, "decoding.precision", self.precision, ", ".join(precisions))
         exact = self.numerics == "fast" or self.precision == "fp32"
         require(exact, "decoding.precision", self.precision, "fp32 where decoding.numerics is strict")
         seeds = self.ensemble

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import field, fields, is_dataclass
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 UNKEYED_DEFAULT = "late"
 UNKEYED = "unkeyed"
@@ -28,6 +28,15 @@ def require(holds: bool, name: str, value: object, allowed: str) -> None:
     """Raise ValueError naming the field, its value and what is allowed, unless ``holds``."""
     if not holds:
         raise ValueError(f"{name} is {value!r}, allowed is {allowed}")
+
+
+def require_choices(config: Any, name: str) -> None:
+    """Raise ValueError for a field whose type lists its values (``Literal``) and that has another one."""
+    for each in fields(config):
+        choices = get_args(each.type) if get_origin(each.type) is Literal else ()
+        value = getattr(config, each.name)
+        words = " or ".join(choices) if len(choices) == 2 else ", ".join(choices)
+        require(not choices or value in choices, f"{name}.{each.name}", value, words)
 
 
 def require_name(name: str, field_name: str, also: str = "") -> None:

@@ -26,9 +26,6 @@ from .source_ends import lengths_with_ends, rows_with_ends
 POOL_BATCHES = 400
 """Pairs are sorted by length in pools of this many batches, so that their grouping differs in every epoch."""
 
-ALIGNMENT = 64
-"""Bytes. Inductor copies inputs that do not begin at a multiple of 16."""
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -48,42 +45,16 @@ class Batch:
     """Positions of both sides that hold no piece."""
     pieces: int
     """Number of pieces to predict."""
-    buffer: Tensor | None = None
-    """The bytes of all tensors, where they are parts of one buffer."""
 
     @property
     def num_positions(self) -> int:
         return self.source.numel() + self.target.numel()
 
     def to(self, device: torch.device) -> "Batch":
-        """Copy the batch to a device by one transfer, which does not block the host where the buffer is pinned."""
+        """Copy the batch to a device, without blocking the host where its memory is pinned."""
         if device.type == "cpu":
             return self
-        joined = self.joined()
-        assert joined.buffer is not None
-        return joined.within(joined.buffer.to(device, non_blocking=True))
-
-    def joined(self, pinned: bool = False) -> "Batch":
-        """The batch with all tensors in one buffer; itself if they are. ``pinned``: in memory that a GPU can read."""
-        if self.buffer is not None:
-            return self
-        size = sum(_aligned(x.nbytes) for x in self.tensors())
-        joined = self.within(torch.empty(size, dtype=torch.uint8, pin_memory=pinned))
-        for mine, theirs in zip(joined.tensors(), self.tensors(), strict=True):
-            mine.copy_(theirs)
-        return joined
-
-    def within(self, buffer: Tensor) -> "Batch":
-        """The batch with its tensors as parts of ``buffer``, whatever values are there."""
-        begin = 0
-
-        def part(x: Tensor) -> Tensor:
-            nonlocal begin
-            found = buffer[begin : begin + x.nbytes].view(x.dtype).view(x.shape)
-            begin += _aligned(x.nbytes)
-            return found
-
-        return replace(self.each(part), buffer=buffer)
+        return self.each(lambda x: x.to(device, non_blocking=True))
 
     def tensors(self) -> list[Tensor]:
         """All tensors in a fixed order."""
@@ -132,12 +103,7 @@ class Update:
     next: Cursor
 
     def pin_memory(self) -> "Update":
-        return replace(self, micro_batches=[part.joined(pinned=True) for part in self.micro_batches])
-
-
-def _aligned(size: int) -> int:
-    """Bytes of a tensor within a buffer: the next begins where the compiler's kernels expect it."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
+        return replace(self, micro_batches=[part.each(Tensor.pin_memory) for part in self.micro_batches])
 
 
 class BatchSampler:

@@ -16,9 +16,10 @@ import triton.language as tl
 from torch import Tensor
 
 from ..network.widths import Widths
-from .philox import DRAWS, dropped_draws
 
 TILE = 32
+DRAWS = 1 << 31
+"""Number of values of the 31 bits that decide whether a weight is dropped."""
 WIDE = 64
 """Heads wider than this have twice the warps."""
 
@@ -55,7 +56,7 @@ def _scores(q, k, query, key, keys, scale, CAUSAL: tl.constexpr):
 
 @triton.jit
 def _kept(seed, row, key_begin, head, DROPPED: tl.constexpr, T: tl.constexpr):
-    """Which weights of a tile dropout keeps: as ``model.experimental.philox.kept``."""
+    """Which weights of a tile dropout keeps: word ``key % 4`` of the Philox counter (key // 4, query, head) decides."""
     block = key_begin // 4 + tl.arange(0, T // 4)
     zero = row[:, None] * 0 + block[None, :] * 0
     w0, w1, w2, w3 = tl.philox(seed, zero + block[None, :], zero + row[:, None], zero + head, zero)
@@ -253,6 +254,11 @@ def backward(
         x_MX.shape[0], scale, slope, gain,
         **constants(sizes, causal, p_drop), num_warps=warps(sizes)[1],
     )  # fmt: skip
+
+
+def dropped_draws(p_drop: float) -> int:
+    """How many of the ``DRAWS`` values drop a weight."""
+    return min(round(p_drop * DRAWS), DRAWS - 1)
 
 
 def _factors(sizes: Widths, p_drop: float) -> tuple[float, float, float]:

@@ -22,7 +22,7 @@ from ..decoding import cached_decoder
 from ..decoding.beam_search import IncrementalDecoder
 from ..decoding.cached_decoder import CachedDecoder, DecoderStarter, LayerPast
 from ..network.attention import KeysValues, PaddedMask
-from ..network.cuda_graph import Work, record_cuda_graph
+from .cuda_graph import Work, record_cuda_graph
 
 MOST_SENTENCES = 64
 """Live sentences above which no graph is used: ``benchmarks/step_estimate.py`` expects a gain below about 150."""

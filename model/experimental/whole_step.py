@@ -15,12 +15,12 @@ from torch import Tensor
 
 from ..config import Training
 from ..data.batches import Batch, Update
-from ..network.cuda_graph import Work, record_cuda_graph
+from ..numerics import autocast
 from ..training.distributed import Ranks
 from ..training.loss import Objective
 from ..training.metrics import LossSums
-from ..training.precision import autocast
 from ..training.step import TrainingStep
+from .cuda_graph import Work, record_cuda_graph
 
 WARM_UPDATES = 2
 """Updates before recording: they compile the graph and create the optimizer's moments."""
@@ -53,10 +53,7 @@ class WholeStep(TrainingStep):
     def compute_gradients(self, batches: Update) -> LossSums:
         """Gradients, and the step of the optimizer, which is recorded with them."""
         [batch] = batches.micro_batches
-        batch = batch.joined()
-        assert batch.buffer is not None
-        self.batch = self.batch or batch.within(torch.empty_like(batch.buffer, device=self.device))
-        assert self.batch.buffer is not None
+        self.batch = self.batch or batch.each(lambda x: torch.empty_like(x, device=self.device))
         kept = self.batch.tensors()
         given = batch.tensors()
         if [x.shape for x in kept] != [x.shape for x in given]:  # rare: its sides are too unlike for one shape
@@ -64,7 +61,8 @@ class WholeStep(TrainingStep):
             super().change_weights()
             return losses
         self.scale.fill_(1 / batches.pieces)
-        self.batch.buffer.copy_(batch.buffer, non_blocking=True)
+        for mine, theirs in zip(kept, given, strict=True):
+            mine.copy_(theirs, non_blocking=True)
         if self.done == WARM_UPDATES:
             self.replay = self.record(self.run)
         self.replay()

@@ -53,7 +53,7 @@ class Objective(nn.Module):
         self.smoothing = smoothing
         self.coverage = coverage
         self.r_drop = r_drop
-        self.look = torch.compile(softmax_gradient) if compiled else softmax_gradient
+        self.softmax_gradient = torch.compile(softmax_gradient) if compiled else softmax_gradient
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Smoothed loss and plain negative log-likelihood, each a sum over the batch's pieces that are no padding."""
@@ -67,10 +67,12 @@ class Objective(nn.Module):
         """``forward`` without the coverage loss; with R-Drop the means of two passes."""
         output_ND = self.transformer.output_ND
         if not (self.training and self.r_drop):
-            return smoothed_loss(self.hidden_states(batch), output_ND, batch.labels, self.smoothing, self.look)
+            return smoothed_loss(
+                self.hidden_states(batch), output_ND, batch.labels, self.smoothing, self.softmax_gradient
+            )
         hidden_MD = interleave(self.hidden_states(batch), self.hidden_states(batch))
         labels_M = batch.labels.repeat_interleave(2)
-        loss, nll = smoothed_loss(hidden_MD, output_ND, labels_M, self.smoothing, self.look, self.r_drop)
+        loss, nll = smoothed_loss(hidden_MD, output_ND, labels_M, self.smoothing, self.softmax_gradient, self.r_drop)
         return loss / 2, nll / 2
 
     def hidden_states(self, batch: Batch) -> Tensor:
@@ -125,7 +127,7 @@ def smoothed_loss(
     output_ND: Tensor,
     labels_M: Tensor,
     smoothing: float,
-    look: SoftmaxGradient = softmax_gradient,
+    gradient_of: SoftmaxGradient = softmax_gradient,
     r_drop: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """Sums of the smoothed loss and of -log p(label); the second takes no part in gradients.
@@ -136,7 +138,7 @@ def smoothed_loss(
     if not torch.is_grad_enabled():
         output_ND = output_ND.detach()  # a Function asks each input, not whether gradients are wanted at all
     loss, nll = _SmoothedLoss.apply(  # type: ignore[no-untyped-call]
-        hidden_MD, output_ND, labels_M, smoothing, look, r_drop
+        hidden_MD, output_ND, labels_M, smoothing, gradient_of, r_drop
     )
     return loss, nll
 
@@ -149,7 +151,7 @@ class _SmoothedLoss(torch.autograd.Function):
         output_ND: Tensor,
         labels_M: Tensor,
         smoothing: float,
-        look: SoftmaxGradient,
+        gradient_of: SoftmaxGradient,
         r_drop: float,
     ) -> tuple[Tensor, ...]:
         device = hidden_MD.device.type
@@ -171,7 +173,7 @@ class _SmoothedLoss(torch.autograd.Function):
             compact_CD = hidden_CD.to(dtype)
             labels_C1 = labels_C[:, None]
             logits_CN = compact_CD @ matrix_ND.T
-            grad_logits_CN, z_C1, reference_C1 = look(logits_CN, labels_C1, smoothing)
+            grad_logits_CN, z_C1, reference_C1 = gradient_of(logits_CN, labels_C1, smoothing)
             if r_drop:
                 divergence, grad_divergence_CN = symmetric_divergence(logits_CN, z_C1)
                 divergences = divergences + divergence

@@ -14,21 +14,17 @@ from ..job import Job
 from ..network.attention import PackedAttention
 from ..network.transformer import Transformer
 from ..network.weights import build, load_weights
-from ..numerics import configure_numerics
-from .checkpoint import Checkpoints
-from .checkpoint_policy import CheckpointPolicy
+from ..numerics import autocast, configure_numerics, configure_training
+from .checkpoint import CheckpointPolicy, Checkpoints
 from .coverage import CoverageLoss
 from .distributed import Ranks
-from .ema import WeightAverage
 from .flops import Work, peak_flops, training_flops
 from .hardware import HardwareMonitor, device_name
 from .loss import Objective
 from .metrics import MetricsLogger
-from .optimizer import optimizer_of
+from .optimizer import WeightAverage, optimizer_of
 from .position import Position
-from .precision import autocast, configure_training
-from .reader import UpdateReader
-from .step import TrainingStep
+from .step import TrainingStep, UpdateReader
 from .strict import StrictReader, StrictStep
 from .trainer import Trainer
 from .validation import Validation
@@ -60,7 +56,7 @@ def build_trainer(
         training = replace(training, epochs=0, updates=sampler.updates_of(training.epochs))
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    configure_training(config, training, device, packed_attention)
+    configure_training(config, training, device, own_attention=packed_attention is not None)
     torch.manual_seed(training.seed)
     model = build(config, vocabulary.source_size, vocabulary.target_size).to(device)
     model.residual_dtype = torch.bfloat16 if training.residual == "bf16" else None

@@ -1,20 +1,50 @@
-"""One update of the weights (§5): gradients, learning rate, clipping, the optimizer's step."""
+"""One update of the weights (§5): its batches, gradients, learning rate, clipping, the optimizer's step."""
 
 import math
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ..config import Training
-from ..data.batches import Batch, Update, out_of_memory_error
+from ..data.batches import Batch, BatchSampler, Cursor, Update, out_of_memory_error
+from ..data.shards import Array
 from ..job import is_out_of_memory
+from ..numerics import autocast
 from .distributed import Ranks
 from .loss import Objective
 from .metrics import LossSums
 from .optimizer import learning_rate
-from .precision import autocast
+
+
+@dataclass(frozen=True)
+class UpdateReader:
+    """Reads updates of ``sampler`` for one rank, into pinned memory for a GPU.
+
+    ``micro_batch_tokens`` is the maximum of target tokens in a micro-batch; 0 does not cut.
+    """
+
+    sampler: BatchSampler
+    ranks: Ranks
+    device: torch.device
+    micro_batch_tokens: int
+
+    def read_from(self, cursor: Cursor, count: int) -> Iterator[Update]:
+        """Yield the ``count`` updates that follow ``cursor``."""
+        for rows, following in islice(self.sampler.batches_from(cursor), count):
+            yield self.read(rows, following)
+
+    def read(self, rows: Array, following: Cursor) -> Update:
+        """Read the update of these rows; ``following`` is the cursor after it."""
+        update = self.sampler.read(rows, following, self.ranks.rank, self.ranks.world_size, self.micro_batch_tokens)
+        if self.device.type != "cuda":
+            return update
+        with torch.cuda.device(self.device):  # a thread does not inherit the current device
+            return update.pin_memory()
 
 
 class TrainingStep:

@@ -13,8 +13,7 @@ from ..config.keying import require
 from ..data.batches import Batch, Cursor, Update
 from ..data.shards import Array
 from .metrics import LossSums
-from .reader import UpdateReader
-from .step import TrainingStep, dropout_seed
+from .step import TrainingStep, UpdateReader, dropout_seed
 
 PARTS = 4
 """Shares of an update; the number of ranks must divide it."""

@@ -22,8 +22,7 @@ from .flops import Work
 from .hardware import HardwareMonitor, cpu_kernels
 from .metrics import LossSums, MetricsLogger
 from .position import Position, after_validation, is_finished
-from .reader import UpdateReader
-from .step import TrainingStep
+from .step import TrainingStep, UpdateReader
 from .validation import Validation
 
 

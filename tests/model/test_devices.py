@@ -23,10 +23,8 @@ from model.data.packing import BatchShape
 from model.data.shards import Shards
 from model.decoding.cached_decoder import CachedDecoder, decoder_starter
 from model.decoding.translator import Translator
-from model.experimental.packed_attention import packed_attention
 from model.job import Job
 from model.network.transformer import Transformer
-from model.network.widths import Widths
 from model.training.distributed import Ranks
 from model.training.loss import Objective
 from model.training.setup import build_trainer
@@ -65,30 +63,6 @@ def test_a_resumed_packed_training_is_the_uninterrupted_one_to_the_bit(tmp_path:
     assert len(weights(whole)) > 1
     nll = [row["nll"] for row in rows(whole) if "nll" in row]
     assert np.mean(nll[-10:]) < 0.9 * np.mean(nll[:10]), "it learns"
-
-
-@pytest.mark.parametrize("kind", ["self", "causal", "cross"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_packed_attention_has_the_values_and_gradients_of_float64(device: str, kind: str, dtype: torch.dtype) -> None:
-    torch.manual_seed(0)
-    sizes, causal = Widths(2, 32, 32), kind == "causal"
-    lengths = [1, 28, 33, 70, 0]
-    keys = [6, 64, 12, 65, 0] if kind == "cross" else lengths
-    at = [torch.tensor([0, *counts]).cumsum(0).int() for counts in (lengths, keys)]
-    x = torch.randn(sum(lengths), 64 if kind == "cross" else 192, dtype=dtype)
-    memory = torch.randn(sum(keys), 128, dtype=dtype) if kind == "cross" else None
-    grad = torch.randn(sum(lengths), 64, dtype=dtype)
-
-    def computed(device: str, dtype: torch.dtype) -> list[Tensor]:
-        inputs = [None if y is None else y.to(device, dtype).detach().requires_grad_() for y in (x, memory)]
-        offsets, seed = [y.to(device) for y in at], torch.tensor(5, device=device)
-        out = packed_attention(*inputs, *offsets, 70, 70, list(sizes), causal, 0.2, seed)[0]
-        out.backward(grad.to(device, dtype))
-        return [y.detach().cpu().double() for y in (out, *(z.grad for z in inputs if z is not None))]
-
-    most = 2e-2 if dtype == torch.bfloat16 else 1e-5
-    for found, exact in zip(computed(device, dtype), computed("cpu", torch.float64), strict=True):
-        assert float((found - exact).norm() / exact.norm()) < most
 
 
 def loss_and_gradients(device: str, packed: bool, wrapped: bool = False) -> Tensor:

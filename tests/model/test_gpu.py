@@ -68,7 +68,7 @@ def test_a_gpu_computes_the_same_as_a_cpu(tmp_path: Path, packed: bool, bf16: bo
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_experimental_operator_has_the_gradients_of_float64_and_the_same_each_time(causal: bool) -> None:
+def test_the_experimental_operator_is_torchs_attention_in_float64_and_the_same_each_time(causal: bool) -> None:
     torch.manual_seed(0)
     lengths = [700, 1, 300]
     at = torch.tensor([0, *lengths]).cumsum(0).int()

@@ -108,5 +108,5 @@ def test_the_default_leaves_keys_as_they_are_and_other_values_are_named() -> Non
     assert "source_ends" not in canonical(SMALL)
     assert canonical(replace(SMALL, source_ends="none"))["source_ends"] == "none"
     assert asdict(SMALL)["source_ends"] == "eos"
-    with pytest.raises(ValueError, match="model.source_ends is 'bos', allowed is eos, none or bos\\+eos"):
+    with pytest.raises(ValueError, match="model.source_ends is 'bos'"):
         replace(SMALL, source_ends="bos")  # type: ignore[arg-type]

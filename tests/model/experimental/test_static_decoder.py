@@ -21,8 +21,8 @@ from model.decoding.cached_decoder import decoder_starter
 from model.decoding.translation import Hypothesis
 from model.decoding.translator import SPECIAL_IDS, Translator, pad_sequences
 from model.experimental import static_decoder
+from model.experimental.cuda_graph import Work
 from model.experimental.static_decoder import StaticDecoder, StaticSteps
-from model.network.cuda_graph import Work
 from model.network.transformer import Transformer
 
 CPU, SIZE = torch.device("cpu"), 40

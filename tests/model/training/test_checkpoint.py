@@ -14,8 +14,7 @@ from model.network import weights
 from model.network.transformer import Transformer
 from model.network.weights import load_model, save_model
 from model.training import checkpoint
-from model.training.checkpoint import Checkpoints, read_best_update
-from model.training.checkpoint_policy import CheckpointPolicy
+from model.training.checkpoint import CheckpointPolicy, Checkpoints, read_best_update
 from model.training.position import Position
 
 

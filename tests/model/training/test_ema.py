@@ -15,7 +15,7 @@ from model.errors import JobError
 from model.job import Job
 from model.network.transformer import Transformer
 from model.network.weights import load_model
-from model.training.ema import WeightAverage
+from model.training.optimizer import WeightAverage
 
 EMA = replace(TRAINING, ema=0.6, checkpoint_every=1, keep=12)
 
