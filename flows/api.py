@@ -29,6 +29,7 @@ from flows.runner.recorded_runs import run_names
 from flows.runner.records import receive_records
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs import RUNS
+from flows.views.stage_words import outcome_json
 from flows.views.terminal import say
 from infra.errors import BadConfiguration, BadData
 from infra.processes import signals
@@ -315,8 +316,7 @@ def _text(value: object) -> str:
 
 
 def _stage_frame(outcome: Outcome) -> pl.DataFrame:
-    rows: list[dict[str, Any]] = [{name: getattr(row, name) for name in STAGE_SCHEMA} for row in outcome.rows]
-    return pl.DataFrame(rows, STAGE_SCHEMA)
+    return pl.DataFrame(outcome_json(outcome)["stages"], STAGE_SCHEMA)
 
 
 def _site() -> Site:

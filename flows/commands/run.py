@@ -18,6 +18,7 @@ from flows.runner.outcome import Outcome, StageFailed, stage_folder
 from flows.runner.request import ResolvedRun
 from flows.runner.seeds import parse_seeds, run_seeds
 from flows.runs.recorded_results import recorded_sums
+from flows.views.stage_words import outcome_json
 from flows.views.tables import score_table, seed_table, stage_table
 from flows.views.terminal import console, say
 from infra.errors import BadConfiguration, Fault
@@ -71,13 +72,13 @@ def run_command(
         outcome = dispatch(resolved, served)
     except StageFailed as failed:
         if as_json:
-            print(json.dumps(failed.outcome.as_json(), ensure_ascii=False))
+            print(json.dumps(outcome_json(failed.outcome), ensure_ascii=False))
         raise
     _show(outcome, resolved, served)
     if compared := compare_with_expected(outcome, open_store(resolved.site), recorded_sums(resolved.run)):
         console().print(f"numerics: {compared}", markup=False, soft_wrap=True)
     if as_json:
-        print(json.dumps(outcome.as_json(), ensure_ascii=False))
+        print(json.dumps(outcome_json(outcome), ensure_ascii=False))
 
 
 def plan_command(
@@ -112,7 +113,7 @@ def plan_command(
         _show_cost(resolved, rate, watts, as_json)
         return
     if as_json:
-        print(json.dumps(outcome.as_json(), ensure_ascii=False))
+        print(json.dumps(outcome_json(outcome), ensure_ascii=False))
     else:
         Console(highlight=False).print(stage_table(outcome.rows))
 

@@ -16,6 +16,7 @@ from flows.runs.synthetic import MONOLINGUAL, BackTranslation, Distillation
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.store import Artifact
+from tasks.engine.lookup import Hit
 from tasks.tracing.steps import BeamRow, Decoded, PairTrace, Trained
 from tasks.tracing.trace import MonolingualText, TraceContext, trace
 
@@ -55,11 +56,13 @@ def trace_context(resolved: ResolvedRun) -> TraceContext:
     made: dict[tuple[str, str], Artifact] = {}
     reasons: dict[tuple[str, str], str] = {}
     for row in planned.outcome.rows:
-        manifest = planned.lookups[row.key].manifest if row.state in ("hit", "waits") else None
-        if manifest and not (row.state == "waits" and store.damage(manifest)):
-            made[row.stage, row.item] = store.artifact(manifest)
-        if row.state != "hit" or not manifest:
-            reasons[row.stage, row.item] = row.why
+        found = planned.lookups[row.key]
+        if isinstance(found, Hit):
+            made[row.stage, row.item] = found.artifact
+            continue
+        if row.waits_for and found.manifest and not store.damage(found.manifest):
+            made[row.stage, row.item] = store.artifact(found.manifest)
+        reasons[row.stage, row.item] = "; ".join([found.reason, *row.changes])
     if planned.initial:
         made["learn_bpe", ""] = planned.initial.vocabulary
     how = run.synthetic

@@ -94,7 +94,7 @@ def reproduce(
     force: tuple[StageName, ...] = (),
     overrides: tuple[str, ...] = (),
     site: SiteName = "local",
-) -> State[dict[str, Any]]:
+) -> State[Outcome]:
     """Reproduce one run, from archives to a registered model version, with each stage cached.
 
     Args:
@@ -127,12 +127,12 @@ def reproduce(
     finally:
         task_wrapper.close()
     if outcome.pruned:  # a trial of a sweep
-        return Completed(name=prefect_states.PRUNED, message=outcome.pruned, data=outcome.as_json())
+        return Completed(name=prefect_states.PRUNED, message=outcome.pruned, data=outcome)
     for row in outcome.rows:
         if row.stage == "register" and row.state == "completed":
             tell_of_registration(dict(row.facts))
     publish_markdown("scores", _scores_markdown(outcome), f"Scores of {outcome.run}")
-    return Completed(message=_summary_line(outcome), data=outcome.as_json())
+    return Completed(message=_summary_line(outcome), data=outcome)
 
 
 def _stage_run_name() -> str:
@@ -199,7 +199,7 @@ def run_with_prefect(resolved: ResolvedRun) -> Outcome:
     request = resolved.request
     try:
         with plain_server_errors(), _set(_resolved_run, resolved):
-            form: dict[str, Any] = reproduce(  # type: ignore[call-overload]
+            outcome: Outcome = reproduce(  # type: ignore[call-overload]
                 request.run, request.from_stage, request.until, request.force, request.overrides, request.site
             )
     except NetworkFault as fault:
@@ -208,7 +208,7 @@ def run_with_prefect(resolved: ResolvedRun) -> Outcome:
             raise
         say(f"{fault}; but all stages of the run are finished")
         return done
-    return Outcome.from_json(form)
+    return outcome
 
 
 def _paper_run_name() -> str:

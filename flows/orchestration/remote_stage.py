@@ -28,7 +28,7 @@ from flows.runner.request import RunRequest
 from infra import errors
 from infra.errors import BadConfiguration, Fault, JobFailed, NetworkFault
 from infra.processes import signals
-from tasks.engine.remote import RemoteStage
+from tasks.engine.run_settings import RemoteStage
 
 POLL_SECONDS = 1.0
 SERVER_TIMEOUT_SECONDS = 900.0

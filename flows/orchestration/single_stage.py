@@ -4,7 +4,6 @@ Replays the DAG up to that stage: earlier stages must be hits, and the stage mus
 computed.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -12,15 +11,17 @@ from flows.reproduce import COUNTED_AS, STAGES, reproduce
 from flows.runner.request import RunRequest
 from flows.runs.initial_weights import initial_weights_of
 from flows.runs.overrides import changes_results
+from flows.views.stage_words import miss_text
 from infra.errors import BadConfiguration
 from infra.site import open_store
 from infra.store.store import Artifact
 from infra.tracking.tracker import Tracker
-from tasks.engine.lookup import look_up
-from tasks.engine.planner import Scope, StageResult, StopPipeline
+from tasks.engine.lookup import Miss, look_up, remedy
+from tasks.engine.planner import Attempt, Scope, StageResult, StopPipeline
 from tasks.engine.progress import Display
-from tasks.engine.runner import Runner, TaskWrapper, without_task
-from tasks.engine.stage import StageCall, engine
+from tasks.engine.run_settings import RunSettings, TaskWrapper, without_task
+from tasks.engine.runner import Runner
+from tasks.engine.stage import Engine, StageCall, engine
 
 
 @dataclass(frozen=True)
@@ -45,25 +46,24 @@ class StageRequest:
         return f"{self.stage} {self.item}".strip()
 
 
-class _SingleStageEngine:
+class _SingleStageEngine(Engine):
     """Takes earlier stages from the store, makes the requested one, and stops the pipeline."""
 
     def __init__(self, runner: Runner, request: StageRequest) -> None:
-        self.runner, self.request = runner, request
-
-    def resolve_all(self, calls: Sequence[StageCall], at_once: int) -> list[Artifact]:  # noqa: ARG002
-        return [self.resolve(call) for call in calls]
+        self.runner = runner
+        self.request = request
 
     def resolve(self, call: StageCall) -> Artifact:
-        store, site = self.runner.store, self.runner.site
+        store = self.runner.settings.store
+        site = self.runner.settings.site
         if (call.stage.name, call.item) == (self.request.stage, self.request.item):
             self._make(call)
-        lookup = look_up(store, site, call)
-        if lookup.artifact is None:
+        found = look_up(store, site, call)
+        if isinstance(found, Miss):
             place = site.remote or store.folder(call.stage.name, call.key)
-            message = f"{self.request.label} needs {call.label}, which has no artifact here: {lookup.why} ({place})"
-            raise BadConfiguration(f"{message}; {lookup.remedy}")
-        return lookup.artifact
+            missing = f"{call.label}, which has no artifact here: {miss_text(found)} ({place})"
+            raise BadConfiguration(f"{self.request.label} needs {missing}; {remedy(found)}")
+        return found.artifact
 
     def _make(self, call: StageCall) -> NoReturn:
         if call.key != self.request.key:
@@ -78,13 +78,15 @@ def run_single_stage(request: StageRequest, display: Display, task_wrapper: Task
     if request.stage not in STAGES:
         raise BadConfiguration(f"unknown stage {request.stage!r}, known are: {', '.join(STAGES)}")
     resolved = RunRequest(request.run, overrides=request.overrides, site=request.site).resolve()
-    run, site = resolved.run, replace(resolved.site, gpu_pool="")
+    run = resolved.run
+    site = replace(resolved.site, gpu_pool="")
     store = open_store(site)
-    scope = Scope(STAGES, attempt=request.attempt, counted_as=COUNTED_AS)
-    forced = [scope.stage_of(request.stage, request.item)] if request.attempt else []
-    scope = replace(scope, forced=frozenset(forced))
+    scope = Scope(STAGES, counted_as=COUNTED_AS)
+    if request.attempt:
+        stage = scope.stage_of(request.stage, request.item)
+        scope = replace(scope, attempt=Attempt(frozenset([stage]), request.attempt))
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
-    runner = Runner(store, site, scope, display, tracker, task_wrapper)
+    runner = Runner(RunSettings(store, site, scope, display, tracker, task_wrapper))
     status = "FAILED"
     try:
         if request.record:

@@ -1,6 +1,5 @@
 """The outcome of a run or of a plan: one result for each stage, and what can be read from them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -56,16 +55,6 @@ class Outcome:
         made = [f"{r.facts['name']}/{r.facts['version']}" for r in self.rows if r.stage == "register" and r.facts]
         return made[-1] if made else ""
 
-    def as_json(self) -> dict[str, Any]:
-        names = ("stage", "item", "key", "state", "seconds", "path", "facts", "why")
-        stages = [{name: getattr(row, name) for name in names} for row in self.rows]
-        form = {"run": self.run, "stages": stages, "scores": self.scores, "model_version": self.model_version}
-        return form | ({"pruned": self.pruned} if self.pruned else {})
-
-    @staticmethod
-    def from_json(form: Mapping[str, Any]) -> "Outcome":
-        return Outcome(form["run"], [StageResult(**row) for row in form["stages"]], pruned=form.get("pruned", ""))
-
 
 class StageFailed(Exception):
     """A stage failed; ``outcome`` has its failure and the stages that were done before it."""
@@ -77,7 +66,7 @@ class StageFailed(Exception):
 
 def cached_outcome(planned: Outcome) -> Outcome | None:
     """The outcome of a run in which every stage is a hit; None where there is work, or where a limit is broken."""
-    if any(row.state != "hit" or row.breach for row in planned.rows):
+    if any(row.state != "hit" or row.is_refused for row in planned.rows):
         return None
     return Outcome(planned.run, [replace(row, state="cached") for row in planned.rows])
 

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any
 
 from flows.reproduce import COUNTED_AS, STAGES, reproduce
 from flows.runner import records
@@ -27,8 +26,8 @@ from infra.store.store import Store
 from model.config.job_checks import check_whole_updates
 from tasks.engine.keys import differences
 from tasks.engine.limits import Limits
-from tasks.engine.lookup import CacheLookup
-from tasks.engine.planner import Planner, Scope, StageResult, StopPipeline
+from tasks.engine.lookup import Hit, Miss
+from tasks.engine.planner import Attempt, Planner, Scope, StageResult, StopPipeline
 from tasks.engine.progress import MetricsWatch, ignore_metrics
 from tasks.engine.stage import Engine, engine
 
@@ -63,35 +62,26 @@ class RunRequest:
                     f"stage {name!r} is to run, but comes after the last one asked for, {self.until!r}"
                 )
         after = STAGES[STAGES.index(self.from_stage) :] if self.from_stage else ()
-        scope = Scope(STAGES, self.until, frozenset((*self.force, *after)), counted_as=COUNTED_AS)
+        attempt = Attempt.new(frozenset((*self.force, *after)))
+        scope = Scope(STAGES, self.until, attempt, COUNTED_AS)
         run = override(find_run(self.run), self.overrides)
         return ResolvedRun(self, run, Site.named(self.site), scope, again, foreign_sets(run))
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What the store has of a run, looked up once for each stage."""
+    """The lookups of a run: one for each stage."""
 
     store: Store
     scope: Scope
-    """With the attempt of its forced stages: a new one, or that of ``interrupted``."""
+    """Its attempt is a new one, or that of ``interrupted``."""
     initial: InitialWeights | None
     interrupted: RecordedRun | None
     """The last run of the same request, if it was cut off."""
     outcome: Outcome
     """States are hit, miss and waits."""
-    lookups: Mapping[str, CacheLookup]
+    lookups: Mapping[str, Hit | Miss]
     """By key."""
-
-    @property
-    def attempt(self) -> str:
-        """The attempt of the forced stages, "" where none is forced."""
-        return self.scope.attempt if self.scope.forced else ""
-
-    @property
-    def resumed(self) -> bool:
-        """Whether the forced stages belong to an attempt that was cut off."""
-        return self.interrupted is not None and self.interrupted.forced_attempt == self.scope.attempt
 
 
 @dataclass(frozen=True)
@@ -124,11 +114,14 @@ class ResolvedRun:
     @cached_property
     def plan(self) -> RunPlan:
         """What a run would do, computed on first access and then kept; resolve the request again for a newer plan."""
-        store, name = open_store(self.site), self.run.name
+        store = open_store(self.site)
+        name = self.run.name
         records.receive_records(store, name, newest=1)
         interrupted = attempt_to_resume(self.site, name, vars(self.request), again=self.again)
-        resumes = self.scope.forced and interrupted and interrupted.forced_attempt
-        scope = replace(self.scope, attempt=interrupted.forced_attempt) if interrupted and resumes else self.scope
+        scope = self.scope
+        if scope.attempt.stages and interrupted and interrupted.forced_attempt:
+            resumed = Attempt(scope.attempt.stages, interrupted.forced_attempt, is_resumed=True)
+            scope = replace(scope, attempt=resumed)
         initial = initial_weights_of(self.run, self.site, store)
         limits = Limits.parse(self.run.expect)
         planner = Planner(store, self.site, scope, limits)
@@ -139,10 +132,7 @@ class ResolvedRun:
             _check_training(self.run, self.site)
         rows = planner.rows
         if any(row.state != "hit" for row in rows):  # else the records are not needed
-            newest = next(read_runs(self.site.root, name), None)
-            keys = {(stage.stage, stage.item): stage.key for stage in newest.stages} if newest else {}
-            rows = _with_versions(rows, store, keys)
-            rows = _with_changes(rows, last_arguments(self.site.root, name), initial)
+            rows = _with_changes(rows, store, name, initial)
         return RunPlan(store, scope, initial, interrupted, Outcome(name, rows), planner.lookups)
 
     def walk(self, present: Engine, initial: InitialWeights | None) -> None:
@@ -152,8 +142,10 @@ class ResolvedRun:
 
 
 def _check_training(run: Run, site: Site) -> None:
-    """Raise BadConfiguration, in the words of the training itself, for settings of the site that it would refuse."""
-    training, on_cpu, most = run.training, site.device == "cpu", site.micro_batch_tokens
+    """Reject site settings that the training job would refuse, with the same message."""
+    training = run.training
+    on_cpu = site.device == "cpu"
+    most = site.micro_batch_tokens
     if training.numerics == "strict":  # it has settings of its own
         return
     try:
@@ -174,7 +166,7 @@ def _check_places(limits: Limits, rows: Sequence[StageResult]) -> None:
 
 
 def plan(request: RunRequest) -> Outcome:
-    """What a run would do, by looking alone; ``why`` also says what changed since the last run of that name."""
+    """What a run would do. Runs nothing."""
     return request.resolve().plan.outcome
 
 
@@ -187,29 +179,18 @@ def _until_stopped() -> Iterator[None]:
 
 
 def _with_changes(
-    rows: list[StageResult], before: Mapping[tuple[str, str], Any], initial: InitialWeights | None
+    rows: list[StageResult], store: Store, name: str, initial: InitialWeights | None
 ) -> list[StageResult]:
-    """The rows; those that are no hit say what changed since ``before``, the arguments of the last run."""
+    """The rows; those that are no hit say what changed since the newest record of the run."""
+    newest = next(read_runs(store.root, name), None)
+    keys = {(stage.stage, stage.item): stage.key for stage in newest.stages} if newest else {}
+    before = last_arguments(store.root, name)
 
-    def explain(row: StageResult) -> StageResult:
-        begins = [f"begins with {initial.version}"] if initial and row.stage == "train" else []
-        changed = differences(row.form, before.get((row.stage, row.item), row.form))
-        return replace(row, why="; ".join([row.why, *begins, *changed]))
+    def explained(row: StageResult) -> StageResult:
+        place = (row.stage, row.item)
+        made = store.find(row.stage, keys[place]) if keys.get(place) else None
+        version = [f"stage version {made.version} -> {row.version}"] if made and made.version != row.version else []
+        start = [f"begins with {initial.version}"] if initial and row.stage == "train" else []
+        return replace(row, changes=(*version, *start, *differences(row.form, before.get(place, row.form))))
 
-    return [row if row.state == "hit" else explain(row) for row in rows]
-
-
-def _with_versions(rows: list[StageResult], store: Store, keys: Mapping[tuple[str, str], str]) -> list[StageResult]:
-    """The rows; those that are no hit say whether the newest artifact was made by another version of the stage.
-
-    ``keys`` are those of the newest artifacts of the run.
-    """
-
-    def explain(row: StageResult) -> StageResult:
-        key = keys.get((row.stage, row.item))
-        made = store.find(row.stage, key) if key else None
-        if made is None or made.version == row.version:
-            return row
-        return replace(row, why=f"{row.why}; stage version {made.version} -> {row.version}")
-
-    return [row if row.state == "hit" else explain(row) for row in rows]
+    return [row if row.state == "hit" else explained(row) for row in rows]

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from flows.runner import records
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
@@ -14,10 +15,11 @@ from infra.errors import Fault, Pruned, describe
 from infra.tracking.tracker import OVERRIDES, PARENT, PRUNED, SETTINGS, Tracker
 from tasks.engine.keys import canonical
 from tasks.engine.limits import Check, Limits
+from tasks.engine.lookup import Miss
 from tasks.engine.planner import StageResult
 from tasks.engine.progress import Display
-from tasks.engine.remote import NO_DISPATCH, Dispatch
-from tasks.engine.runner import Runner, TaskWrapper, without_task
+from tasks.engine.run_settings import Dispatch, RunSettings, TaskWrapper, without_task
+from tasks.engine.runner import Runner
 from tasks.engine.stage import StageCall
 
 
@@ -28,8 +30,8 @@ class _RecordedDisplay:
     display: Display
     keep_record: Callable[[], None]
 
-    def begin(self, call: StageCall, why: str) -> None:
-        self.display.begin(call, why)
+    def begin(self, call: StageCall, missing: Miss) -> None:
+        self.display.begin(call, missing)
 
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
         self.display.progress(call, done, total, text)
@@ -51,15 +53,16 @@ def run(
     resolved: ResolvedRun,
     display: Display,
     task_wrapper: TaskWrapper = without_task,
-    dispatch: Mapping[str, Dispatch] = NO_DISPATCH,
+    dispatch: Mapping[str, Dispatch] = MappingProxyType({}),
 ) -> Outcome:
     """Make what is missing; raises StageFailed, or a Fault of the plan before anything ran.
 
     Where ``resolved.watch`` ends the run early, the outcome says so in ``pruned``.
     """
-    planned, site = resolved.plan, resolved.site
+    planned = resolved.plan
+    site = resolved.site
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
-    if planned.resumed:
+    if planned.scope.attempt.is_resumed:
         display.say("the same request was cut off before: its forced stages go on from there")
     limits = Limits.parse(resolved.run.expect, earlier_values(planned.store.root, resolved.run.name))
     lock = threading.Lock()
@@ -71,18 +74,21 @@ def run(
             _write_record(resolved, rows, RUNNING, display.say)
 
     runner = Runner(
-        planned.store,
-        site,
-        planned.scope,
-        _RecordedDisplay(display, keep_record),
-        tracker,
-        task_wrapper,
-        dispatch,
-        planned.lookups,
-        resolved.watch,
-        limits,
+        RunSettings(
+            store=planned.store,
+            site=site,
+            scope=planned.scope,
+            display=_RecordedDisplay(display, keep_record),
+            tracker=tracker,
+            task_wrapper=task_wrapper,
+            dispatch=dispatch,
+            plan=planned.lookups,
+            watch=resolved.watch,
+            limits=limits,
+        )
     )
-    outcome, status = Outcome(resolved.run.name, runner.rows), "FAILED"
+    outcome = Outcome(resolved.run.name, runner.rows)
+    status = "FAILED"
     try:
         # From its start the record names what the run is about to use, so that garbage collection keeps it.
         keep_record()
@@ -120,7 +126,7 @@ def run_on_record(resolved: ResolvedRun, work: Callable[[], Outcome], say: Calla
         if _is_open(resolved):
             failed = isinstance(error, Exception)
             # A forced attempt that was cut off goes on with the next start: nothing of it ran in this one.
-            status = "FAILED" if failed and not resolved.plan.resumed else KILLED
+            status = "FAILED" if failed and not resolved.plan.scope.attempt.is_resumed else KILLED
             _write_record(resolved, rows, status, say, f"run failed: {describe(error)}" if failed else "")
         raise
     if _is_open(resolved):  # another run made everything meanwhile
@@ -174,7 +180,7 @@ def _write_record(
     checks: Sequence[Check] = (),
 ) -> None:
     store, request, name = resolved.plan.store, vars(resolved.request), resolved.run.name
-    attempt = resolved.plan.attempt
+    attempt = resolved.plan.scope.attempt.id
     try:
         member = (resolved.group, resolved.title)
         store.share(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
+from flows.views.stage_words import why
 from infra.guards.shown_text import shown_lines
 from tasks.engine.planner import StageResult
 from tasks.engine.progress import duration
@@ -33,7 +34,7 @@ def stage_table(rows: Sequence[StageResult]) -> Table:
         colour = COLOURS[row.state]
         seconds = duration(row.seconds) if row.seconds else ""
         state = f"[{colour}]{row.label}[/{colour}]"
-        detail = cell(row.why or format_facts(row.facts))
+        detail = cell(why(row) or format_facts(row.facts))
         table.add_row(row.stage, row.item, state, seconds, detail)
     return table
 

@@ -8,8 +8,10 @@ from typing import Literal
 from rich.console import Console
 
 from flows.views.json_log import event
+from flows.views.stage_words import miss_text
 from flows.views.tables import cell, format_facts
 from infra.guards.shown_text import shown, shown_lines
+from tasks.engine.lookup import Miss
 from tasks.engine.planner import StageResult
 from tasks.engine.progress import duration
 from tasks.engine.stage import StageCall
@@ -36,7 +38,8 @@ class TerminalDisplay:
         self._open: dict[str, tuple[float, float]] = {}
         """Done and total of each call that is running, by its label."""
 
-    def begin(self, call: StageCall, why: str) -> None:
+    def begin(self, call: StageCall, missing: Miss) -> None:
+        why = miss_text(missing)
         self._shown = time.monotonic()
         self._open[call.label] = (0.0, 0.0)
         self._clear()

@@ -5,84 +5,125 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from infra.errors import BadData, NoSpace, Pruned
-from infra.launch.job import JobSpec
+from infra.errors import BadConfiguration, BadData, NoSpace, Pruned, describe
 from infra.processes import signals
 from infra.processes.locks import file_lock
-from infra.site import Site
 from infra.store.store import Artifact, Store
 from infra.tracking.provenance import provenance
 from infra.tracking.tracker import PRUNED
 from tasks.engine.datasets import log_datasets
 from tasks.engine.jobs import JobRunner
-from tasks.engine.limits import NO_LIMITS, Limits
 from tasks.engine.locked_tracker import LockedTracker
-from tasks.engine.lookup import code_of, look_up, store_for
-from tasks.engine.progress import Display, MetricsWatch, ignore_metrics
+from tasks.engine.lookup import Hit, Miss, MissReason, code_of, look_up, remedy, store_for
+from tasks.engine.progress import ignore_metrics
+from tasks.engine.remote_metrics import RemoteMetrics
+from tasks.engine.run_settings import RemoteStage, RunSettings
 from tasks.engine.stage import Facts, StageCall, StageContext, stage_context
+
+
+class StageWork:
+    """The work on one stage. The task wrapper calls ``make``: not at all for a hit, again after some faults."""
+
+    def __init__(self, executor: "StageExecutor", call: StageCall, planned: Hit | None) -> None:
+        self.executor = executor
+        self.call = call
+        self.found = planned
+        self.made = False
+        """Whether this run made the artifact."""
+        self.failures: list[str] = []
+        """Why each failed try failed."""
+
+    @property
+    def result(self) -> Hit:
+        """The artifact, once there is one."""
+        assert self.found
+        return self.found
+
+    def make(self) -> Artifact:
+        """The artifact, made if need be."""
+        if self.found:  # if Prefect's server was lost after a success, the wrapper calls again
+            return self.found.artifact
+        try:
+            self.found, self.made = self.executor.make(self.call)
+        except Pruned:
+            raise
+        except BaseException as error:
+            self.failures.append(describe(error))
+            raise
+        return self.found.artifact
 
 
 class StageExecutor:
     """Makes the artifact of a call, unless another process made it before this one got the lock of its key."""
 
-    def __init__(
-        self,
-        store: Store,
-        site: Site,
-        display: Display,
-        tracker: LockedTracker,
-        watch: MetricsWatch = ignore_metrics,
-        limits: Limits = NO_LIMITS,
-    ) -> None:
-        self.store, self.site, self.display, self.tracker, self.limits = store, site, display, tracker, limits
-        self.jobs = JobRunner(store, site, display, tracker, watch)
+    def __init__(self, settings: RunSettings, tracker: LockedTracker) -> None:
+        self.settings = settings
+        self.tracker = tracker
+        self.jobs = JobRunner(settings, tracker)
 
-    def make(self, call: StageCall, attempt: str) -> tuple[Artifact, bool]:
-        """The artifact, and whether this call made it; with an ``attempt``, only an artifact of that attempt counts."""
+    def make(self, call: StageCall) -> tuple[Hit, bool]:
+        """The artifact, made here or by a worker of another pool, and whether this call had it made."""
+        settings = self.settings
+        attempt = settings.scope.attempt_at(call)
+        store = store_for(settings.store, settings.site, call)
 
         def waiting(holder: str) -> None:
-            self.display.say(f"{call.label}: waiting for {holder}, which makes the same artifact")
+            settings.display.say(f"{call.label}: waiting for {holder}, which makes the same artifact")
 
-        store = store_for(self.store, self.site, call)
         lock_file = store.lock_file(call.stage.name, call.key)
-        with _no_space_on_full_disk(self.store.root), file_lock(lock_file, waiting) as lock:
-            if found := self._existing(store, call, attempt):
+        with _no_space_on_full_disk(settings.store.root), file_lock(lock_file, waiting) as lock:
+            found = self._look_again(store, call, attempt)
+            if isinstance(found, Hit):
                 return found, False
-            return self._make(store, call, attempt, lock), True
+            settings.display.begin(call, found)
+            if call.stage.needs not in settings.dispatch:
+                return Hit(self._make_here(store, call, attempt, lock)), True
+        return Hit(self._make_elsewhere(store, call, attempt)), True
 
-    def _existing(self, store: Store, call: StageCall, attempt: str) -> Artifact | None:
-        """The artifact in the store, or restored from this machine. Moves a damaged one aside."""
-        lookup = look_up(self.store, self.site, call, attempt)
-        if lookup.artifact:
-            return lookup.artifact
-        if lookup.damaged:
+    def _look_again(self, store: Store, call: StageCall, attempt: str) -> Hit | Miss:
+        """Look up the call under the lock of its key: another process may have made it, or been cut off."""
+        settings = self.settings
+        found = look_up(settings.store, settings.site, call, attempt)
+        if isinstance(found, Miss) and found.reason is MissReason.DAMAGED:
             quarantined = store.quarantine(call.stage.name, call.key)
-            self.display.say(f"{call.label}: {lookup.why}; moved to {quarantined}; the stage runs again")
-        if not store.restore(call.stage.name, call.key, attempt):
-            return None
-        return look_up(self.store, self.site, call, attempt).artifact
+            settings.display.say(f"{call.label}: {found.detail}; moved to {quarantined}; the stage runs again")
+        if isinstance(found, Miss) and store.restore(call.stage.name, call.key, attempt):
+            return look_up(settings.store, settings.site, call, attempt)
+        return found
 
-    def _make(self, store: Store, call: StageCall, attempt: str, lock: int) -> Artifact:
-        name, key, inputs = call.stage.name, call.key, call.input_contents
-        out = store.begin(name, key, (inputs or {"": key}) if call.stage.resume else {}, attempt)
+    def _make_here(self, store: Store, call: StageCall, attempt: str, lock: int) -> Artifact:
+        """Run the body of the stage. Its jobs inherit the lock, so they keep it if this process is killed."""
+        name = call.stage.name
+        inputs = call.input_contents
+        resumable = (inputs or {"": call.key}) if call.stage.resume else {}
+        out = store.begin(name, call.key, resumable, attempt)
         run_id = ""
         try:
             with self.tracker as tracker:
-                run_id = tracker.start_stage(name, call.item, key, call.form)
+                run_id = tracker.start_stage(name, call.item, call.key, call.form)
                 log_datasets(tracker, run_id, call)
             started = time.monotonic()
-            facts = self._run_body(call, out, run_id, lock)
+            context = StageContext(
+                site=self.settings.site,
+                call=call,
+                run_job=partial(self.jobs.run, call, run_id, lock),
+                progress=partial(self._progress, call),
+                tracker=self.settings.tracker,
+                run_id=run_id,
+                checks=tuple(self.settings.limits.checks),
+            )
+            with stage_context(context):
+                facts = call.stage.body(out, **call.arguments)
             if replaced := [made for made in call.inputs if made.is_replaced()]:
                 raise BadData(f"{replaced[0].folder} was replaced while {call.label} read it; run again")
             artifact = store.seal(
                 out,
                 {
                     "stage": name,
-                    "key": key,
+                    "key": call.key,
                     "version": call.stage.version,
                     "item": call.item,
                     "arguments": call.form,
@@ -100,20 +141,25 @@ class StageExecutor:
         self._finish(run_id, "FINISHED", facts)
         return artifact
 
-    def _run_body(self, call: StageCall, out: Path, run_id: str, lock: int) -> Facts:
-        """Run the body of the stage. Its jobs inherit the lock, so they keep it if this process is killed."""
-
-        def run_job(job: JobSpec) -> None:
-            self.jobs.run(call, replace(job, pass_fds=(lock,)), run_id)
-
-        report = partial(self._progress, call)
-        tracker, checks = self.tracker.tracker, tuple(self.limits.checks)
-        with stage_context(StageContext(self.site, call, run_job, report, tracker, run_id, checks)):
-            return call.stage.body(out, **call.arguments)
+    def _make_elsewhere(self, store: Store, call: StageCall, attempt: str) -> Artifact:
+        """Have a worker of another pool make the artifact."""
+        settings = self.settings
+        is_watched = settings.watch is not ignore_metrics
+        watch = RemoteMetrics(store, call, settings.watch) if is_watched else (lambda: None)
+        settings.dispatch[call.stage.needs](RemoteStage(call, attempt, settings.tracker.run_id, watch))
+        # An artifact of any attempt counts: the worker may already have been making it for another run.
+        found = look_up(settings.store, settings.site, call)
+        if isinstance(found, Miss):
+            because = " ".join(filter(None, (found.reason, found.detail, f"{found.change}")))
+            message = f"another worker made {call.label}, but the store of this one does not have it ({because})"
+            raise BadConfiguration(f"{message}; {remedy(found)}")
+        with self.tracker as tracker:
+            tracker.cached(call.stage.name, call.item, call.key, dict(found.artifact.facts), "completed")
+        return found.artifact
 
     def _progress(self, call: StageCall, done: float, total: float, text: str) -> None:
         signals.check()
-        self.display.progress(call, done, total, text)
+        self.settings.display.progress(call, done, total, text)
 
     def _finish(self, run_id: str, status: str, facts: Facts) -> None:
         with self.tracker as tracker:

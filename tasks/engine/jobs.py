@@ -10,14 +10,13 @@ from infra.launch.local import LocalLauncher
 from infra.launch.slurm import slurm_launcher
 from infra.processes.compute import load_remark
 from infra.processes.gpu_locks import lock_gpus
-from infra.site import Site
-from infra.store.store import Store
 from infra.tracking.metrics_tail import MetricsTail
 from infra.tracking.system_metrics import SystemMetrics
 from model.training.gpu_driver import gpu_driver
 from tasks.engine.gpu_metrics import GpuMetrics
 from tasks.engine.locked_tracker import LockedTracker
-from tasks.engine.progress import Display, MetricsWatch, describe_metrics, ignore_metrics
+from tasks.engine.progress import describe_metrics
+from tasks.engine.run_settings import RunSettings
 from tasks.engine.stage import StageCall
 
 LAUNCHERS: dict[str, Callable[[], Launcher]] = {
@@ -31,24 +30,28 @@ LAUNCHERS: dict[str, Callable[[], Launcher]] = {
 class JobRunner:
     """Runs jobs of a site. Several threads may run a job each."""
 
-    def __init__(
-        self, store: Store, site: Site, display: Display, tracker: LockedTracker, watch: MetricsWatch = ignore_metrics
-    ) -> None:
-        self.store, self.site, self.display, self.tracker, self.watch = store, site, display, tracker, watch
-        self.launcher = LAUNCHERS[site.launcher]()
+    def __init__(self, settings: RunSettings, tracker: LockedTracker) -> None:
+        self.settings = settings
+        self.tracker = tracker
+        self.launcher = LAUNCHERS[settings.site.launcher]()
         if isinstance(self.launcher, QueueLauncher | LocalLauncher):
-            self.launcher.say = display.say
+            self.launcher.say = settings.display.say
 
-    def run(self, call: StageCall, job: JobSpec, run_id: str) -> None:
-        """Run ``job`` and log its metrics under ``run_id``; raises the Fault that the job ends with."""
+    def run(self, call: StageCall, run_id: str, lock: int, job: JobSpec) -> None:
+        """Run ``job`` and log its metrics under ``run_id``; raises the Fault that the job ends with.
+
+        The job inherits the file descriptor ``lock``.
+        """
+        site = self.settings.site
+        display = self.settings.display
         tail = MetricsTail(job.out / "metrics.jsonl")
-        is_here = self.site.launcher == "local"
+        is_here = site.launcher == "local"
         machine = SystemMetrics(job.out, GpuMetrics(gpu_driver()).sample) if is_here else None
         done = 0.0
 
         def poll() -> None:
             nonlocal done
-            self.store.share(job.out)
+            self.settings.store.share(job.out)
             rows = tail.read()
             done = rows[-1].get("done", done) if rows else done
             samples = machine.rows(done) if machine else []
@@ -57,15 +60,15 @@ class JobRunner:
                     tracker.log_rows(run_id, [*rows, *samples])
             if rows:
                 last = rows[-1]
-                self.display.progress(call, last.get("done", 0), last.get("total", 0), describe_metrics(rows))
-                self.watch(call, rows)
+                display.progress(call, last.get("done", 0), last.get("total", 0), describe_metrics(rows))
+                self.settings.watch(call, rows)
 
         def waiting() -> None:
-            self.display.say(f"{call.label}: waiting for a GPU of this machine")
+            display.say(f"{call.label}: waiting for a GPU of this machine")
 
         if is_here and (load := load_remark()):
-            self.display.say(f"{call.label}: {load}: other programs slow it down")
+            display.say(f"{call.label}: {load}: other programs slow it down")
         # Other launchers get their GPUs from the scheduler.
-        gpus = self.site.gpus if call.stage.needs == "gpu" and is_here else ()
+        gpus = site.gpus if call.stage.needs == "gpu" and is_here else ()
         with lock_gpus(gpus, job.ranks, waiting) as locked:
-            self.launcher.run(replace(job, gpus=locked.names, pass_fds=(*job.pass_fds, *locked.locks)), poll)
+            self.launcher.run(replace(job, gpus=locked.names, pass_fds=(lock, *locked.locks)), poll)

@@ -114,14 +114,14 @@ class Limits:
         self.checks += found
         return [check for check in found if not check.holds]
 
-    def judge(self, store: Store, artifact: Artifact, item: str, say: Callable[[str], None]) -> str:
-        """What an artifact breaks, as text for its row; raises BadData for a limit that does not only warn."""
+    def judge(self, store: Store, artifact: Artifact, item: str, say: Callable[[str], None]) -> tuple[Check, ...]:
+        """The limits that an artifact breaks; raises BadData for one that does not only warn."""
         broken = self.breaches(store, artifact, item)
         for check in broken:
             if check.fails:
                 raise BadData(f"{check}; its artifact is kept: change the run's field expect to go on with it")
             say(f"{check}")
-        return "; ".join(map(str, broken))
+        return tuple(broken)
 
 
 def _value(store: Store, artifact: Artifact, fact: str) -> float | None:
@@ -146,7 +146,3 @@ def _at(artifact: Artifact, metric: str, update: int) -> float | None:
         if row.get("done", 0) >= update and metric in row:
             return float(row[metric])
     return None
-
-
-NO_LIMITS = Limits()
-"""Its checks stay empty."""

@@ -1,16 +1,17 @@
 """Plan a run: decide ``hit``, ``miss`` or ``waits`` for each stage without running any."""
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from infra.site import Site
 from infra.store.store import Artifact, Store
-from tasks.engine.limits import NO_LIMITS, Limits
-from tasks.engine.lookup import CacheLookup, look_up
-from tasks.engine.stage import StageCall
+from tasks.engine.limits import Check, Limits
+from tasks.engine.lookup import Hit, Miss, MissReason, look_up
+from tasks.engine.stage import Engine, StageCall
+from tasks.engine.stage_code import UNCHANGED, CodeChange
 
 StageState = Literal["cached", "completed", "failed", "hit", "miss", "pruned", "waits"]
 
@@ -20,14 +21,32 @@ class StopPipeline(Exception):
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """One attempt to make stages that may be cached: of these only artifacts of this attempt count."""
+
+    stages: frozenset[str] = frozenset()
+    id: str = ""
+    """Manifests and records of runs keep it; "" where no stage is forced."""
+    is_resumed: bool = False
+    """Whether it goes on with an attempt that was cut off."""
+
+    @staticmethod
+    def new(stages: frozenset[str]) -> "Attempt":
+        """A new attempt to make these stages."""
+        return Attempt(stages, uuid.uuid4().hex if stages else "")
+
+
+UNFORCED = Attempt()
+"""Any artifact counts."""
+
+
+@dataclass(frozen=True)
 class Scope:
-    """Which stages may run, and which are forced to run."""
+    """Which stages may run, and which run although they are cached."""
 
     order: tuple[str, ...]
     until: str = ""
-    forced: frozenset[str] = frozenset()
-    attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """The attempt that the forced stages belong to: a new one, or one that was interrupted and is resumed."""
+    attempt: Attempt = UNFORCED
     counted_as: Mapping[str, str] = field(default_factory=dict)
     """Items whose calls serve another stage, with that stage: it decides whether they may run and are forced."""
 
@@ -37,7 +56,7 @@ class Scope:
 
     def attempt_at(self, call: StageCall) -> str:
         """The attempt whose artifact ``call`` needs; "" if the artifact of any attempt counts."""
-        return self.attempt if self.stage_of(call.stage.name, call.item) in self.forced else ""
+        return self.attempt.id if self.stage_of(call.stage.name, call.item) in self.attempt.stages else ""
 
     def check(self, call: StageCall) -> None:
         """Raise StopPipeline for a stage after ``until``."""
@@ -48,7 +67,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class StageResult:
-    """The result of one stage in one run."""
+    """The result of one stage in one run, as data; ``flows.views.stage_words`` puts it into words."""
 
     stage: str
     item: str
@@ -57,50 +76,54 @@ class StageResult:
     seconds: float = 0.0
     path: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
-    why: str = ""
-    breach: str = ""
-    """The limits of the run that its artifact breaks and that do not only warn."""
     form: dict[str, Any] = field(default_factory=dict)
     """The arguments in canonical form. The run's record keeps them so that the next plan can show what changed."""
-    failures: tuple[str, ...] = ()
-    """Why each failed try of the stage in this run failed."""
     version: int = 0
     """The version of the stage; 0 in records that do not say it."""
+    code_change: CodeChange = UNCHANGED
+    """What changed since the artifact of a hit was made."""
+    broken: tuple[Check, ...] = ()
+    """The limits of the run that its artifact breaks."""
+    miss: Miss | None = None
+    waits_for: tuple[str, ...] = ()
+    """The stages whose new output decides whether this one runs."""
+    changes: tuple[str, ...] = ()
+    """What changed since the last record of the run, for a stage that is no hit: ``decoding.beam: 2 -> 1``."""
+    failure: str = ""
+    """Why the stage failed or was pruned."""
+    failures: tuple[str, ...] = ()
+    """Why each failed try of the stage in this run failed."""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether its artifact breaks a limit that does not only warn."""
+        return any(check.fails for check in self.broken)
 
     @property
     def label(self) -> str:
-        """The state for people: ``cached (code changed)``, ``hit (adopted)``."""
-        if self.path and self.why.startswith("adopted from "):
-            return f"{self.state} (adopted)"
-        changes = [what for what in ("code", "libraries") if self.path and f"{what} changed" in self.why]
-        return f"{self.state} ({' and '.join(changes)} changed)" if changes else self.state
+        """The state with what changed since: ``cached (code changed)``."""
+        kinds = self.code_change.kinds
+        return f"{self.state} ({' and '.join(kinds)} changed)" if kinds else self.state
 
     @staticmethod
-    def of(
-        call: StageCall, state: StageState, artifact: Artifact, seconds: float = 0.0, why: str = ""
-    ) -> "StageResult":
-        """The result of a call with an artifact; ``why`` is a hit's change of code or libraries."""
-        name, path, facts = call.stage.name, str(artifact.folder), dict(artifact.facts)
+    def of(call: StageCall, state: StageState, **facts: Any) -> "StageResult":
+        """The result of a call; ``facts`` are further fields."""
         return StageResult(
-            name, call.item, call.key, state, seconds, path, facts, why, form=call.form, version=call.stage.version
+            call.stage.name, call.item, call.key, state, form=call.form, version=call.stage.version, **facts
         )
 
     @staticmethod
-    def without_artifact(call: StageCall, state: StageState, why: str, seconds: float = 0.0) -> "StageResult":
-        """The result of a call without an artifact, and the reason."""
-        name, version = call.stage.name, call.stage.version
-        return StageResult(name, call.item, call.key, state, seconds, why=why, form=call.form, version=version)
+    def with_artifact(call: StageCall, state: StageState, artifact: Artifact, **facts: Any) -> "StageResult":
+        """The result of a call that has an artifact."""
+        return StageResult.of(call, state, path=f"{artifact.folder}", facts=dict(artifact.facts), **facts)
 
 
-class KeyList:
-    """An engine that lists the keys of a run's stages, which say what the run computes. Looks at no artifact."""
+class KeyList(Engine):
+    """An engine that lists the keys of a run's stages, which say what the run computes. Reads no artifact."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.keys: list[str] = []
-
-    def resolve_all(self, calls: Sequence[StageCall], at_once: int) -> list[Artifact]:  # noqa: ARG002
-        return [self.resolve(call) for call in calls]
 
     def resolve(self, call: StageCall) -> Artifact:
         self.scope.check(call)
@@ -108,35 +131,34 @@ class KeyList:
         return Artifact(call.stage.name, call.key, Path())
 
 
-class Planner:
+class Planner(Engine):
     """Looks up each call once. ``waits`` turns into a hit unless an input that must be made first changes."""
 
-    def __init__(self, store: Store, site: Site, scope: Scope, limits: Limits = NO_LIMITS) -> None:
-        self.store, self.site, self.scope, self.limits = store, site, scope, limits
+    def __init__(self, store: Store, site: Site, scope: Scope, limits: Limits | None = None) -> None:
+        self.store = store
+        self.site = site
+        self.scope = scope
+        self.limits = limits or Limits()
         self.rows: list[StageResult] = []
-        self.lookups: dict[str, CacheLookup] = {}
+        self.lookups: dict[str, Hit | Miss] = {}
         """The lookup of each key."""
         self._to_make: dict[str, str] = {}
-
-    def resolve_all(self, calls: Sequence[StageCall], at_once: int) -> list[Artifact]:  # noqa: ARG002
-        return [self.resolve(call) for call in calls]
 
     def resolve(self, call: StageCall) -> Artifact:
         self.scope.check(call)
         if call.key not in self.lookups:
             self.lookups[call.key] = look_up(self.store, self.site, call, self.scope.attempt_at(call))
-        lookup = self.lookups[call.key]
-        if lookup.artifact:
-            broken = self.limits.breaches(self.store, lookup.artifact, call.item)
-            why = "; ".join(filter(None, [lookup.note, *map(str, broken)]))
-            row = StageResult.of(call, "hit", lookup.artifact, why=why)
-            self.rows.append(replace(row, breach="; ".join(str(check) for check in broken if check.fails)))
-            return lookup.artifact
-        waits_for = dict.fromkeys(self._to_make[i.key] for i in call.inputs if i.key in self._to_make)
-        if waits_for and lookup.manifest and not lookup.must_run:
-            row = StageResult.without_artifact(call, "waits", f"runs if the output of {', '.join(waits_for)} changes")
+        found = self.lookups[call.key]
+        if isinstance(found, Hit):
+            broken = tuple(self.limits.breaches(self.store, found.artifact, call.item))
+            self.rows.append(
+                StageResult.with_artifact(call, "hit", found.artifact, code_change=found.change, broken=broken)
+            )
+            return found.artifact
+        waits_for = tuple(dict.fromkeys(self._to_make[i.key] for i in call.inputs if i.key in self._to_make))
+        if waits_for and found.reason is MissReason.INPUT_CHANGED:
+            self.rows.append(StageResult.of(call, "waits", waits_for=waits_for))
         else:
-            row = StageResult.without_artifact(call, "miss", lookup.why)
+            self.rows.append(StageResult.of(call, "miss", miss=found))
         self._to_make[call.key] = call.label
-        self.rows.append(row)
         return Artifact(call.stage.name, call.key, self.store.folder(call.stage.name, call.key))

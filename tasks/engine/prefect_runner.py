@@ -69,37 +69,28 @@ class PrefectTaskWrapper:
         self._progress: dict[str, UUID] = {}
         self._progress_times: dict[str, float] = {}
 
-    def __call__(self, call: StageCall, hit: bool, execute: Callable[[], Artifact]) -> None:
+    def __call__(self, call: StageCall, hit: bool, make: Callable[[], Artifact]) -> None:
         self.records.mkdir(parents=True, exist_ok=True)
-        body_errors: list[BaseException] = []
-
-        def run_body() -> Artifact:
-            self._progress.pop(call.label, None)
-            try:
-                return execute()
-            except BaseException as error:
-                body_errors.append(error)
-                raise
-
-        run_stage = self._task(call, hit, run_body)
+        run_stage = self._task(call, hit, make)
         for attempt in range(MAX_ATTEMPTS):
             wait_for_server()
             try:
-                run_stage(item=call.item, key=call.key, arguments=call.form)
-            except Exception as error:
-                # If the server was lost after wait_for_server(), the next call finds the artifact that the body made.
-                if error in body_errors or not isinstance(error, SERVER_ERRORS) or attempt == MAX_ATTEMPTS - 1:
+                state: State[Any] = run_stage(item=call.item, key=call.key, arguments=call.form, return_state=True)  # type: ignore[assignment]
+            except SERVER_ERRORS:
+                # The next call finds the artifact, if the server was lost after it was made.
+                if attempt == MAX_ATTEMPTS - 1:
                     self._failed.add(call.label)
                     raise
-            else:
-                self._completed.add(call.label)
-                if body_errors and isinstance(body_errors[-1], Pruned):
-                    raise body_errors[-1]
-                return
+                continue
+            if not state.is_completed():
+                self._failed.add(call.label)
+                state.result()  # raises what the stage ended with
+            self._completed.add(call.label)
+            if state.name == prefect_states.PRUNED:
+                raise Pruned(f"{state.message}")
+            return
 
-    def _task(
-        self, call: StageCall, hit: bool, run_body: Callable[[], Artifact]
-    ) -> Task[..., dict[str, str] | State[Any]]:
+    def _task(self, call: StageCall, hit: bool, make: Callable[[], Artifact]) -> Task[..., dict[str, str] | State[Any]]:
         """The Prefect task of a stage; its parameters are those that Prefect's UI shows."""
         stage = call.stage
 
@@ -123,8 +114,9 @@ class PrefectTaskWrapper:
             refresh_cache=not hit,
         )
         def run_stage(item: str, key: str, arguments: Mapping[str, Any]) -> dict[str, str] | State[Any]:  # noqa: ARG001
+            self._progress.pop(call.label, None)
             try:
-                artifact = run_body()
+                artifact = make()
             except Pruned as pruned:
                 return Completed(name=prefect_states.PRUNED, message=f"{pruned}")
             get_run_logger().info("%s is %s", call.label, artifact.folder)

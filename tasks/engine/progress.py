@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from model.metric_names import DEV_PERPLEXITY, LOSS, SECONDS_LEFT, TOKENS_PER_SECOND
+from tasks.engine.lookup import Miss
 from tasks.engine.planner import StageResult
 from tasks.engine.stage import StageCall
 
@@ -11,7 +12,7 @@ from tasks.engine.stage import StageCall
 class Display(Protocol):
     """Shows a run to the user. An implementation may ignore any call."""
 
-    def begin(self, call: StageCall, why: str) -> None: ...
+    def begin(self, call: StageCall, missing: Miss) -> None: ...
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None: ...
     def say(self, text: str) -> None: ...
     def end(self, row: StageResult) -> None: ...

@@ -5,6 +5,7 @@ or runner) resolves the call. Inside a body, ``progress``, ``site``, ``tracker``
 """
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol
+from typing import Any, Concatenate, Generic, Literal, ParamSpec
 
 from infra.launch.job import JobSpec
 from infra.site import Site
@@ -60,11 +61,16 @@ class StageCall:
         return f"{self.stage.name} {self.item}".strip()
 
 
-class Engine(Protocol):
+class Engine(ABC):
     """Turns a call into an artifact."""
 
-    def resolve(self, call: StageCall) -> Artifact: ...
-    def resolve_all(self, calls: Sequence[StageCall], at_once: int) -> list[Artifact]: ...
+    @abstractmethod
+    def resolve(self, call: StageCall) -> Artifact:
+        """The artifact of one call."""
+
+    def resolve_all(self, calls: Sequence[StageCall], at_once: int) -> list[Artifact]:  # noqa: ARG002
+        """The artifacts of several calls; an engine that runs them may run ``at_once`` at a time."""
+        return [self.resolve(call) for call in calls]
 
 
 class Stage(Generic[P]):

@@ -41,6 +41,29 @@ class ModuleCode:
 
 
 @dataclass(frozen=True)
+class CodeChange:
+    """What differs between the code that made an artifact and the present code."""
+
+    modules: tuple[str, ...] = ()
+    """Names of modules."""
+    libraries: tuple[str, ...] = ()
+    """``polars 1.35 -> 1.36``."""
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """``code``, ``libraries``, both, or none."""
+        return tuple(kind for kind, names in (("code", self.modules), ("libraries", self.libraries)) if names)
+
+    def __str__(self) -> str:
+        """``code changed: tasks.stages.clean; libraries changed: polars 1.35 -> 1.36``; "" for none."""
+        parts = (("code", self.modules), ("libraries", self.libraries))
+        return "; ".join(f"{kind} changed: {', '.join(names)}" for kind, names in parts if names)
+
+
+UNCHANGED = CodeChange()
+
+
+@dataclass(frozen=True)
 class StageCode:
     """Digests by module, and versions by library (``python`` is one of them)."""
 
@@ -52,22 +75,20 @@ class StageCode:
         """What a manifest keeps in ``made``."""
         return {"modules": dict(self.modules), "libraries": dict(self.libraries)}
 
-    def change_since(self, made: Mapping[str, Any]) -> str:
-        """What differs from a manifest's record: ``code changed: tasks.stages.clean``; "" if nothing does.
-
-        An older manifest has no record and counts as unchanged.
-        """
-        modules, libraries = made.get("modules"), made.get("libraries")
+    def change_since(self, made: Mapping[str, Any]) -> CodeChange:
+        """What differs from a manifest's record. An older manifest has no record and counts as unchanged."""
+        modules = made.get("modules")
+        libraries = made.get("libraries")
         if not isinstance(modules, dict) or not isinstance(libraries, dict):
-            return ""
-        found = []
+            return UNCHANGED
         # Another Python describes the same syntax in other words.
-        if _minor(libraries) == _minor(self.libraries) and (names := _differing(modules, self.modules)):
-            found.append(f"code changed: {', '.join(names)}")
-        if names := _differing(libraries, self.libraries):
-            versions = (f"{name} {libraries.get(name, 'none')} -> {self.libraries.get(name, 'none')}" for name in names)
-            found.append(f"libraries changed: {', '.join(versions)}")
-        return "; ".join(found)
+        is_comparable = _minor(libraries) == _minor(self.libraries)
+        edited = _differing(modules, self.modules) if is_comparable else []
+        versions = (
+            f"{name} {libraries.get(name, 'none')} -> {self.libraries.get(name, 'none')}"
+            for name in _differing(libraries, self.libraries)
+        )
+        return CodeChange(tuple(edited), tuple(versions))
 
 
 def stage_code(module: str, cache_file: Path | None = None) -> StageCode:
@@ -142,13 +163,16 @@ class CodeIndex:
     def _read(self, name: str, path: Path) -> ModuleCode:
         page = path.with_suffix(".html")
         files = [path, page] if page.is_file() else [path]
-        stamps, kept = [stamp_of(file) for file in files], self._kept.get(name)
+        stamps = [stamp_of(file) for file in files]
+        kept = self._kept.get(name)
         if isinstance(kept, list) and len(kept) == 3 and kept[0] == [f"{path}", stamps]:
             return ModuleCode(kept[1], tuple(kept[2]))
         tree = syntax(path)
         text = ast.dump(tree) + "".join(file.read_text() for file in files[1:])
-        digest, imports = hashlib.sha256(text.encode()).hexdigest()[:DIGITS], dict.fromkeys(_imports(name, path, tree))
-        self._kept[name], self._is_saved = [[f"{path}", stamps], digest, [*imports]], False
+        digest = hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+        imports = dict.fromkeys(_imports(name, path, tree))
+        self._kept[name] = [[f"{path}", stamps], digest, [*imports]]
+        self._is_saved = False
         return ModuleCode(digest, tuple(imports))
 
 

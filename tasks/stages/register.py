@@ -129,7 +129,7 @@ def _code_changes(manifests: Mapping[str, Manifest]) -> dict[str, str]:
     """Tags ``changed.<stage>`` of stages whose artifact was made by other code or libraries than the present ones."""
     modules = {name: f"tasks.stages.{manifest.stage}" for name, manifest in manifests.items()}
     changes = {name: stage_code(modules[name]).change_since(manifest.made) for name, manifest in manifests.items()}
-    return {f"changed.{name}": change for name, change in changes.items() if change}
+    return {f"changed.{name}": f"{change}" for name, change in changes.items() if change.kinds}
 
 
 @stage(version=2, retries=3, still_valid=_still_registered)

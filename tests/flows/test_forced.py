@@ -10,6 +10,7 @@ from flows.orchestration.dispatch import dispatch
 from flows.runner.interrupted import unfinished
 from flows.runner.outcome import Outcome
 from flows.runner.request import RunRequest, plan
+from flows.views.stage_words import why
 from infra.site import Site
 from infra.store.local import LocalStore
 
@@ -65,4 +66,4 @@ def test_a_forced_run_killed_after_its_last_stage_is_complete_when_it_is_repeate
     assert len(unfinished(Site.named())) == 1
     assert {row.state for row in dispatch(request.resolve(), has_server=False).rows} == {"cached"}
     assert unfinished(Site.named()) == []
-    assert [row.why for row in plan(request).rows if row.state == "miss"] == ["forced"]
+    assert [why(row) for row in plan(request).rows if row.state == "miss"] == ["forced"]

@@ -15,6 +15,7 @@ from small_pipeline import ForkLauncher, Untracked, run_small
 from flows.inspection.compare import find_system
 from flows.runner.outcome import cached_outcome, stage_folder
 from flows.runner.request import RunRequest, plan
+from flows.views.stage_words import why
 from infra.launch.job import JobSpec
 from infra.site import Site, open_store
 from infra.store import checkpoint_sync
@@ -78,7 +79,7 @@ def test_an_altered_shard_is_named_and_made_again(
     name = next(name for name in store.bucket.list(f"shard/{shard.key}") if name.endswith("00000.arrow"))
     machine.go_to("second")
     s3.client.put_object(Bucket=s3.bucket, Key=f"prefix/shard/{shard.key}/{name}", Body=b"torn")
-    assert "00000.arrow has 4 bytes" in next(r for r in plan(request).rows if r.key == shard.key).why
+    assert "00000.arrow has 4 bytes" in why(next(r for r in plan(request).rows if r.key == shard.key))
     second = run_small(request)
     assert [row.key for row in second.rows if row.state == "completed"] == [shard.key]
     assert "00000.arrow has 4 bytes" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from small_pipeline import run_small
 from flows.reproduce import STAGES, SYNTHETIC_STAGES
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
 from flows.runner.request import RunRequest, plan
+from flows.views.stage_words import why
 from infra.errors import BadData
 from infra.store.local import LocalStore
 
@@ -84,7 +85,7 @@ def test_a_new_setting_runs_what_depends_on_it(small: Path) -> None:
     planned = {(row.stage, row.item): row for row in plan(request).rows}
     assert planned["average", ""].state == "hit"
     assert planned["translate", "dev"].state == "miss"
-    assert "decoding.beam: 2 -> 1" in planned["translate", "dev"].why
+    assert "decoding.beam: 2 -> 1" in why(planned["translate", "dev"])
     assert planned["score", "dev"].state == "miss"
     outcome = states(run_small(request))
     assert outcome["average"] == {"cached"}

@@ -18,6 +18,7 @@ from flows.views.trace_view import print_trace
 from infra.site import Site
 from infra.store.local import LocalStore
 from tasks.engine.planner import Scope, StopPipeline
+from tasks.engine.run_settings import RunSettings
 from tasks.engine.runner import Runner
 from tasks.engine.stage import engine
 from tasks.tracing.steps import Cleaned, Missing, PairTrace, Published, RuleVerdict
@@ -50,7 +51,7 @@ def demo_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root with the demo up to its shards: a few seconds."""
     root = tmp_path_factory.mktemp("demo")
     display, scope = TerminalDisplay(lambda *_: None), Scope(STAGES, "shard")
-    making = Runner(LocalStore(root), Site(root=root), scope, display, Untracked())  # type: ignore[arg-type]
+    making = Runner(RunSettings(LocalStore(root), Site(root=root), scope, display, Untracked()))  # type: ignore[arg-type]
     with engine(making), contextlib.suppress(StopPipeline):
         reproduce(DEMO, False, None)
     return root

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from infra.errors import BadData
 from infra.site import Site
 from infra.store.local import LocalStore
 from infra.store.store import Artifact
-from tasks.engine.planner import Planner, Scope, StageResult
+from tasks.engine.lookup import Miss
+from tasks.engine.planner import Attempt, Planner, Scope, StageResult
+from tasks.engine.run_settings import RunSettings
 from tasks.engine.runner import Runner
 from tasks.engine.stage import Facts, StageCall, engine, progress, stage
 
@@ -52,7 +55,7 @@ class Quiet:
         self.said: list[str] = []
         self.seen: list[tuple[float, float, str]] = []
 
-    def begin(self, call: StageCall, why: str) -> None: ...
+    def begin(self, call: StageCall, missing: Miss) -> None: ...
 
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
         self.seen.append((done, total, text))
@@ -80,19 +83,28 @@ def build(number: int) -> Artifact:
     return total((made, twice(made)))
 
 
-def running(root: Path, **scope: object) -> Runner:
-    return Runner(LocalStore(root), Site(root=root), Scope(ORDER, **scope), Quiet(), NoTracker())  # type: ignore[arg-type]
+def settings(root: Path, scope: Scope = Scope(ORDER), **others: Any) -> RunSettings:  # noqa: B008 - frozen
+    others = {"store": LocalStore(root), "site": Site(root=root), "tracker": NoTracker(), "display": Quiet()} | others
+    return RunSettings(scope=scope, **others)
 
 
-def run(root: Path, number: int = 3, **scope: object) -> list[StageResult]:
+def scope_of(until: str = "", forced: frozenset[str] = frozenset(), attempt: str = "") -> Scope:
+    return Scope(ORDER, until, Attempt(forced, attempt) if attempt else Attempt.new(forced))
+
+
+def running(root: Path, **scope: Any) -> Runner:
+    return Runner(settings(root, scope_of(**scope)))
+
+
+def run(root: Path, number: int = 3, **scope: Any) -> list[StageResult]:
     present = running(root, **scope)
     with engine(present):
         build(number)
     return present.rows
 
 
-def plan(root: Path, number: int = 3, **scope: object) -> list[str]:
-    present = Planner(LocalStore(root), Site(root=root), Scope(ORDER, **scope))  # type: ignore[arg-type]
+def plan(root: Path, number: int = 3, **scope: Any) -> list[str]:
+    present = Planner(LocalStore(root), Site(root=root), scope_of(**scope))
     with engine(present):
         build(number)
     return [row.state for row in present.rows]

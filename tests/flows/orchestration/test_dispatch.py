@@ -110,13 +110,14 @@ def test_a_run_without_a_server_is_on_record_and_its_attempt_goes_on(
     failed = dispatched()
     assert (failed.outcome, failed.failure, failed.attempt) == ("FAILED", "run failed: no server", 1)
     first = RunRequest("small", force=("score",)).resolve()
-    assert not first.plan.resumed, "a failed run is not resumed"
+    assert not first.plan.scope.attempt.is_resumed, "a failed run is not resumed"
     with monkeypatch.context() as patch:
         patch.setattr(records, "process_identity", dead_process)
-        path = records.write(small, "small", vars(first.request), [], "RUNNING", first.started, first.plan.attempt)
+        attempt = first.plan.scope.attempt.id
+        path = records.write(small, "small", vars(first.request), [], "RUNNING", first.started, attempt)
     for _ in range(2):
         assert dispatched().outcome == "KILLED"
-        assert RunRequest("small", force=("score",)).resolve().plan.attempt == first.plan.attempt
+        assert RunRequest("small", force=("score",)).resolve().plan.scope.attempt.id == first.plan.scope.attempt.id
     assert len(list(path.parent.glob(f"{path.stem[:8]}*.json"))) > 3, "each start is one record"
 
 

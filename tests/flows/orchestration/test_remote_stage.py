@@ -16,7 +16,7 @@ from flows.orchestration import remote_stage
 from flows.runner.request import RunRequest
 from infra.errors import Fault
 from infra.servers.temporary_prefect import temporary_server
-from tasks.engine.remote import RemoteStage
+from tasks.engine.run_settings import RemoteStage
 
 call: Any = SimpleNamespace(key="k", item="", label="train", stage=SimpleNamespace(name="train"))
 

@@ -118,4 +118,4 @@ def test_the_flow_of_a_pruned_trial_ends_as_pruned(monkeypatch: pytest.MonkeyPat
     assert (state.name, state.message) == ("Pruned", trial.pruned)
     assert state.is_completed()
     assert f"prefect.flow-run.{state.name}" not in ENDS, "nobody is notified"
-    assert Outcome.from_json(state.data) == trial
+    assert state.data == trial

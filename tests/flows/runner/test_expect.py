@@ -8,6 +8,7 @@ from small_pipeline import run_small
 from flows.runner.outcome import StageFailed, cached_outcome
 from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS
+from flows.views.stage_words import why
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.tracking.client import mlflow_client
@@ -31,7 +32,7 @@ def test_a_cached_run_that_breaks_a_limit_fails_until_the_limit_is_changed(small
     broken = request("score.dev.bleu >= 101")
     planned = plan(broken)
     assert cached_outcome(planned) is None
-    (row,) = [row for row in planned.rows if row.breach]
+    (row,) = [row for row in planned.rows if row.is_refused]
     assert (row.stage, row.item, row.state) == ("score", "dev", "hit")
     with pytest.raises(StageFailed, match="score dev failed: score dev has bleu .*, expected is bleu >= 101; its art"):
         run_small(broken)
@@ -43,7 +44,7 @@ def test_a_cached_run_that_breaks_a_limit_fails_until_the_limit_is_changed(small
     assert "expected is bleu \\>= 101" in note
     done = cached_outcome(plan(request("score.dev.bleu <= 101,warn score.test.chrf >= 101")))
     assert done
-    assert [row.item for row in done.rows if "expected is chrf >= 101" in row.why] == ["test"]
+    assert [row.item for row in done.rows if "expected is chrf >= 101" in why(row)] == ["test"]
 
 
 def test_built_in_runs_only_warn() -> None:

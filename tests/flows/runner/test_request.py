@@ -11,6 +11,7 @@ from flows.runner.request import RunRequest, plan
 from flows.runs import DEMO, MULTI30K_ENDE, MULTI30K_ENFR
 from flows.runs.toml_runs import toml_of
 from flows.tuning.sweep import SweepRequest
+from flows.views.stage_words import why
 from infra.errors import BadConfiguration
 from tasks.engine.keys import differences
 from tasks.stages.translate import translate
@@ -70,7 +71,7 @@ def test_a_plan_names_a_raised_version_of_a_stage_and_an_artifact_that_is_new_am
     monkeypatch.setattr(translate, "version", translate.version + 1)
     rows = {(row.stage, row.item): row for row in plan(RunRequest("small")).rows}
     raised = f"not made yet; stage version {translate.version - 1} -> {translate.version}"
-    assert rows["translate", "dev"].why == raised
-    assert "stage version" not in rows["score", "dev"].why
+    assert why(rows["translate", "dev"]) == raised
+    assert "stage version" not in why(rows["score", "dev"])
     assert {row.stage for row in rows.values() if row.state != "hit"} == {"translate", "score", "report", "register"}
     assert differences({"set": {"artifact": "clean", "key": "a"}}, {}) == ["set: new, clean"]

@@ -11,6 +11,7 @@ from flows.runner import records
 from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.request import ResolvedRun, RunRequest, plan
 from flows.runner.seeds import SeedResults, parse_seeds, requests_by_seed, run_seeds
+from flows.views.stage_words import why
 from flows.views.tables import seed_table
 from flows.views.terminal import console
 from infra.errors import BadConfiguration
@@ -55,7 +56,7 @@ def test_a_seed_that_fails_does_not_stop_the_others(small: Path) -> None:
     assert path.parent == small / "runs" / "small"
     assert path.name.endswith("-seeds.json")
     assert json.loads(path.read_text())["measures"] == as_json["measures"]
-    assert plan(RunRequest("small", overrides=("training.seed=3",))).rows[-1].why, "plans pass over records of seeds"
+    assert why(plan(RunRequest("small", overrides=("training.seed=3",))).rows[-1]), "plans pass over records of seeds"
 
 
 def test_deviations_are_those_of_a_sample() -> None:

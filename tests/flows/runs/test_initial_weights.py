@@ -9,6 +9,7 @@ from small_pipeline import run_small
 
 from flows.runner.outcome import Outcome
 from flows.runner.request import RunRequest, plan
+from flows.views.stage_words import why
 from infra.errors import BadConfiguration
 from tasks.engine.keys import artifact_key
 from tasks.stages.train import train
@@ -19,7 +20,7 @@ CAUTIOUS = ("training.checkpoint_every=1", "training.updates=2", "training.dev_e
 
 def train_row(outcome: Outcome) -> tuple[str, str, str]:
     row = next(row for row in outcome.rows if row.stage == "train")
-    return row.key, row.state, row.why
+    return row.key, row.state, why(row)
 
 
 def planned(*overrides: str) -> tuple[str, str, str]:

@@ -222,7 +222,6 @@ def test_pruning_ends_the_training(small: Path, monkeypatch: pytest.MonkeyPatch)
     resolved = RunRequest("small", until="train", overrides=slow).resolve()
     outcome = run_small(replace(resolved, watch=give_up))
     assert (outcome.pruned, outcome.failure) == ("poor", "")
-    assert Outcome.from_json(json.loads(json.dumps(outcome.as_json()))).pruned == "poor", "as its flow hands it on"
     (metrics,) = small.glob("train/*.partial*/metrics.jsonl")
     assert json.loads(metrics.read_text().splitlines()[-1])["done"] < 4000
     newest = read_history(open_store(resolved.site))[0]

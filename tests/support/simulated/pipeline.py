@@ -24,7 +24,8 @@ from infra.store.store import Artifact, Store
 from simulated import recorded_runs
 from simulated.machine import Machine, Process, Violation
 from simulated.objects import Objects, bucket_of
-from tasks.engine.planner import Planner, Scope
+from tasks.engine.planner import Attempt, Planner, Scope
+from tasks.engine.run_settings import RunSettings
 from tasks.engine.runner import Runner
 from tasks.engine.stage import Facts, _stage_context, engine, progress, stage
 
@@ -217,7 +218,7 @@ def run(start: Start) -> None:
     if start.collects:
         recorded_runs.collect(site)
         return
-    scope = Scope(ORDER, forced=frozenset(start.forced), attempt=start.attempt)
+    scope = Scope(ORDER, attempt=Attempt(frozenset(start.forced), start.attempt))
     planner = Planner(store, site, scope)
     results: list[Artifact] = []
 
@@ -229,7 +230,7 @@ def run(start: Start) -> None:
     else:
         with engine(planner):
             walk()
-        runner = Runner(store, site, scope, Quiet(), NoTracker(), lookups=planner.lookups)  # type: ignore[arg-type]
+        runner = Runner(RunSettings(store, site, scope, Quiet(), NoTracker(), plan=planner.lookups))  # type: ignore[arg-type]
         with engine(runner):
             walk()
     alone = len(world.machine.processes) == 1

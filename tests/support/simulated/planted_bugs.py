@@ -20,6 +20,7 @@ from infra.store.store import Artifact
 from infra.tracking import registry
 from infra.tracking.model_version import Version
 from tasks.engine import executor, lookup
+from tasks.engine.lookup import Miss, MissReason
 from tasks.registration import aliases, promotion
 from tasks.registration.aliases import AliasDecision
 
@@ -65,7 +66,7 @@ def renamed_before_the_manifest() -> AbstractContextManager[Any]:
 
 
 def no_second_look_under_the_lock() -> AbstractContextManager[Any]:
-    return patch.object(executor.StageExecutor, "_existing", lambda *arguments: None)
+    return patch.object(executor.StageExecutor, "_look_again", lambda *arguments: Miss(MissReason.NOT_MADE))
 
 
 @contextmanager

@@ -21,7 +21,8 @@ from simulated.pipeline import ROOT, Start
 from simulated.registry import REQUEST_FAULTS, URI, Registry, RegistryTracker, simulated_registry
 from simulated.schedules import Phase, Schedule
 from simulated.system_calls import simulated_system
-from tasks.engine.planner import Planner, Scope
+from tasks.engine.planner import Attempt, Planner, Scope
+from tasks.engine.run_settings import RunSettings
 from tasks.engine.runner import Runner
 from tasks.engine.stage import Facts, engine, stage, stage_run_id
 from tasks.registration.lineage import lineage
@@ -126,12 +127,12 @@ def run(schedule: Schedule) -> list[str]:
 
 def _run(registry: Registry, start: Start) -> None:
     store, site = LocalStore(ROOT), Site(root=ROOT, tracking_uri=URI)
-    scope = Scope(ORDER, forced=frozenset(start.forced), attempt=start.attempt)
+    scope = Scope(ORDER, attempt=Attempt(frozenset(start.forced), start.attempt))
     planner = Planner(store, site, scope)
     with engine(planner):
         build()
     tracker = RegistryTracker(registry)
-    runner = Runner(store, site, scope, Quiet(), tracker, lookups=planner.lookups)  # type: ignore[arg-type]
+    runner = Runner(RunSettings(store, site, scope, Quiet(), tracker, plan=planner.lookups))  # type: ignore[arg-type]
     with engine(runner):
         build()
     registry.was_asked = runner.rows[-1].state == "completed"

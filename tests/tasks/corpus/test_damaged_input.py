@@ -27,6 +27,7 @@ from tasks.cleaning.filters import Empty, Filters, InvalidUnicode
 from tasks.corpus.catalogue import Corpus, File, Part, Text
 from tasks.corpus.reading import read_lines
 from tasks.engine.planner import Scope
+from tasks.engine.run_settings import RunSettings
 from tasks.engine.runner import Runner
 from tasks.engine.stage import engine
 from tasks.stages.clean import clean
@@ -103,7 +104,7 @@ def ends_well(folder: Path, name: str, source: bytes, member: str = "", column: 
     part = Part("part", Text(files[f"source/{name}"], member, column), Text(files["target/text"]))
     root = folder / "root"
     site = Site(root=root, mirrors=(str(folder / "mirror"),))
-    running = Runner(LocalStore(root), site, Scope(STAGES), Quiet(), NoTracker())  # type: ignore[arg-type]
+    running = Runner(RunSettings(LocalStore(root), site, Scope(STAGES), Quiet(), NoTracker()))  # type: ignore[arg-type]
     try:
         with engine(running):
             archives = download.map(files, 2)
@@ -217,7 +218,7 @@ def test_folders_and_files_that_may_not_be_read_are_named(tmp_path: Path, monkey
 def test_a_folder_in_a_files_place_is_not_that_file(tmp_path: Path) -> None:
     (tmp_path / "mirror" / "a.en").mkdir(parents=True)
     site = Site(root=tmp_path / "root", mirrors=(str(tmp_path / "mirror"),))
-    running = Runner(LocalStore(site.root), site, Scope(STAGES), Quiet(), NoTracker())  # type: ignore[arg-type]
+    running = Runner(RunSettings(LocalStore(site.root), site, Scope(STAGES), Quiet(), NoTracker()))  # type: ignore[arg-type]
     with engine(running), pytest.raises(BadData, match="Not found at: .*a.en"):
         download(File("a.en", sha256="0" * 64))
     assert not list(site.root.glob("download/*"))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_stages import CALLS, ORDER, NoTracker, Quiet, build
+from toy_stages import CALLS, ORDER, Quiet, build, settings
 
 from infra.errors import BadData
 from infra.site import Site
@@ -73,7 +73,7 @@ def test_another_form_is_named(text: str) -> None:
 
 def run(root: Path, *texts: str) -> Runner:
     limits = Limits.parse(texts)
-    made = Runner(LocalStore(root), Site(root=root), Scope(ORDER), Quiet(), NoTracker(), limits=limits)  # type: ignore[arg-type]
+    made = Runner(settings(root, limits=limits))
     with engine(made):
         build(3)
     return made
@@ -93,8 +93,8 @@ def test_a_breach_fails_the_stage_and_a_changed_limit_goes_on_with_its_artifact(
             run(tmp_path, "make.value >= 4")
     assert CALLS == ["make"]
     (row,) = [row for row in plan(tmp_path, "make.value >= 4").rows if row.stage == "make"]
-    assert (row.state, row.breach) == ("hit", "make has value 3, expected is value >= 4")
-    assert row.why == row.breach
+    assert (row.state, row.is_refused) == ("hit", True)
+    assert [f"{check}" for check in row.broken] == ["make has value 3, expected is value >= 4"]
     made = run(tmp_path, "make.value >= 3", "make.bytes <= 100", "make.seconds <= 3600")
     assert [row.state for row in made.rows] == ["cached", "completed", "completed"]
     assert CALLS == ["make", "twice", "total"]
@@ -104,11 +104,11 @@ def test_a_warning_is_said_and_stands_in_the_row(tmp_path: Path) -> None:
     said = "make has value 3, expected is value >= 4"
     for state in ("completed", "cached"):
         made = run(tmp_path, "warn make.value >= 4")
-        assert (made.rows[0].state, made.rows[0].why) == (state, said)
-        assert isinstance(made.display, Quiet)
-        assert made.display.said == [said]
+        assert (made.rows[0].state, *map(str, made.rows[0].broken)) == (state, said)
+        assert isinstance(made.settings.display, Quiet)
+        assert made.settings.display.said == [said]
     row = plan(tmp_path, "warn make.value >= 4").rows[0]
-    assert (row.state, row.why, row.breach) == ("hit", said, "")
+    assert (row.state, *map(str, row.broken), row.is_refused) == ("hit", said, False)
 
 
 def test_a_later_stage_sees_the_checks_of_the_earlier_ones(tmp_path: Path) -> None:
@@ -121,8 +121,7 @@ def test_a_later_stage_sees_the_checks_of_the_earlier_ones(tmp_path: Path) -> No
         return {"n": number}
 
     limits = Limits.parse(["look.n >= 1", "warn look.two.n >= 9"])
-    site, scope = Site(root=tmp_path), Scope(("look",))
-    with engine(Runner(LocalStore(tmp_path), site, scope, Quiet(), NoTracker(), limits=limits)):  # type: ignore[arg-type]
+    with engine(Runner(settings(tmp_path, Scope(("look",)), limits=limits))):
         for item, number in (("", 1), ("two", 2), ("three", 3)):
             look.for_item(item)(number)
     assert seen == ["n >= 1 True", "n >= 1 True", "n >= 9 False"]

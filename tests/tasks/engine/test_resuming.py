@@ -5,11 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from toy_stages import ORDER, Number, build, content, plan, run, running, states, total
+from toy_stages import ORDER, Number, build, content, plan, run, running, settings, states, total
 
 from infra.errors import NetworkFault
 from infra.store.local import LocalStore
 from infra.store.store import Artifact
+from tasks.engine.planner import Attempt, Scope
+from tasks.engine.runner import Runner
 from tasks.engine.stage import Facts, StageCall, engine, stage
 
 
@@ -61,8 +63,8 @@ def test_a_retry_of_a_forced_stage_resumes_the_previous_try(tmp_path: Path, monk
     monkeypatch.setattr(fails_once, "__signature__", inspect.signature(total.body), raising=False)
     monkeypatch.setattr(total, "body", fails_once)
     for tries in (2, 2):
-        present = running(tmp_path, forced=frozenset({"total"}))
-        present.task_wrapper = twice_over
+        forced = Scope(ORDER, attempt=Attempt.new(frozenset({"total"})))
+        present = Runner(settings(tmp_path, forced, task_wrapper=twice_over))
         with engine(present):
             build(3)
         assert present.rows[-1].facts == {"tries": tries}, "each forced run starts over, its retry resumes"

@@ -10,12 +10,12 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from toy_stages import (
     CALLS,
     ORDER,
-    NoTracker,
     Number,
     Quiet,
     build,
@@ -23,6 +23,8 @@ from toy_stages import (
     plan,
     run,
     running,
+    scope_of,
+    settings,
     states,
     twice,
 )
@@ -36,10 +38,10 @@ from infra.store.store import Artifact, Store
 from tasks.engine import jobs
 from tasks.engine.planner import Planner, Scope, StopPipeline
 from tasks.engine.progress import describe_metrics, duration
-from tasks.engine.remote import RemoteStage
+from tasks.engine.run_settings import RemoteStage
 from tasks.engine.runner import Runner
 from tasks.engine.stage import Facts, StageCall, engine, run_job, stage
-from tasks.engine.stage_code import StageCode
+from tasks.engine.stage_code import CodeChange, StageCode
 
 
 @pytest.fixture(autouse=True)
@@ -71,18 +73,17 @@ class CountingStore(LocalStore):
         return super().find(stage, key)
 
 
-def run_planned(
-    root: Path, meanwhile: Callable[[], object] = lambda: None, **scope: object
-) -> tuple[Runner, list[str]]:
+def run_planned(root: Path, meanwhile: Callable[[], object] = lambda: None, **scope: Any) -> tuple[Runner, list[str]]:
     """Plan, then run with the plan's lookups; return the runner and the stages read after the plan."""
-    store, site, within = CountingStore(root), Site(root=root), Scope(ORDER, **scope)  # type: ignore[arg-type]
-    planner = Planner(store, site, within)
+    store = CountingStore(root)
+    within = scope_of(**scope)
+    planner = Planner(store, Site(root=root), within)
     with engine(planner):
         build(3)
     assert store.requested == list(ORDER)
     meanwhile()
     store.requested.clear()
-    present = Runner(store, site, within, Quiet(), NoTracker(), lookups=planner.lookups)  # type: ignore[arg-type]
+    present = Runner(settings(root, within, store=store, plan=planner.lookups))
     with engine(present):
         build(3)
     return present, list(dict.fromkeys(store.requested))
@@ -198,7 +199,7 @@ def test_progress_reaches_the_display(tmp_path: Path) -> None:
     present = running(tmp_path)
     with engine(present):
         build(3)
-    display = present.display
+    display = present.settings.display
     assert isinstance(display, Quiet)
     assert display.seen == [(1, 2, "half way")]
 
@@ -255,7 +256,7 @@ def test_two_trainings_take_turns_on_one_gpu(tmp_path: Path, monkeypatch: pytest
 
     def train(value: int) -> None:
         site = Site(root=tmp_path, gpus=(gpu,))
-        present = Runner(LocalStore(tmp_path), site, Scope(("learn",)), Quiet(), NoTracker())  # type: ignore[arg-type]
+        present = Runner(settings(tmp_path, Scope(("learn",)), site=site))
         with engine(present):
             learn(Number(value))
 
@@ -273,17 +274,19 @@ def dispatch_to_another(here: tuple[Store, Site], there: tuple[Store, Site]) -> 
     """Ask a worker with another store or site for an artifact, and look for it here; raises BadConfiguration."""
 
     def make_elsewhere(remote: RemoteStage) -> None:
-        Runner(*there, Scope(("learn",)), Quiet(), NoTracker()).resolve(remote.call)  # type: ignore[arg-type]
+        store, site = there
+        Runner(settings(site.root, Scope(("learn",)), store=store, site=site)).resolve(remote.call)
 
     dispatch = {"gpu": make_elsewhere}
-    with engine(Runner(*here, Scope(("learn",)), Quiet(), NoTracker(), dispatch=dispatch)):  # type: ignore[arg-type]
+    store, site = here
+    with engine(Runner(settings(site.root, Scope(("learn",)), store=store, site=site, dispatch=dispatch))):
         learn(Number(2))
 
 
 def test_a_worker_that_writes_to_another_store_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(jobs.LAUNCHERS, "local", Recorder)
     root, other = tmp_path / "root", tmp_path / "other"
-    with pytest.raises(BadConfiguration, match=r"does not have it \(not made yet\); set the same REPRO_ROOT for both"):
+    with pytest.raises(BadConfiguration, match="REPRO_ROOT"):
         dispatch_to_another((LocalStore(root), Site(root=root)), (LocalStore(other), Site(root=other)))
 
 
@@ -292,9 +295,8 @@ def test_a_strict_worker_names_the_code_that_differs_at_another(
 ) -> None:
     monkeypatch.setitem(jobs.LAUNCHERS, "local", Recorder)
     store, site = LocalStore(tmp_path), Site(root=tmp_path)
-    change = "code changed: toy_stages"
-    monkeypatch.setattr(StageCode, "change_since", lambda *_: change)
-    with pytest.raises(BadConfiguration, match=rf"\({change}\); REPRO_STRICT is set here: .* same version of this"):
+    monkeypatch.setattr(StageCode, "change_since", lambda *_: CodeChange(("toy_stages",)))
+    with pytest.raises(BadConfiguration, match="toy_stages.*REPRO_STRICT"):
         dispatch_to_another((store, replace(site, strict=True)), (store, site))
 
 
@@ -316,8 +318,7 @@ def test_failed_tries_are_kept_with_the_result(tmp_path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(make, "body", body)
-        site = Site(root=tmp_path)
-        present = Runner(LocalStore(tmp_path), site, Scope(ORDER), Quiet(), NoTracker(), three_times)  # type: ignore[arg-type]
+        present = Runner(settings(tmp_path, task_wrapper=three_times))
         with engine(present):
             make(Number())
     (row,) = present.rows

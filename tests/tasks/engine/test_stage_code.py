@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from toy_stages import ORDER, NoTracker, Quiet, build
+from toy_stages import ORDER, build, settings
 
 from infra.errors import BadConfiguration
 from infra.site import Site
@@ -18,7 +18,7 @@ from tasks.engine import lookup, stage_code
 from tasks.engine.planner import Planner, Scope, StageResult
 from tasks.engine.runner import Runner
 from tasks.engine.stage import engine
-from tasks.engine.stage_code import CodeIndex, StageCode
+from tasks.engine.stage_code import UNCHANGED, CodeChange, CodeIndex, StageCode
 
 BEFORE = StageCode({"tasks.stages.a": "1", "tasks.b": "2"}, {"python": "3.11.7", "polars": "1.35"})
 
@@ -69,8 +69,8 @@ def test_threads_parse_at_once(switching_threads: None) -> None:
     ],
 )
 def test_what_changed_is_named(now: StageCode, expected: str) -> None:
-    assert now.change_since(json.loads(json.dumps(BEFORE.record))) == expected
-    assert now.change_since({"commit": "c0ffee"}) == "", "an older manifest has no record"
+    assert f"{now.change_since(json.loads(json.dumps(BEFORE.record)))}" == expected
+    assert now.change_since({"commit": "c0ffee"}) == UNCHANGED, "an older manifest has no record"
 
 
 def test_only_edited_modules_are_parsed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_only_edited_modules_are_parsed_again(tmp_path: Path, monkeypatch: pytes
 
 
 def run(root: Path, strict: bool = False) -> list[StageResult]:
-    present = Runner(LocalStore(root), Site(root=root, strict=strict), Scope(ORDER), Quiet(), NoTracker())  # type: ignore[arg-type]
+    present = Runner(settings(root, site=Site(root=root, strict=strict)))
     with engine(present):
         build(3)
     return present.rows
@@ -130,7 +130,7 @@ def test_a_hit_by_other_code_says_so_and_is_a_miss_where_the_site_is_strict(
     )
     assert plan(tmp_path) == ["hit (code and libraries changed)"] * 3
     assert [row.label for row in run(tmp_path)] == ["cached (code and libraries changed)"] * 3
-    assert run(tmp_path)[0].why == "code changed: tasks.b; libraries changed: polars 1.35 -> 2"
+    assert run(tmp_path)[0].code_change == CodeChange(("tasks.b",), ("polars 1.35 -> 2",))
     assert plan(tmp_path, strict=True) == ["miss"] * 3
     assert [row.label for row in run(tmp_path, strict=True)] == ["completed"] * 3
     assert plan(tmp_path, strict=True) == ["hit"] * 3

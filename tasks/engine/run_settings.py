@@ -1,0 +1,58 @@
+"""What a run gives its engine: store, site, scope, display, tracker, and who makes a stage."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from infra.site import Site
+from infra.store.store import Artifact, Store
+from infra.tracking.tracker import Tracker
+from tasks.engine.limits import Limits
+from tasks.engine.lookup import Hit, Miss
+from tasks.engine.planner import Scope
+from tasks.engine.progress import Display, MetricsWatch, ignore_metrics
+from tasks.engine.stage import StageCall
+
+
+@dataclass(frozen=True)
+class RemoteStage:
+    """A call that a worker of another pool resolves."""
+
+    call: StageCall
+    attempt: str
+    """The attempt that a forced stage belongs to; "" for a stage that is not forced."""
+    record: str
+    """The MLflow run that is the parent of the stage's run."""
+    watch: Callable[[], None] = lambda: None
+    """Called again and again until the worker has ended; a Fault that it raises gives the stage up."""
+
+
+Dispatch = Callable[[RemoteStage], None]
+"""Returns when the artifact is in the store, or raises the Fault that the worker ended with."""
+TaskWrapper = Callable[[StageCall, bool, Callable[[], Artifact]], Any]
+"""``wrapper(call, hit, make)`` calls ``make``, once or more often after a fault that allows it;
+``tasks.engine.prefect_runner`` does so in a Prefect task."""
+
+
+def without_task(call: StageCall, hit: bool, make: Callable[[], Artifact]) -> Artifact:  # noqa: ARG001
+    """Call ``make`` directly."""
+    return make()
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Everything that the engine of one run needs."""
+
+    store: Store
+    site: Site
+    scope: Scope
+    display: Display
+    tracker: Tracker
+    task_wrapper: TaskWrapper = without_task
+    dispatch: Mapping[str, Dispatch] = field(default_factory=dict)
+    """By value of ``Stage.needs``. This process makes a stage whose need is not a key."""
+    plan: Mapping[str, Hit | Miss] = field(default_factory=dict)
+    """The lookups of the plan by key; its hits are not looked up again."""
+    watch: MetricsWatch = ignore_metrics
+    """Sees the metrics of its jobs, and may end a job by raising a Fault."""
+    limits: Limits = field(default_factory=Limits)
