@@ -1,16 +1,17 @@
 """The whole DAG on one screen. The current engine (``tasks.engine.stage.engine``) plans or runs it."""
 
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 from flows.runs import Run
 from flows.runs.initial_weights import InitialWeights
 from flows.runs.paper_rows import paper_row_of
 from flows.runs.synthetic import REVERSE, TEACHER, BackTranslation
+from flows.seed_ensemble import average_further_seeds, further_systems, scores_by_system, train_further_seeds
 from flows.synthetic_text import training_pairs
 from infra.store.store import Artifact
 from tasks.corpus.catalogue import files
-from tasks.evaluation.seed_spread import ENSEMBLE, OWN_MODEL, item_of, seed_item
+from tasks.evaluation.seed_spread import OWN_MODEL, item_of
 from tasks.stages.average import average
 from tasks.stages.clean import clean
 from tasks.stages.download import MAX_CONCURRENT_DOWNLOADS, download
@@ -49,60 +50,54 @@ COUNTED_AS: dict[str, StageName] = {REVERSE: "translate_text", TEACHER: "transla
 def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     """From archives to a registered model version; ``modified`` marks a run with overrides, which moves no alias.
 
-    A training that starts from a registered version (``training.start``) uses that version's vocabulary too. The models
-    of further seeds (``decoding.ensemble``) and their ensemble are scored beside the run's own, which alone is
-    registered.
+    Beside the main way stand three extras, which most runs do not have: weights and vocabulary of a registered version
+    (``training.start``, given as ``initial``), synthetic pairs (``flows.synthetic_text``), and models of further seeds
+    with their ensemble (``flows.seed_ensemble``).
     """
-    back = run.synthetic if isinstance(run.synthetic, BackTranslation) else None
-    needed = (*files(run.corpus, run.sets), *(files(back.monolingual) if back else ()))
-    archives = download.map({file.path: file for file in needed}, MAX_CONCURRENT_DOWNLOADS)
-    sets = {
-        s.name: prepare_sets.for_item(s.name)(s, archives[s.source.file.path], archives[s.target.file.path])
-        for s in run.sets
-    }
-    texts = {file.path: archives[file.path] for file in files(run.corpus)}
-    corpus = clean(run.corpus, texts, tuple(sets[name] for name in run.filters.exclude), run.filters)
-    quotes, tag = run.filters.normalise.quotes, back.tag if back else ""
-    vocabulary = initial.vocabulary if initial else learn_bpe(corpus, run.vocabulary, quotes, tag)
+    # Text
+    archives = download_archives(run)
+    sets = prepare_all_sets(run, archives)
+    archives_of_corpus = {file.path: archives[file.path] for file in files(run.corpus)}
+    excluded_sets = tuple(sets[name] for name in run.filters.exclude)
+    corpus = clean(run.corpus, archives_of_corpus, excluded_sets, run.filters)
+
+    # Vocabulary and shards
+    vocabulary = initial.vocabulary if initial else learn_vocabulary(run, corpus)
     pairs = training_pairs(run, archives, sets, corpus, vocabulary)
-    shards = shard.for_item("train")(pairs, vocabulary, run.sharding)
-    evaluated = {name: pairs for name, pairs in sets.items() if name in (run.evaluate or sets)}
-    encoded = {name: shard.for_item(name)(pairs, vocabulary, KEEP_EVERY_PAIR) for name, pairs in evaluated.items()}
+    train_shards = shard.for_item("train")(pairs, vocabulary, run.sharding)
+    evaluated_names = run.evaluate or tuple(sets)
+    evaluated = {name: prepared for name, prepared in sets.items() if name in evaluated_names}
+    set_shards = {
+        name: shard.for_item(name)(prepared, vocabulary, KEEP_EVERY_PAIR) for name, prepared in evaluated.items()
+    }
+
+    # Weights
+    dev_shards = set_shards[run.dev]
     initial_weights = (initial.weights,) if initial else ()
-    own, models = run.training.seed, {run.training.seed: OWN_MODEL}
-    models |= {seed: seed_item(seed) for seed in run.decoding.ensemble if seed != own}
-    trainings = {
-        seed: train.for_item(model)(
-            shards, encoded[run.dev], vocabulary, run.model, replace(run.training, seed=seed), initial_weights
-        )
-        for seed, model in models.items()
+    trained = train(train_shards, dev_shards, vocabulary, run.model, run.training, initial_weights)
+    further_trained = train_further_seeds(run, train_shards, dev_shards, vocabulary, initial_weights)
+    weights = average(trained, run.averaging)
+    further_weights = average_further_seeds(run, further_trained)
+
+    # Translations and scores
+    systems = further_systems(run, weights, further_weights)
+    hypotheses = translate_sets(run, OWN_MODEL, (weights,), vocabulary, sets, set_shards)
+    further_hypotheses = {
+        system: translate_sets(run, system, models, vocabulary, sets, set_shards) for system, models in systems.items()
     }
-    averaged = {models[seed]: average.for_item(models[seed])(made, run.averaging) for seed, made in trainings.items()}
-    systems: dict[str, tuple[Artifact, ...]] = {model: (made,) for model, made in averaged.items()}
-    if len(systems) > 1:
-        systems[ENSEMBLE] = tuple(averaged[models[seed]] for seed in sorted(models))
-    translated = {
-        (name, system): translate.for_item(item_of(name, system))(
-            weights[0], vocabulary, pairs, sets[name], run.decoding, run.filters.normalise, weights[1:]
-        )
-        for system, weights in systems.items()
-        for name, pairs in encoded.items()
-    }
-    language = run.corpus.target_language
-    scored = {
-        (name, system): score.for_item(item_of(name, system))(
-            hypotheses, evaluated[name], name, language, (run.comet,) if run.comet.path else ()
-        )
-        for (name, system), hypotheses in translated.items()
-    }
-    hypotheses, scores = ({name: made[name, OWN_MODEL] for name in evaluated} for made in (translated, scored))
-    by_system = {name: {system or seed_item(own): scored[name, system] for system in systems} for name in evaluated}
-    seeds = by_system if len(systems) > 1 else None
-    row, synthetic = paper_row_of(run), pairs if run.synthetic else None
-    page = report(run.name, corpus, shards, trainings[own], evaluated, hypotheses, scores, row, seeds, synthetic)
+    scores = score_sets(run, OWN_MODEL, hypotheses, evaluated)
+    further_scores = {system: score_sets(run, system, made, evaluated) for system, made in further_hypotheses.items()}
+
+    # Report and version
+    paper_row = paper_row_of(run)
+    seed_scores = scores_by_system(run, scores, further_scores)
+    synthetic_pairs = pairs if run.synthetic else None
+    page = report(
+        run.name, corpus, train_shards, trained, evaluated, hypotheses, scores, paper_row, seed_scores, synthetic_pairs
+    )
     register(
         run.name,
-        averaged[OWN_MODEL],
+        weights,
         vocabulary,
         page,
         scores,
@@ -112,3 +107,60 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
         run.filters.normalise,
         run.min_champion_bleu,
     )
+
+
+def download_archives(run: Run) -> dict[str, Artifact]:
+    """Download every file that the run reads; gives the downloads by file path."""
+    needed = [*files(run.corpus, run.sets)]
+    if isinstance(run.synthetic, BackTranslation):
+        needed += files(run.synthetic.monolingual)
+    by_path = {file.path: file for file in needed}
+    return download.map(by_path, MAX_CONCURRENT_DOWNLOADS)
+
+
+def prepare_all_sets(run: Run, archives: Mapping[str, Artifact]) -> dict[str, Artifact]:
+    """Prepare every evaluation set of the run; gives them by name."""
+    prepared = {}
+    for each in run.sets:
+        source = archives[each.source.file.path]
+        target = archives[each.target.file.path]
+        prepared[each.name] = prepare_sets.for_item(each.name)(each, source, target)
+    return prepared
+
+
+def learn_vocabulary(run: Run, corpus: Artifact) -> Artifact:
+    """Learn the vocabulary, with a piece for the tag of back-translated sources."""
+    tag = run.synthetic.tag if isinstance(run.synthetic, BackTranslation) else ""
+    return learn_bpe(corpus, run.vocabulary, run.filters.normalise.quotes, tag)
+
+
+def translate_sets(
+    run: Run,
+    system: str,
+    models: tuple[Artifact, ...],
+    vocabulary: Artifact,
+    sets: Mapping[str, Artifact],
+    set_shards: Mapping[str, Artifact],
+) -> dict[str, Artifact]:
+    """Translate every evaluated set by a model, or by an ensemble of several; gives the translations by set."""
+    first_model = models[0]
+    other_models = models[1:]
+    hypotheses = {}
+    for name, shards in set_shards.items():
+        translate_set = translate.for_item(item_of(name, system))
+        hypotheses[name] = translate_set(
+            first_model, vocabulary, shards, sets[name], run.decoding, run.filters.normalise, other_models
+        )
+    return hypotheses
+
+
+def score_sets(
+    run: Run, system: str, hypotheses: Mapping[str, Artifact], evaluated: Mapping[str, Artifact]
+) -> dict[str, Artifact]:
+    """Score the translations of every evaluated set; gives the scores by set."""
+    comet = (run.comet,) if run.comet.path else ()
+    scores = {}
+    for name, translations in hypotheses.items():
+        score_set = score.for_item(item_of(name, system))
+        scores[name] = score_set(translations, evaluated[name], name, run.corpus.target_language, comet)
+    return scores

@@ -80,7 +80,8 @@ def distilled(run: Run, how: Distillation, dev: Artifact, corpus: Artifact, voca
     encoded = shard.for_item(f"{TEACHER}/{run.dev}")(dev, vocabulary, KEEP_EVERY_PAIR)
     teachers = []
     for seed in how.seeds:
-        item, training = item_of(TEACHER, seed_item(seed)), replace(run.training, seed=seed, start="")
+        item = item_of(TEACHER, seed_item(seed))
+        training = replace(run.training, seed=seed, start="")
         made = train.for_item(item)(shards, encoded, vocabulary, how.teacher, training)
         teachers.append(average.for_item(item)(made, run.averaging))
     translated = translate_text(
