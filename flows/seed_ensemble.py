@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from flows.runs import Run
-from infra.store.local import Artifact
+from infra.store.store import Artifact
 from tasks.evaluation.seed_spread import ENSEMBLE, seed_item
 from tasks.stages.average import average
 from tasks.stages.train import train
