@@ -98,7 +98,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "flows.tuning": {"flows.runner", "flows.runs"},
         "flows.seed_ensemble": {"flows.runs"},
         "flows.synthetic_text": {"flows.runs"},
-        "flows.views": {"flows.inspection", "flows.tuning"},
+        "flows.views": {"flows.inspection", "flows.runner", "flows.tuning"},
         "flows.website": {"flows.inspection"},
     },
     "tasks": {
