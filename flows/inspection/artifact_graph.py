@@ -1,14 +1,18 @@
-"""All artifacts of a root as a graph: what each was made from, and what was made from it. Writes nothing.
+"""Artifacts, versions and runs on record of a root as one graph: what was made from what, and by which run.
 
 One pass over the store reads every manifest once. Of a manifest only what people look at is kept, since a root may
-have tens of thousands; ``Store.manifest`` has the rest.
+have tens of thousands; ``Store.find`` has the rest.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
+from flows.inspection.run_history import RecordedRun, read_history
+from flows.runner.artifact_names import ArtifactName
+from flows.runner.named_runs import NamedRun, name_run
 from infra.guards.address_secrets import public_facts
 from infra.site import Site, open_store
 from infra.store.manifest import Manifest, bytes_of
@@ -67,11 +71,65 @@ class ArtifactNode:
 
 
 class ArtifactGraph:
-    """Artifacts and registered versions of a root. An input that was removed since has no node."""
+    """Artifacts, registered versions and runs on record of a root. An input that was removed since has no node."""
 
-    def __init__(self, nodes: Iterable[ArtifactNode], registered: Iterable[Version] = ()) -> None:
+    def __init__(
+        self,
+        nodes: Iterable[ArtifactNode],
+        registered: Iterable[Version] = (),
+        read_runs: Callable[[], Sequence[RecordedRun]] = tuple,
+    ) -> None:
         self.nodes = {node.name: node for node in nodes}
         self.versions = {f"{version.name}/{version.version}": version for version in registered}
+        self._read_runs = read_runs
+
+    @cached_property
+    def runs(self) -> Sequence[RecordedRun]:
+        """The runs on record, the newest first; read when they are first asked for."""
+        return self._read_runs()
+
+    @cached_property
+    def named(self) -> Mapping[str, NamedRun]:
+        """What the name of each run means."""
+        by_run = groupby(sorted(self.runs, key=lambda each: each.run), lambda each: each.run)  # stable: newest first
+        return {run: name_run(records, run) for run, records in by_run}
+
+    @cached_property
+    def names(self) -> Mapping[Name, list[ArtifactName]]:
+        """Readable names. ``demo/clean`` means the newest artifact of that stage, so an older one has no name."""
+        found: dict[Name, list[ArtifactName]] = {}
+        for run, named in self.named.items():
+            for (stage, item), key in named.artifacts.items():
+                found.setdefault((stage, key), []).append(ArtifactName(run, stage, item))
+        return found
+
+    @cached_property
+    def used_by(self) -> Mapping[Name, list[RecordedRun]]:
+        """The runs that made an artifact or had it as a hit, the newest first."""
+        found: dict[Name, list[RecordedRun]] = {}
+        for each in self.runs:
+            for used in each.stages:
+                if used.was_made or used.was_cached:
+                    found.setdefault((used.stage, used.key), []).append(each)
+        return found
+
+    @cached_property
+    def made_by(self) -> Mapping[Name, RecordedRun]:
+        """The newest run that made an artifact."""
+        found: dict[Name, RecordedRun] = {}
+        for each in self.runs:
+            for used in each.stages:
+                if used.was_made:
+                    found.setdefault((used.stage, used.key), each)
+        return found
+
+    def label(self, name: Name) -> str:
+        """The readable name of an artifact, else ``stage/key``."""
+        return f"{self.names[name][0]}" if name in self.names else "/".join(name)
+
+    def runs_that_use(self, name: Name) -> list[str]:
+        """The runs that used an artifact, each with its overrides, the last first."""
+        return list(dict.fromkeys(" ".join((each.run, *each.overrides)) for each in self.used_by.get(name, ())))
 
     @cached_property
     def users(self) -> Mapping[Name, list[Name]]:
@@ -88,11 +146,11 @@ class ArtifactGraph:
 
     def ancestors(self, names: Iterable[Name]) -> set[Name]:
         """The artifacts and all that they were made from, removed ones too."""
-        return _reached(names, self.inputs)
+        return reached(names, self.inputs)
 
     def descendants(self, names: Iterable[Name]) -> set[Name]:
         """The artifacts and all that was made from them."""
-        return _reached(names, lambda name: self.users.get(name, ()))
+        return reached(names, lambda name: self.users.get(name, ()))
 
     @cached_property
     def artifacts_of_versions(self) -> Mapping[str, tuple[Name, ...]]:
@@ -104,7 +162,8 @@ class ArtifactGraph:
                     node.name
                 )
         return {
-            label: tuple(by_registration.get(label, ())) or _tagged(version) for label, version in self.versions.items()
+            label: tuple(by_registration.get(label, ())) or artifacts_of_tags(version)
+            for label, version in self.versions.items()
         }
 
     def registration(self, label: str) -> list[Name]:
@@ -127,7 +186,8 @@ def read_graph(site: Site) -> ArtifactGraph:
     An altered or unreadable manifest counts as none. Raises NetworkFault.
     """
     store = open_store(site)
-    return ArtifactGraph(map(ArtifactNode.of, sealed_everywhere(store)), versions(site.registry))
+    nodes = map(ArtifactNode.of, sealed_everywhere(store))
+    return ArtifactGraph(nodes, versions(site.registry), lambda: read_history(store))
 
 
 def sealed_everywhere(store: Store) -> Iterator[Manifest]:
@@ -147,17 +207,18 @@ def name_of(text: str) -> Name:
     return stage, key
 
 
-def _tagged(version: Version) -> tuple[Name, ...]:
+def artifacts_of_tags(version: Version) -> tuple[Name, ...]:
     """The artifacts that the tags of a version name: ``key.average``, ``key.score.test``."""
     tags = {tag.removeprefix(KEY_TAG): key for tag, key in version.tags.items() if tag.startswith(KEY_TAG)}
     return tuple((tag.partition(".")[0], key) for tag, key in tags.items())
 
 
-def _reached(names: Iterable[Name], step: Any) -> set[Name]:
+def reached(names: Iterable[Name], step: Callable[[Name], Iterable[Name]], known: Container[Name] = ()) -> set[Name]:
+    """The names and all that steps lead to; those that are ``known`` lead nowhere and are left out."""
     found: set[Name] = set()
     waiting = list(names)
     while waiting:
-        if (name := waiting.pop()) not in found:
+        if (name := waiting.pop()) not in found and name not in known:
             found.add(name)
             waiting.extend(step(name))
     return found

@@ -9,8 +9,6 @@ from typing import Any
 
 from flows.inspection.artifact_graph import ArtifactGraph, Name, read_graph
 from flows.inspection.artifact_list import artifact_folders, folder_of, look_up
-from flows.inspection.artifact_uses import ArtifactUses, uses_of
-from flows.inspection.run_history import read_history
 from flows.runner.artifact_names import ArtifactName, find_artifacts, parse_name, warn_of
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
@@ -29,7 +27,6 @@ class Lineage:
     title: str
     start: tuple[Name, ...]
     graph: ArtifactGraph
-    uses: ArtifactUses
     store: Store
 
     def state(self, name: Name) -> tuple[str, str]:
@@ -79,13 +76,13 @@ class Lineage:
 
     def _node(self, name: Name, side: str) -> dict[str, Any]:
         node = self.graph.nodes.get(name)
-        made_by = self.uses.made_by.get(name)
-        used_by = self.uses.used_by.get(name, [])
+        made_by = self.graph.made_by.get(name)
+        used_by = self.graph.used_by.get(name, [])
         known = {
             "side": side,
             "stage": name[0],
             "key": name[1],
-            "names": [f"{each}" for each in self.uses.names.get(name, ())],
+            "names": [f"{each}" for each in self.graph.names.get(name, ())],
             "state": "there" if node else "missing",
             "inputs": ["/".join(each) for each in self.graph.inputs(name)],
             "users": ["/".join(each) for each in self.graph.users.get(name, ())],
@@ -109,20 +106,19 @@ def find_lineage(text: str, site: Site, overrides: Sequence[str] = ()) -> Lineag
     """
     store = open_store(site)
     graph = read_graph(site)
-    uses = uses_of(read_history(store))
     if names := _raw_files(text, graph) or _by_key(text, graph):
-        return Lineage(text, tuple(names), graph, uses, store)
+        return Lineage(text, tuple(names), graph, store)
     if _is_version(text):
         version = resolve(site.registry, text)
         label = f"{version.name}/{version.version}"
-        return Lineage(f"version {label}", graph.artifacts_of_versions[label], graph, uses, store)
+        return Lineage(f"version {label}", graph.artifacts_of_versions[label], graph, store)
     if overrides:
         names = [(name.stage, key) for name, key in find_artifacts(store, text, overrides).items()]
     else:
-        names = _named(text, graph, uses)
+        names = _named(text, graph)
     if names:
-        return Lineage(text, tuple(names), graph, uses, store)
-    raise BadConfiguration(_unknown(text, graph, uses))
+        return Lineage(text, tuple(names), graph, store)
+    raise BadConfiguration(_unknown(text, graph))
 
 
 def folders_of(text: str, site: Site, overrides: Sequence[str] = ()) -> list[Path]:
@@ -167,24 +163,24 @@ def _by_key(text: str, graph: ArtifactGraph) -> list[Name]:
     return found
 
 
-def _named(text: str, graph: ArtifactGraph, uses: ArtifactUses) -> list[Name]:
+def _named(text: str, graph: ArtifactGraph) -> list[Name]:
     """What ``RUN``, ``RUN/STAGE`` or ``RUN/STAGE/ITEM`` names. A run alone names its last artifacts."""
     try:
         wanted = parse_name(text)
     except BadConfiguration:
         return []
-    chosen = {each: name[1] for name, known in uses.names.items() for each in known if wanted.covers(each)}
+    chosen = {each: name[1] for name, known in graph.names.items() for each in known if wanted.covers(each)}
     found = list(dict.fromkeys((each.stage, key) for each, key in chosen.items()))
     if found:
-        warn_of(uses.named[wanted.run], chosen)
+        warn_of(graph.named[wanted.run], chosen)
     if wanted.stage:
         return found
     inputs = {each for name in found for each in graph.inputs(name)}
     return [name for name in found if name not in inputs]
 
 
-def _unknown(text: str, graph: ArtifactGraph, uses: ArtifactUses) -> str:
-    known = _known_names(graph, (each for names in uses.names.values() for each in names))
+def _unknown(text: str, graph: ArtifactGraph) -> str:
+    known = _known_names(graph, (each for names in graph.names.values() for each in names))
     near = difflib.get_close_matches(text, known, n=3, cutoff=0.5)
     lists = "; `repro show --artifacts` and `repro models` list what there is"
     hint = f"; did you mean {' or '.join(near)}?" if near else lists

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flows.inspection.artifact_graph import Name, artifacts_of_tags, name_of, reached
 from flows.runner.recorded_runs import RecordedRun, UnreadableRecord, read_run
 from flows.runner.records import FINISHED, RUNNING, receive_records, record_files
 from infra.errors import BadConfiguration, BadData
@@ -26,8 +27,6 @@ from infra.tracking.registry import versions
 LEFTOVER_MIN_AGE_SECONDS = 7 * 24 * 3600.0
 """Leftovers of unfinished work are kept for this long, since a run may resume from them."""
 VERSION_STAGES = ("average", "learn_bpe", "score")
-
-Name = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -110,16 +109,19 @@ def needed_artifacts(store: Store, site: Site, keep: Sequence[str]) -> dict[Name
     """The artifacts that are needed, each with its reason."""
     receive_records(store)
     needed: dict[Name, str] = {}
+
+    def inputs(name: Name) -> Iterator[Name]:
+        return map(name_of, store.input_names(*name))
+
     known = set()
     for run, why, names in _kept_records(store.root):
         known.add(run)
         if not keep or run in keep:
-            _mark_needed(store, names, why, needed)
+            needed |= dict.fromkeys(reached(names, inputs, needed), why)
     if unknown := [run for run in keep if run not in known]:
         raise BadConfiguration(f"--keep is {unknown[0]!r}, which has no record; runs with a record: {', '.join(known)}")
     for version in versions(site.registry):
-        tags = [(tag.split(".")[1], key) for tag, key in version.tags.items() if tag.startswith("key.")]
-        names = [(stage, key) for stage, key in tags if stage in VERSION_STAGES]
+        names = [name for name in artifacts_of_tags(version) if name[0] in VERSION_STAGES]
         needed |= {name: f"version {version.name}/{version.version}" for name in names if name not in needed}
     return needed
 
@@ -145,16 +147,3 @@ def _kept_records(root: Path) -> Iterator[tuple[str, str, list[Name]]]:
 def _kinds_of_end(each: RecordedRun) -> tuple[str, ...]:
     """Of which newest records this may be one: of all, and of the finished ones."""
     return ("any", FINISHED) if each.outcome == FINISHED else ("any",)
-
-
-def _mark_needed(store: Store, names: Sequence[Name], why: str, needed: dict[Name, str]) -> None:
-    """Add ``names`` and all their inputs to ``needed``."""
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        if name in needed:
-            continue
-        needed[name] = why
-        for source in store.input_names(*name):
-            stage, _, key = source.partition("/")
-            waiting.append((stage, key))

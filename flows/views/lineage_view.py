@@ -35,7 +35,7 @@ def _tree(found: Lineage, start: Iterable[Name], step: Callable[[Name], Iterable
             known = each in seen
             children = list(step(each))
             seen.add(each)
-            line = f"{found.uses.label(each)}  (see above)" if known and children else _line(found, each)
+            line = f"{found.graph.label(each)}  (see above)" if known and children else _line(found, each)
             yield f"{indent}{'└─ ' if last else '├─ '}{line}"
             if not known:
                 yield from below(each, f"{indent}{'   ' if last else '│  '}")
@@ -46,7 +46,7 @@ def _tree(found: Lineage, start: Iterable[Name], step: Callable[[Name], Iterable
 
 def _line(found: Lineage, name: Name) -> str:
     node = found.graph.nodes.get(name)
-    label = found.uses.label(name)
+    label = found.graph.label(name)
     place = "/".join(name)
     first = label if label == place else f"{label}  {place}"
     if node is None:
@@ -59,7 +59,7 @@ def _line(found: Lineage, name: Name) -> str:
 
 def _details(found: Lineage, name: Name) -> Iterator[str]:
     node = found.graph.nodes.get(name)
-    made_by = found.uses.made_by.get(name)
+    made_by = found.graph.made_by.get(name)
     state, path = found.state(name)
     yield f"state    {state}"
     yield f"path     {path}"
@@ -70,4 +70,4 @@ def _details(found: Lineage, name: Name) -> Iterator[str]:
             yield f"facts    {format_facts(node.facts)}"
     if made_by:
         yield f"made by  {made_by.command}"
-    yield f"runs     {', '.join(found.uses.runs(name)) or 'none on record'}"
+    yield f"runs     {', '.join(found.graph.runs_that_use(name)) or 'none on record'}"

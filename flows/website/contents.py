@@ -3,14 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from flows.inspection.artifact_graph import ArtifactGraph, read_graph
-from flows.inspection.artifact_uses import ArtifactUses, uses_of
 from flows.inspection.model_cards import artifact_file, version_card
-from flows.inspection.run_history import RecordedRun, read_history
+from flows.inspection.run_history import RecordedRun
 from flows.website.campaign import CampaignPage, SweepPage, anchor, campaign_pages, limit_lines, read_sweeps, totals
 from flows.website.lineage import LineagePages, page_of
 from flows.website.plots import over_versions, training_curves
@@ -31,19 +29,18 @@ class Root:
 
     store: Store
     models: Sequence[ModelEntry]
-    runs: Sequence[RecordedRun]
     graph: ArtifactGraph
     sweeps: Sequence[SweepPage]
-
-    @cached_property
-    def uses(self) -> ArtifactUses:
-        return uses_of(self.runs)
 
     @staticmethod
     def read(site: Site) -> "Root":
         """Read registry, records and manifests. Raises NetworkFault."""
         store = open_store(site)
-        return Root(store, read_registry(site), read_history(store), read_graph(site), list(read_sweeps(site.root)))
+        return Root(store, read_registry(site), read_graph(site), list(read_sweeps(site.root)))
+
+    @property
+    def runs(self) -> Sequence[RecordedRun]:
+        return self.graph.runs
 
 
 def contents(root: Root) -> Iterator[tuple[str, str | Path]]:
@@ -117,7 +114,7 @@ def _campaign(
         values["limits"] = limit_lines(root.runs) if page is pages[0] else []
         yield page.name, render("campaign.html", page.name, **values, **about)
     yield from _sweeps(root, pages, about)
-    index = dict(index_files(root.models, pages, root.sweeps, root.graph, root.uses))
+    index = dict(index_files(root.models, pages, root.sweeps, root.graph))
     yield from index.items()
     yield "search.html", render("search.html", "search.html", files=list(index), **about)
 
@@ -140,7 +137,7 @@ def _lineage(
         for entry in entries
         if entry.label in reports
     }
-    pages = LineagePages(root.graph, root.uses, root.store, shown, about)
+    pages = LineagePages(root.graph, root.store, shown, about)
     yield from pages.pages({entry.label: entry.page for entry in entries})
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from flows.inspection.artifact_graph import ArtifactGraph, ArtifactNode, Name, sealed_everywhere
-from flows.inspection.artifact_uses import ArtifactUses
 from flows.inspection.model_cards import artifact_file
 from flows.website.render import render
 from infra.guards.address_secrets import public_text
@@ -37,7 +36,6 @@ class LineagePages:
     """Renders the pages; ``reports`` are addresses of reports on the site, by artifact."""
 
     graph: ArtifactGraph
-    uses: ArtifactUses
     store: Store
     reports: Mapping[Name, str]
     about: Mapping[str, Any]
@@ -50,7 +48,7 @@ class LineagePages:
                 yield page_of(node.name), self._artifact(node, manifest, version_pages)
 
     def _index(self) -> str:
-        named = [node for node in self.graph.nodes.values() if node.name in self.uses.names]
+        named = [node for node in self.graph.nodes.values() if node.name in self.graph.names]
         latest = sorted(named, key=lambda node: node.made, reverse=True)[:MOST_LISTED]
         total = len(self.graph.nodes)
         return self._render("lineage.html", INDEX, nodes=latest, total=total)
@@ -58,7 +56,7 @@ class LineagePages:
     def _artifact(self, node: ArtifactNode, manifest: Manifest, version_pages: Mapping[str, str]) -> str:
         versions = self.graph.versions_of.get(node.name, [])
         text = public_text(json.dumps(vars(manifest), indent=1, ensure_ascii=False))
-        used_by = self.uses.used_by.get(node.name, [])
+        used_by = self.graph.used_by.get(node.name, [])
         rejected = artifact_file(self.store, manifest, "rejected.parquet")
         return self._render(
             "artifact.html",
@@ -68,8 +66,8 @@ class LineagePages:
             is_cut=len(text) > MOST_MANIFEST_CHARACTERS,
             files=manifest.files,
             libraries=manifest.made.get("libraries", {}),
-            made_by=self.uses.made_by.get(node.name),
-            cached_in=sum(each is not self.uses.made_by.get(node.name) for each in used_by),
+            made_by=self.graph.made_by.get(node.name),
+            cached_in=sum(each is not self.graph.made_by.get(node.name) for each in used_by),
             made_from=tree([node.name], self.graph.inputs),
             rests_on_it=tree([node.name], lambda name: self.graph.users.get(name, ())),
             versions={label: version_pages.get(label, "") for label in versions[:MOST_LISTED]},
@@ -79,7 +77,7 @@ class LineagePages:
         )
 
     def _render(self, template: str, page: str, **values: object) -> str:
-        return render(template, page, graph=self.graph, uses=self.uses, page_of=page_of, **values, **self.about)
+        return render(template, page, graph=self.graph, page_of=page_of, **values, **self.about)
 
 
 def page_of(name: Name) -> str:

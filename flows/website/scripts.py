@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from flows.inspection.artifact_graph import ArtifactGraph
-from flows.inspection.artifact_uses import ArtifactUses
 from flows.website.campaign import CampaignPage, SweepPage, anchor
 from flows.website.lineage import page_of
 from flows.website.registry import ModelEntry, VersionEntry
@@ -57,10 +56,9 @@ def index_files(
     campaign: Sequence[CampaignPage],
     sweeps: Sequence[SweepPage],
     graph: ArtifactGraph,
-    uses: ArtifactUses,
 ) -> Iterator[tuple[str, str]]:
     """Path and text of each file of the index; ``search.html`` loads them in this order."""
-    entries = [*_registered(models), *_runs(campaign), *_sweeps(sweeps), *_artifacts(graph, uses)]
+    entries = [*_registered(models), *_runs(campaign), *_sweeps(sweeps), *_artifacts(graph)]
     for number, start in enumerate(range(0, len(entries), ENTRIES_OF_A_FILE), start=1):
         chosen = entries[start : start + ENTRIES_OF_A_FILE]
         yield f"search-{number}.js", f"addEntries({script_json(chosen)});\n"
@@ -109,9 +107,9 @@ def _sweeps(sweeps: Sequence[SweepPage]) -> Iterator[Entry]:
         yield "sweep", sweep.name, _short(words), sweep.page
 
 
-def _artifacts(graph: ArtifactGraph, uses: ArtifactUses) -> Iterator[Entry]:
+def _artifacts(graph: ArtifactGraph) -> Iterator[Entry]:
     for node in graph.nodes.values():
-        named = [f"{name}" for name in uses.names.get(node.name, ())]
+        named = [f"{name}" for name in graph.names.get(node.name, ())]
         of = graph.versions_of.get(node.name, [])
         where = f"in {', '.join(of[:3])}{f' and {len(of) - 3} more' if len(of) > 3 else ''}" if of else "in no version"
         title = f"{named[0]} {node.key}" if named else " ".join(filter(None, (node.stage, node.item, node.key)))

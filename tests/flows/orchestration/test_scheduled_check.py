@@ -12,7 +12,7 @@ from small_pipeline import write_run_file
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 PLANT = """
 from functools import wraps
-from flows.runs import RUNS, expected
+from flows.runs import RUNS, recorded_results
 from tasks.stages.average import average
 body = average.body
 HERE = Path(__file__).parent
@@ -29,7 +29,7 @@ def planted(out, *arguments, **named):
 
 average.body = planted
 RUNS["demo"] = replace(SMALL, name="demo")
-expected.EXPECTED = HERE / "expected.json"
+recorded_results.EXPECTED = HERE / "expected.json"
 """
 """What every Python of the worker does at its start: the run demo is a small one, with a record of this test."""
 

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_roots import artifact, record, row_of
 
+from flows.inspection.artifact_graph import read_graph
 from flows.inspection.artifact_list import artifact_folders, list_artifacts
-from flows.inspection.artifact_uses import uses_of
 from flows.inspection.compare import find_system
 from flows.inspection.curves import find_training
-from flows.inspection.run_history import read_history
 from flows.runner.artifact_names import find_artifacts, model_manifests
 from flows.runner.named_runs import NamedRun, name_run
 from flows.runner.recorded_runs import read_runs
@@ -61,7 +60,7 @@ def test_neither_a_run_with_overrides_nor_a_trial_takes_the_name_of_a_run(tmp_pa
     assert {each.key[0] for each in list_artifacts("x", site)} == {"1"}
     assert [folder.name for folder in artifact_folders("x/train", site)] == ["1train"]
     assert model(tmp_path) == {"1"}
-    labels = uses_of(read_history(LocalStore(tmp_path))).names
+    labels = read_graph(Site(root=tmp_path)).names
     assert {key[0] for _, key in labels} == {"1"}, "the labels of lineage and of the site"
     assert model(tmp_path, *SET) == {"2"}
     assert [folder.name for folder in artifact_folders("x/train", site, SET)] == ["2train"]

@@ -12,7 +12,6 @@ from made_registry import PIXEL
 from made_up_roots import artifact, chain, record, row_of
 
 from flows.inspection.artifact_graph import read_graph
-from flows.inspection.artifact_uses import uses_of
 from flows.inspection.run_history import read_history
 from flows.views.history_view import history_text
 from flows.website.campaign import RUNS_ON_A_PAGE, campaign_pages, totals
@@ -138,8 +137,8 @@ def test_artifacts_are_found_by_their_readable_names(tmp_path: Path) -> None:
     rows = [row_of(text, "demo/train.de"), row_of(cleaned)]
     for day, run in enumerate(("demo", "other"), start=1):
         record(tmp_path, run, datetime(2026, 1, day, tzinfo=UTC), rows)
-    graph, uses = read_graph(Site(root=tmp_path)), uses_of(read_history(LocalStore(tmp_path)))
-    (index,) = (file for _, file in index_files([], [], [], graph, uses))
+    graph = read_graph(Site(root=tmp_path))
+    (index,) = (file for _, file in index_files([], [], [], graph))
     titles = {
         title: words for kind, title, words, _ in json.loads(index[len("addEntries(") : -3]) if kind == "artifact"
     }
