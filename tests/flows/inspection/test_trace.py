@@ -134,13 +134,6 @@ def test_a_half_finished_run_is_traced_as_far_as_it_got(small: Path) -> None:
     assert made_in(small) == before, "a trace makes nothing"
 
 
-def test_a_changed_setting_makes_later_stages_missing_and_names_the_change(small: Path) -> None:
-    traced = trace_pair("small", "test:3", ("decoding.beam=1",))
-    (translate, score) = [step for step in traced.steps if isinstance(step, Missing)]
-    assert "decoding.beam: 2 -> 1" in translate.why
-    assert score.stage == "score test"
-    (decoded,) = [step for step in traced.steps if isinstance(step, Decoded)]
-    assert len(decoded.beams) == 1
 
 
 def test_a_lost_archive_leaves_the_other_steps(small: Path) -> None:

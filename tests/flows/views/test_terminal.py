@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from flows.views.tables import PAGE_ALONE, format_facts, metric_names, paper_table, stage_table
+from flows.views.tables import PAGE_ALONE, paper_table, stage_table
 from flows.views.terminal import TerminalDisplay
 from tasks.engine.planner import StageResult
 from tasks.evaluation.paper_page import COLUMNS
@@ -17,13 +17,8 @@ def test_brackets_are_no_markup() -> None:
     assert why in shown.getvalue()
 
 
-def test_measures_are_the_numbers_of_all_cards_once() -> None:
-    cards = {"dev": {"bleu": 1.0, "signature": "13a"}, "test": {"bleu": 2.0, "sentences": 3}}
-    assert metric_names(cards) == ["bleu", "sentences"]
 
 
-def test_operations_of_a_training_can_be_read() -> None:
-    assert format_facts({"updates": 76, "flops": 94_066_518_582.69}) == "updates 76 · flops 9.41e+10"
 
 
 def test_no_word_or_number_of_the_papers_table_is_broken() -> None:
