@@ -61,7 +61,7 @@ def show(
     """
     where = Site.named(site)
     if path:
-        from flows.inspection.artifact_lineage import folders_of
+        from flows.inspection.artifacts import folders_of
 
         for folder in folders_of(name, where, overrides):
             print_text(folder)
@@ -74,7 +74,7 @@ def show(
     elif extends:
         raise BadConfiguration(f"--extends is {extends!r}, allowed is a run, and only for a run as TOML")
     else:
-        from flows.inspection.artifact_lineage import find_lineage
+        from flows.inspection.artifacts import find_lineage
         from flows.views.lineage_view import lineage_text
 
         configure_libraries(where.root)
@@ -114,7 +114,7 @@ def _toml(name: str, extends: str, overrides: tuple[str, ...]) -> str | None:
 
 def _list_artifacts(name: str, site: Site, overrides: tuple[str, ...], as_json: bool) -> None:
     """Print name, key, size, age, state (there, missing, damaged) and place of each, the latest first."""
-    from flows.inspection.artifact_list import list_artifacts
+    from flows.inspection.artifacts import list_artifacts
 
     found = list_artifacts(name, site, overrides)
     if as_json:

@@ -10,7 +10,7 @@ from made_up_roots import artifact, chain, record, row_of
 
 from benchmarks.registry import write_registry
 from flows.commands.show import show
-from flows.inspection.artifact_lineage import find_lineage
+from flows.inspection.artifacts import find_lineage
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.local import LocalStore

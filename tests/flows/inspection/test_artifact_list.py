@@ -11,7 +11,7 @@ from small_pipeline import Untracked, run_small
 from flows.commands.show import show
 from flows.commands.verify import verify
 from flows.inference.export import find_trained_model
-from flows.inspection.artifact_list import artifact_folders, list_artifacts
+from flows.inspection.artifacts import artifact_folders, list_artifacts
 from flows.inspection.compare import find_system
 from flows.runner.artifact_names import ArtifactName, is_version, parse_name
 from flows.runner.request import RunRequest, plan

@@ -74,8 +74,6 @@ def test_without_a_record_operations_are_counted(root: Path) -> None:
     assert "at least" in cost_sentence(found)
 
 
-
-
 def test_stages_of_text_scale_with_what_they_read_by_estimate_of_inputs_not_made_yet(root: Path) -> None:
     for size, name in ((100, "train.en"), (300, "train.de"), (10, "test.en"), (10_000, "test.de")):
         record(root, planned("download", f"demo/{name}"), size, 2.0)
@@ -105,5 +103,3 @@ def test_the_command_prints_a_table_or_json_and_refuses_a_rate_alone(capsys: pyt
     assert printed["kwh"] == pytest.approx(printed["seconds"] / 3600 * 0.065)
     with pytest.raises(BadConfiguration, match="--rate is 2, allowed is a number of at least 0, and only with --cost"):
         plan_command(RunOptions("demo"), rate=2.0)
-
-

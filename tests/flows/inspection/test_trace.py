@@ -134,8 +134,6 @@ def test_a_half_finished_run_is_traced_as_far_as_it_got(small: Path) -> None:
     assert made_in(small) == before, "a trace makes nothing"
 
 
-
-
 def test_a_lost_archive_leaves_the_other_steps(small: Path) -> None:
     whole = trace_pair("small", "small:0")
     shutil.rmtree(small / "download")

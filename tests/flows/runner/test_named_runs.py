@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from made_up_roots import artifact, record, row_of
 
 from flows.inspection.artifact_graph import read_graph
-from flows.inspection.artifact_list import artifact_folders, list_artifacts
+from flows.inspection.artifacts import artifact_folders, list_artifacts
 from flows.inspection.compare import find_system
 from flows.inspection.curves import find_training
 from flows.runner.artifact_names import find_artifacts, model_manifests

@@ -17,10 +17,6 @@ def test_brackets_are_no_markup() -> None:
     assert why in shown.getvalue()
 
 
-
-
-
-
 def test_no_word_or_number_of_the_papers_table_is_broken() -> None:
     columns = ["row", "PPL, ours", "BLEU, ours, that protocol", "BLEU, ours, 13a", "FLOPs, ours, counted", "hours"]
     cells = ["table2-base-enfr", "181.86 *", "2.59 (2.26–2.90)", "12.59 (12.26–12.90)", "1.42e+12", "0.11"]
