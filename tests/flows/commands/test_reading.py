@@ -6,16 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows import cli
-
-
-def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
-    """The exit code of a command in this process."""
-    monkeypatch.setattr(cli.signals, "install_handlers", lambda: None)
-    monkeypatch.setattr(sys, "argv", ["repro", *words])
-    with pytest.raises(SystemExit) as end:
-        cli.main()
-    return end.value.code
+from tests.flows.test_cli import call
 
 
 @pytest.mark.parametrize(
