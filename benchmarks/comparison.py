@@ -5,10 +5,8 @@ to the others. Ratios are taken within a round, so that other load of the machin
 """
 
 import hashlib
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,39 +49,31 @@ class Round:
 def compare(
     makers: Sequence[type[Contestant]], setting: Setting, rounds: int, updates: int, warmup: int
 ) -> dict[str, Any]:
-    """Build, warm up and measure the contestants; ratios are of the first to each other one.
-
-    A contestant other than the first that raises is left out from then on: ``failed`` says why.
-    """
+    """Build, warm up and measure the contestants; ratios are of the first to each other one."""
     gpu = setting.device == "cuda"
     peak = Peak.of(setting)
     lengths = {side: counts + 1 for side, counts in Shards(setting.folder / "shards").lengths.items()}
     entries: list[_Entry] = []
-    failed: dict[str, str] = {}
     for make in makers:
-        with _failures(make.name, failed, must=not entries):
-            before = torch.cuda.memory_allocated() if gpu else 0
-            contestant = make(setting)
-            entry = _Entry(contestant, contestant.batches())
-            for _ in range(warmup):
-                contestant.step(next(entry.stream))
-            entry.resident = torch.cuda.memory_allocated() - before if gpu else -1
-            entries.append(entry)
+        before = torch.cuda.memory_allocated() if gpu else 0
+        contestant = make(setting)
+        entry = _Entry(contestant, contestant.batches())
+        for _ in range(warmup):
+            contestant.step(next(entry.stream))
+        entry.resident = torch.cuda.memory_allocated() - before if gpu else -1
+        entries.append(entry)
 
     for number in range(rounds):
         for entry in entries if number % 2 == 0 else entries[::-1]:
-            with _failures(entry.name, failed, must=entry is entries[0]):
-                batches = [next(entry.stream) for _ in range(updates)]
-                rows = np.concatenate(batches)
-                flops = training_flops(setting.model, setting.vocabulary, *(lengths[s][rows] for s in lengths))
-                entry.done.append(timed(entry.contestant, batches, flops, entry.resident))
-                entry.seen.update(np.sort(rows).astype(np.int64).tobytes())
-        entries = [entry for entry in entries if entry.name not in failed]
+            batches = [next(entry.stream) for _ in range(updates)]
+            rows = np.concatenate(batches)
+            flops = training_flops(setting.model, setting.vocabulary, *(lengths[s][rows] for s in lengths))
+            entry.done.append(timed(entry.contestant, batches, flops, entry.resident))
+            entry.seen.update(np.sort(rows).astype(np.int64).tobytes())
 
     own = entries[0]
     return {
         "peak": peak.facts(),
-        "failed": failed,
         "contestants": {
             entry.name: {"parameters": entry.contestant.parameters, "pairs_digest": entry.seen.hexdigest()[:16]}
             | summary(entry.done, peak)
@@ -113,18 +103,6 @@ class _Entry:
     @property
     def name(self) -> str:
         return self.contestant.name
-
-
-@contextmanager
-def _failures(name: str, failed: dict[str, str], must: bool) -> Iterator[None]:
-    """Record what the block raises under ``name``; a contestant that ``must`` succeed raises."""
-    try:
-        yield
-    except Exception as error:
-        if must:
-            raise
-        failed[name] = f"{type(error).__name__}: {error}"
-        print(f"{name} is left out, it failed: {failed[name]}", file=sys.stderr, flush=True)
 
 
 def timed(contestant: Contestant, batches: Sequence[Array], flops: float, resident: int) -> Round:

@@ -41,15 +41,16 @@ LIMITS = {"check": 150.0, "speed": 260.0, "profile": 60.0, "train": 240.0}
 TRAIN_MARGIN = 60.0
 """Seconds that the phase ``train`` keeps for translation: the training stops before."""
 VARIANTS: dict[str, tuple[str, ...]] = {
-    "base": ("--peers", "torch"),
+    "base": (),
+    "big": ("--size", "big"),
     "base, not compiled": ("--no-compile",),
     "base, padded": ("--batching", "buckets"),
     "base, training.residual=bf16": ("--residual", "bf16"),
-    "base, REPRO_PACKED_ATTENTION=own": ("--attention", "own"),
+    "base beside nn.Transformer": ("--peers", "torch"),
     "base, REPRO_COMPILE=update": ("--whole-update",),
-    "big": ("--size", "big"),
+    "base, REPRO_PACKED_ATTENTION=own": ("--attention", "own"),
 }
-"""What ``throughput.py`` measures, with its arguments."""
+"""What ``throughput.py`` measures, with its arguments; last what may end the phase by an error."""
 NOT_ON_A_CPU = {"base, training.residual=bf16", "base, REPRO_PACKED_ATTENTION=own", "base, REPRO_COMPILE=update"}
 KERNELS = {
     "copies": ("memcpy", "memset", "copy_"),

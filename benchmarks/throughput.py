@@ -159,7 +159,6 @@ def table(report: Mapping[str, Any]) -> str:
         f"{name}: {between(ratio['wall'], '.3f')} by wall time, {between(ratio['cpu'], '.3f')} by CPU seconds"
         for name, ratio in report["ratios"].items()
     ]
-    ratios += [f"{name} failed: {reason}" for name, reason in report["failed"].items()]
     of = f"peak: {peak['flops_per_second'] / 1e12:.3g} TFLOP/s ({peak['by']}); product: {peak['measured'] / 1e12:.3g}"
     flops = next(iter(report["contestants"].values()))["flops_per_target_piece"]
     return "\n".join([what, *aligned(rows), *ratios, f"{of}; {flops / 1e9:.4g} GFLOP a target piece"])

@@ -88,7 +88,7 @@ class TrainingStep:
         self.set_learning_rate(learning_rate(self.training, self.model.config.d_model, update))
         try:
             losses = self.compute_gradients(batches)
-        except Exception as error:
+        except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
                 raise out_of_memory_error(batches, update, self.advise_on_memory, error) from error
             raise

@@ -31,7 +31,6 @@ from small_training import (
     write_vocabulary,
 )
 
-from model.config import check_compatible
 from model.data.shards import Shards
 from model.job import Job
 from model.network.weights import load_model
@@ -363,15 +362,6 @@ def test_bf16_trains_like_fp32_on_a_cpu_that_has_it(tmp_path: Path) -> None:
     for facts in coarse:
         assert facts["dev_perplexity"] == pytest.approx(exact["dev_perplexity"], rel=0.03)
     assert len({str(weights(job)) for job in jobs}) == 3
-
-
-def test_a_residual_stream_in_bf16_needs_products_in_bf16() -> None:
-    with pytest.raises(
-        ValueError, match="training.residual is 'bf16', allowed is fp32 where training.precision is not"
-    ):
-        replace(TRAINING, residual="bf16")
-    with pytest.raises(ValueError, match="training.residual is 'bf16', allowed is fp32 where model.attention is torch"):
-        check_compatible(replace(MODEL, attention="torch"), replace(TRAINING, precision="bf16", residual="bf16"))
 
 
 def test_bf16_is_refused_on_a_cpu_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,3 @@ def test_a_row_is_packed_where_the_gpu_can(row: str) -> None:
     model, training = TABLE_3[row]
     check_compatible(model, training)
     assert (training.batching == "packed") is supports_varlen_attention(model)
-
-
-def test_rows_are_distinct() -> None:
-    assert len(set(TABLE_3.values())) == len(TABLE_3)

@@ -13,9 +13,7 @@ from model.config import Model
 from model.data.batches import load_packed, load_padded
 from model.data.packing import BatchShape
 from model.data.shards import Shards
-from model.network import linear
 from model.network.attention import CrossAttention, project_memories
-from model.network.linear import linear_relu
 from model.network.transformer import LayerNorm, Transformer
 from model.training.loss import Objective
 
@@ -59,28 +57,6 @@ def test_a_norm_is_computed_in_float32() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(norm(narrow), expected.bfloat16())
     assert torch.equal(norm(x), F.layer_norm(x, (64,), norm.weight, norm.bias)), "float32 stays as it is"
-
-
-@pytest.mark.parametrize("shape", [(9, 24), (3, 5, 24)])
-def test_the_relu_in_its_product_has_the_value_and_gradients_of_both(
-    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]
-) -> None:
-    torch.manual_seed(0)
-    weight, bias, x = torch.randn(40, 24) / 5, torch.randn(40), torch.randn(shape)
-    slope, found = torch.randn(*shape[:-1], 40), []
-    for fused in (True, False):
-        monkeypatch.setattr(linear, "_fuses_relu", lambda _, fused=fused: fused)
-        inputs = [value.clone().requires_grad_() for value in (x, weight, bias)]
-        with torch.autocast("cpu", torch.bfloat16):
-            out = linear_relu(*inputs)
-        assert out.dtype == torch.bfloat16
-        out.backward(slope.bfloat16())
-        found.append([out.detach().float(), *(value.grad for value in inputs)])
-    for mine, theirs in zip(*found, strict=True):
-        assert mine.dtype == theirs.dtype == torch.float32
-        assert mine.shape == theirs.shape
-        assert float((mine - theirs).norm() / theirs.norm()) < 1e-2
-    assert 0.2 < float((found[0][0] == 0).float().mean()) < 0.8
 
 
 @pytest.mark.parametrize("bias", [True, False])

@@ -45,13 +45,3 @@ def test_without_a_gradient_the_product_is_the_same(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(linear, "MIN_WEIGHTS", 0)
         with torch.inference_mode():
             torch.testing.assert_close(linear.without_gradient(layer.weight, layer.bias)(x), layer(x))
-
-
-def test_weights_are_rearranged_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[bool] = []
-    monkeypatch.setattr(linear, "ONEDNN_LINEAR", lambda x, weight, *_: given.append(weight.is_mkldnn) or x)
-    monkeypatch.setattr(linear, "MIN_WEIGHTS", 0)
-    product = linear.without_gradient(torch.randn(8, 8))
-    for rows in (4, 1, 2):
-        product(torch.randn(rows, 8))
-    assert given == [True, False, True]

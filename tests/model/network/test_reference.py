@@ -101,36 +101,6 @@ def test_beam_search_finds_the_same_hypotheses(norm: str, beam: int, beta: float
     assert len({h.length for h in expected}) > 1
 
 
-@pytest.mark.parametrize(
-    ("rate", "silent"),
-    [("p_drop_attention", ("attention.out.weight", "cross.out.weight")), ("p_drop_relu", ("outer.weight",))],
-)
-def test_each_dropout_has_its_own_rate_and_position(rate: str, silent: tuple[str, ...]) -> None:
-    _, model = both(Model(**{**vars(SMALL), "p_drop": 0.0, rate: 0.4}))
-    inputs = batch([([5, 6, 7], [8, 9, 10])])
-    expected = model(*inputs)
-    assert torch.equal(model(*inputs), expected)
-    assert not torch.equal(model.train()(*inputs), model(*inputs))
-    for name, parameter in model.named_parameters():
-        if name.endswith(silent):
-            parameter.data.zero_()
-    torch.testing.assert_close(model(*inputs), model.eval()(*inputs))
-
-
-def test_residual_dropout_applies_to_the_output_of_a_sublayer() -> None:
-    _, model = both(SMALL)
-    model.drop.p = model.drop.dropped = 0
-    for name, parameter in model.named_parameters():
-        if name.endswith(("out.weight", "outer.weight")):
-            parameter.data.zero_()
-    inputs = batch([([5, 6, 7], [8, 9, 10])])
-    assert not torch.equal(model.train()(*inputs), model(*inputs)), "each sublayer adds only a bias"
-    for name, parameter in model.named_parameters():
-        if name.endswith(("out.bias", "outer.bias")):
-            parameter.data.zero_()
-    torch.testing.assert_close(model(*inputs), model.eval()(*inputs))
-
-
 def test_a_training_is_the_same_and_either_loads_its_weights(tmp_path: Path) -> None:
     model = replace(MODEL, p_drop=0.0, layers=2)
     own = write_job(tmp_path, name="own", model=model)

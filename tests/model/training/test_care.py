@@ -5,26 +5,18 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, Literal, cast
+from typing import Any
 
 import pytest
 import torch
 from small_training import TRAINING, rows, run, weights, write_job
 
-from model.config.special_pieces import EOS
 from model.data.batches import Batch, Update
-from model.errors import JobError
-from model.job import Job, StopSignal
-from model.training import setup
 from model.training.distributed import Ranks
 from model.training.loss import Objective
 from model.training.metrics import LossSums
-from model.training.setup import build_trainer
 from model.training.step import TrainingStep
 from model.training.trainer import Trainer
-
-NEVER = cast(StopSignal, SimpleNamespace(received=False))
 
 
 def nan_gradients(*updates: int, end_after: int = 0) -> Callable[[], None]:
@@ -84,18 +76,6 @@ def test_a_training_ends_although_its_last_update_is_skipped(tmp_path: Path) -> 
     assert [row["done"] for row in rows(job) if "loss" in row] == [11]
 
 
-@pytest.mark.parametrize(("skip_nonfinite", "expected"), [(0, 1), (3, 13)])
-def test_the_gradient_norm_is_read_every_update_only_if_updates_may_be_skipped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, skip_nonfinite: int, expected: int
-) -> None:
-    path = write_job(tmp_path, training=replace(TRAINING, skip_nonfinite=skip_nonfinite), log_seconds=1e9)
-    trainer = build_trainer(Job.read(path), Ranks())
-    norm, calls = trainer.step.gradient_norm, []
-    monkeypatch.setattr(trainer.step, "gradient_norm", lambda: calls.append(1) or norm())
-    trainer.run(NEVER)
-    assert len(calls) == expected
-
-
 def test_a_dev_perplexity_that_is_not_finite_ends_as_diverged(tmp_path: Path) -> None:
     def broken() -> None:
         advance = Trainer.advance_position
@@ -110,49 +90,6 @@ def test_a_dev_perplexity_that_is_not_finite_ends_as_diverged(tmp_path: Path) ->
     answer = run(write_job(tmp_path, training=replace(TRAINING, patience=1, dev_bleu=2)), broken)
     assert answer["reason"] == "diverged"
     assert "the dev perplexity of update 6 is not finite" in answer["message"]
-
-
-@pytest.mark.parametrize("batching", ["buckets", "packed"])
-@pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("CUDA out of memory. Tried 5 GiB\nmore"), RuntimeError("can't allocate memory: x")]
-)
-def test_a_batch_that_does_not_fit_is_described(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, batching: Literal["buckets", "packed"]
-) -> None:
-    seen: list[Batch] = []
-
-    def full(_: Objective, batch: Batch) -> None:
-        seen.append(batch)
-        raise error
-
-    monkeypatch.setattr(Objective, "forward", full)
-    trainer = build_trainer(Job.read(write_job(tmp_path, training=replace(TRAINING, batching=batching))), Ranks())
-    with pytest.raises(JobError) as caught:
-        trainer.run(NEVER)
-    message = str(caught.value)
-    batch = seen[0]
-    found = map(int, re.findall(r"(\d+) (?:pairs|source|target|of them|or less)", message))
-    pairs, sources, targets, padding, pieces, lower = found
-    assert (sources, targets, padding) == (batch.source.numel(), batch.target.numel(), batch.padding)
-    assert (pieces, lower) == (batch.pieces, batch.pieces // 2)
-    assert pairs == (len(batch.source) if batching == "buckets" else int((batch.labels == EOS).sum()))
-    assert message.startswith("update 1 did not fit into memory")
-    assert "REPRO_MICRO_BATCH_TOKENS, now all at once" in message
-    assert message.endswith(str(error).splitlines()[0])
-
-
-@pytest.mark.parametrize("limit", [{"batch_tokens": 60}, {"batch_sentences": 60}])
-def test_under_strict_numerics_the_advice_is_one_that_it_allows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: dict[str, int]
-) -> None:
-    monkeypatch.setattr(setup, "configure_numerics", lambda *_: None)  # would change torch for the tests that follow
-    monkeypatch.setattr(Objective, "forward", raise_out_of_memory)
-    training = replace(TRAINING, numerics="strict", **limit)
-    trainer = build_trainer(Job.read(write_job(tmp_path, training=training)), Ranks())
-    (name,) = limit
-    with pytest.raises(JobError, match=rf"lower training.{name}, now 60, or use a machine with more") as caught:
-        trainer.run(NEVER)
-    assert "MICRO_BATCH" not in str(caught.value)
 
 
 def raise_out_of_memory(_: Objective, __: Batch) -> None:

@@ -195,16 +195,6 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: p
     assert checkpoints.resume(*made(seed=1), fail).update == 10
 
 
-def test_an_error_of_safetensors_becomes_an_oserror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise weights.SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
-
-    monkeypatch.setattr(weights, "save_file", full)
-    with pytest.raises(OSError, match="No space left") as caught:
-        weights.save_tensors(tmp_path / "x", {})
-    assert caught.value.errno == errno.ENOSPC
-
-
 def test_a_partial_checkpoint_is_removed(tmp_path: Path) -> None:
     checkpoints = saved(tmp_path, 10)
     checkpoints.path(20).with_suffix(".partial").mkdir()

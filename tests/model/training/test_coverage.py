@@ -9,7 +9,6 @@ import torch
 from small_training import MODEL, SIZE, pairs, write_shards
 from torch import Tensor
 
-from model.config import Training, check_compatible
 from model.data.batches import Batch, load_packed, load_padded
 from model.data.packing import BatchShape
 from model.data.shards import Shards
@@ -153,15 +152,3 @@ def test_packed_sentences_have_the_loss_of_padded_ones(shards: Shards) -> None:
         found.append([value.detach(), *(p.grad for p in model.parameters() if p.grad is not None)])
     for packed, padded in zip(*found, strict=True):
         torch.testing.assert_close(packed, padded, atol=1e-9, rtol=1e-9)
-
-
-def test_the_weights_are_refused_where_they_have_no_effect_and_so_is_the_former_field() -> None:
-    torch_layers = replace(MODEL, attention="torch")
-    with pytest.raises(
-        ValueError, match=r"attention_coverage_cross is 0\.5, allowed is 0 where model\.attention is torch"
-    ):
-        check_compatible(torch_layers, Training(attention_coverage_cross=0.5))
-    with pytest.raises(ValueError, match=r"attention_coverage_encoder is -1, allowed is 0 \(off\)"):
-        Training(attention_coverage_encoder=-1)
-    with pytest.raises(ValueError, match=r"attention_entropy is 0\.1, allowed is 0 \(it was replaced.*coverage_cross"):
-        Training(attention_entropy=0.1)

@@ -1,8 +1,6 @@
 """Tests of hardware metrics: values that the driver reports are read, others are omitted."""
 
 import itertools
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,6 @@ from model.training.flops import Work, peak_flops
 from model.training.gpu_driver import Gpu, GpuDriver
 from model.training.hardware import GpuEnergyMeter
 from tests.model.test_train import end_after
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def found(library: Any, *uuids: str) -> list[Gpu | None]:
@@ -79,40 +75,7 @@ def test_a_resumed_training_adds_to_its_energy(tmp_path: Path) -> None:
     assert {row["gpu_watts"] for row in rows(job) if "loss" in row} == {100.0}
 
 
-MEMORY = """
-import torch
-from model.training.hardware import HardwareMonitor, memory_bytes
-cpu = torch.device("cpu")
-before = memory_bytes(cpu)
-held = torch.ones(64 << 20, dtype=torch.uint8)
-assert before + 0.8 * len(held) < memory_bytes(cpu) < before + 2 * len(held), (before, memory_bytes(cpu))
-assert list(HardwareMonitor(cpu).read()) == ["memory_bytes"]
-"""
-
-
-def test_memory_grows_with_allocated_tensors() -> None:
-    # In a separate process: in this one an earlier test may have freed pages that are reused.
-    subprocess.run([sys.executable, "-c", MEMORY], check=True, cwd=ROOT)
-
-
 def test_utilisation_is_a_share_of_a_known_peak() -> None:
     peak = peak_flops("NVIDIA H100 80GB HBM3")
     assert Work(peak / 2, peak).mfu(ranks=2) == {"mfu": 0.25}
     assert Work(2e14, peak_flops("cpu")).mfu(ranks=1) == {}
-
-
-@pytest.mark.parametrize(
-    ("info", "vendor"),
-    [("processor\t: 0\nvendor_id\t: AuthenticAMD\n", "AMD"), ("vendor_id\t: GenuineIntel\n", "Intel"), ("", "")],
-)
-def test_the_kind_of_a_cpu_names_its_maker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, info: str, vendor: str
-) -> None:
-    (tmp_path / "cpuinfo").write_text(info)
-    monkeypatch.setattr(hardware, "CPU_INFO", tmp_path / "cpuinfo")
-    kernels, threads = hardware.cpu_kernels().split(", ")
-    assert kernels.endswith(vendor)
-    assert kernels.split()[0] in ("DEFAULT", "AVX2", "AVX512")
-    assert threads.endswith(" threads")
-    monkeypatch.setattr(hardware, "CPU_INFO", tmp_path / "missing")
-    assert hardware.cpu_vendor() == ""

@@ -15,7 +15,6 @@ from small_training import run as train
 
 from model import average
 from model.average import best_checkpoint
-from model.config import Averaging
 from model.errors import JobError
 from model.job import Job
 from model.training.checkpoint import Checkpoints
@@ -108,15 +107,6 @@ def test_averaging_can_take_the_best_checkpoint(tmp_path: Path) -> None:
         assert (facts["checkpoints"], facts["first_update"], facts["last_update"]) == expected
     best = (tmp_path / "1-best" / "model.safetensors").read_bytes()
     assert best == files_of(job)["checkpoints/best/model.safetensors"]
-
-
-@pytest.mark.parametrize(
-    ("averaging", "sentence"),
-    [({"count": 2, "which": "best"}, "averaging.count is 2"), ({"count": 1, "which": "middle"}, "averaging.which is")],
-)
-def test_invalid_averaging_is_refused(averaging: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
-        Averaging(**averaging)
 
 
 def test_averaging_the_best_needs_a_training_with_patience(tmp_path: Path) -> None:

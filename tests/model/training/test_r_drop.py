@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_training import MODEL, SIZE, pairs, write_shards
 
-from model.config import Training, check_compatible
 from model.config.special_pieces import PAD
 from model.data.batches import load_packed, load_padded
 from model.data.packing import BatchShape
@@ -102,10 +101,3 @@ def test_equal_passes_have_the_plain_losses_in_any_batch_and_validation_has_one_
                 torch.testing.assert_close(twice, once)
     dropping, batch = double_model(p_drop=0.5), load_padded(shards, rows)
     assert Objective(dropping, 0.1, r_drop=5.0).eval()(batch)[0] == Objective(dropping, 0.1).eval()(batch)[0]
-
-
-def test_r_drop_without_dropout_is_refused_and_so_is_a_negative_weight() -> None:
-    with pytest.raises(ValueError, match=r"training\.r_drop is 5\.0, allowed is 0 where model\.p_drop, p_drop_att"):
-        check_compatible(replace(MODEL, p_drop=0.0), Training(r_drop=5.0))
-    with pytest.raises(ValueError, match=r"training\.r_drop is -1, allowed is 0 \(off\) or a number above"):
-        Training(r_drop=-1)

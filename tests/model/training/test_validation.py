@@ -3,12 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from small_training import MODEL, TRAINING, pairs, rows, run, weights, write_job, write_shards, write_vocabulary
-
-from model.job import Job
-from model.training.distributed import Ranks
-from model.training.setup import build_trainer
 
 
 def test_a_memorised_dev_set_has_a_high_bleu(tmp_path: Path) -> None:
@@ -44,15 +39,3 @@ def test_decoding_leaves_the_training_as_it_was(tmp_path: Path) -> None:
     assert weights(without) == weights(with_it)
     assert "dev_bleu" in rows(with_it)[1]
     assert not any("dev_bleu" in row for row in rows(without))
-
-
-def test_decoding_that_takes_too_long_for_other_ranks_is_abandoned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    job = Job.read(write_job(tmp_path, training=replace(TRAINING, dev_bleu=10)))
-    trainer = build_trainer(job, Ranks())
-    monkeypatch.setattr("model.decoding.batches.CPU_BATCH_PIECES", 1)
-    assert "dev_bleu" in trainer.validation.bleu(trainer.step.model), "a single rank has no limit"
-    trainer.validation.ranks = Ranks(0, 2)
-    assert trainer.validation.bleu(trainer.step.model) == {}
-    assert "lower training.dev_bleu" in capsys.readouterr().err
