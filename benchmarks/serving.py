@@ -170,7 +170,7 @@ async def load(url: str, clients: int, chosen: argparse.Namespace, seed: int) ->
 
 def serve(chosen: argparse.Namespace) -> None:
     """Run a server until SIGTERM."""
-    from flows.inference.served_version import ServedVersion
+    from flows.inference.served_version import served_model
     from infra.tracking.model_version import Version
     from infra.web.app import application
     from infra.web.limits import Limits
@@ -189,7 +189,7 @@ def serve(chosen: argparse.Namespace) -> None:
         served = version(chosen, engine, folder, workers, quantization=chosen.quantization)
         where = address("127.0.0.1", bound)
         name = Version("served", 1, datetime.now(UTC), (), {}, "", "")
-        page = application([ServedVersion(name, served)], limits)
+        page = application([served_model(name, served)], limits)
         serve_until_stopped(page, bound, limits, lambda: print(where, flush=True))
 
 

@@ -60,7 +60,10 @@ class ProgressReporter:
     """Lines of metrics.jsonl, at most one in ``seconds``; the place where a job that is asked to end does so."""
 
     def __init__(self, metrics: Metrics, stop: StopSignal, total: int, seconds: float) -> None:
-        self.metrics, self.stop, self.total, self.seconds = metrics, stop, total, seconds
+        self.metrics = metrics
+        self.stop = stop
+        self.total = total
+        self.seconds = seconds
         self.written = time.monotonic()
 
     def phase(self, before: int) -> Callable[[int, int], None]:
@@ -121,7 +124,8 @@ def write_attention(
     hypotheses: Sequence[Hypothesis],
 ) -> None:
     """Write attention.npz and attention.json for these rows, with the special tokens that were read or written."""
-    arrays, names = {}, []
+    arrays = {}
+    names = []
     for i, row in enumerate(rows):
         weights = translator.cross_attention(sources[row], hypotheses[row])
         arrays[f"cross_{i}"] = weights.numpy().astype(np.float16)
@@ -157,7 +161,8 @@ def load(job: Job, decoding: Decoding) -> Translator:
     that this device does not have.
     """
     configure_precision("decoding.precision", decoding.precision, job.site.torch_device())
-    device, numbers = job.site.torch_device(), range(2, sum(name.startswith("weights") for name in job.inputs) + 1)
+    device = job.site.torch_device()
+    numbers = range(2, sum(name.startswith("weights") for name in job.inputs) + 1)
     model, *others = (load_model(job.inputs[name], device) for name in ("weights", *(f"weights_{n}" for n in numbers)))
     try:
         vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
@@ -172,7 +177,8 @@ def work(job: Job) -> Facts:
     begun = time.monotonic()
     decoding = from_json(Decoding, job.config["decoding"])
     configure_numerics(decoding.numerics, job.site)
-    stop, metrics = StopSignal(), Metrics(job.out)
+    stop = StopSignal()
+    metrics = Metrics(job.out)
     shards = Shards(job.inputs["pairs"])
     translator = load(job, decoding)
     shards.check_pieces("source", translator.model.source_size)

@@ -36,18 +36,21 @@ def texts(translator: Translator, hypotheses: Sequence[Hypothesis]) -> list[str]
 
 def work(job: Job) -> Facts:
     """Run the job."""
-    begun, config = time.monotonic(), job.config
+    begun = time.monotonic()
+    config = job.config
     decoding = from_json(Decoding, config["decoding"])
     sampling = from_json(Sampling, config["sampling"]) if "sampling" in config else None
     configure_numerics(decoding.numerics, job.site)
-    stop, metrics = StopSignal(), Metrics(job.out)
+    stop = StopSignal()
+    metrics = Metrics(job.out)
     translator = load(job, decoding)
     with pq.ParquetFile(job.inputs["text"] / "pairs.parquet") as file:
         total = min(file.metadata.num_rows, config["lines"] or file.metadata.num_rows)
         reporter = ProgressReporter(metrics, stop, total, job.site.log_seconds)
         first = 0
         for number, read in enumerate(file.iter_batches(config["block_lines"], columns=["pair_id", "source"])):
-            block, path = read.slice(0, total - first), job.out / f"{number:05}.parquet"
+            block = read.slice(0, total - first)
+            path = job.out / f"{number:05}.parquet"
             if not block.num_rows:
                 break
             if not path.exists():

@@ -69,17 +69,17 @@ def serve(
     taken = bind_socket(host, port)
     keep_pages()
     from flows.inference.load_version import load_version, select_versions
-    from flows.inference.served_version import ServedVersion
+    from flows.inference.served_version import served_model
     from infra.web.app import application
     from infra.web.static_site import StaticSite
 
     versions = []
     for version in select_versions(models, site):
-        versions.append(ServedVersion(version, load_version(version, site, engine, quantization)))
+        loaded = load_version(version, site, engine, quantization)
+        versions.append(served_model(version, loaded))
         also = "".join(f", {alias}" for alias in version.aliases)
-        engines = versions[-1].translator.engine
-        why = f" ({engines.note or engines.reason})"
-        say(f"{versions[-1].name}{also}: {engines.name}{why}, beam {versions[-1].search.beam}")
+        why = loaded.engine.note or loaded.engine.reason
+        say(f"{loaded.name}{also}: {loaded.engine.name} ({why}), beam {loaded.decoding.beam}")
     if not inside:
         say(f"others can reach {host}: they need the password, and nothing is encrypted")
     limits = Limits()

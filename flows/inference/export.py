@@ -44,7 +44,8 @@ def find_trained_model(name: str, site: Site, overrides: Sequence[str] = ()) -> 
     """The model of a run or version. Raises BadConfiguration if it does not exist or its artifacts are missing."""
     if is_version(name):
         version = resolve(site.tracking, name)
-        folder, title = local_folder(site.tracking, version), f"{version.name}/{version.version}"
+        folder = local_folder(site.tracking, version)
+        title = f"{version.name}/{version.version}"
         return TrainedModel(title, folder / "weights", folder / "vocabulary", decoding_config(version))
     store = open_store(site)
     arguments = next(iter(model_manifests(store, name, "translate", overrides).values())).arguments

@@ -60,7 +60,8 @@ def line_blocks(
     ready.register(descriptor, select.POLLIN)
     held: list[bytes] = []
     parts: list[bytes] = []  # of a line that has not ended
-    held_bytes, started = 0, time.monotonic()
+    held_bytes = 0
+    started = time.monotonic()
     while data := os.read(descriptor, CHUNK):
         started = started if held else time.monotonic()
         *lines, last = data.split(b"\n")
@@ -71,15 +72,19 @@ def line_blocks(
         held += lines
         held_bytes += len(data)
         while len(held) >= size:
-            block, held, given = held[:size], held[size:], time.monotonic()
+            block = held[:size]
+            held = held[size:]
+            given = time.monotonic()
             yield block
             if time.monotonic() - given < QUICK_SECONDS:
                 size = max(size, min(2 * size, most))
-            held_bytes, started = sum(map(len, held)), time.monotonic()
+            held_bytes = sum(map(len, held))
+            started = time.monotonic()
         waited = time.monotonic() - started > wait
         if held and (held_bytes >= BLOCK_BYTES or waited or not ready.poll(pause * 1000)):
             yield held
-            held, held_bytes = [], 0
+            held = []
+            held_bytes = 0
     if rest := b"".join(parts):
         held.append(rest)
     for start in range(0, len(held), size):

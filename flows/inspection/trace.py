@@ -38,7 +38,8 @@ def trace_pair(run: str, pair_id: str, overrides: tuple[str, ...] = (), site: st
 
 def _changed_since_recorded(resolved: ResolvedRun) -> Iterator[str]:
     """Says where the run as it is now has other artifacts than those that its name means (``repro show --path``)."""
-    name, store = resolved.run.name, resolved.plan.store
+    name = resolved.run.name
+    store = resolved.plan.store
     recorded = name_run(read_runs(store.root, name), name, resolved.request.overrides)
     if recorded.remark:
         return
@@ -51,7 +52,8 @@ def _changed_since_recorded(resolved: ResolvedRun) -> Iterator[str]:
 
 def trace_context(resolved: ResolvedRun) -> TraceContext:
     """The artifacts of a run that exist, according to its plan."""
-    run, planned = resolved.run, resolved.plan
+    run = resolved.run
+    planned = resolved.plan
     store = planned.store
     made: dict[tuple[str, str], Artifact] = {}
     reasons: dict[tuple[str, str], str] = {}

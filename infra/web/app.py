@@ -21,10 +21,9 @@ from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from infra.web.batching import Batcher, QueuedRequest
+from infra.web.batching import Batcher, QueuedRequest, TranslationFailed
 from infra.web.limits import Limits, LimitsMiddleware, Receive, RefusedRequest, Send
 from infra.web.metrics import Metrics
-from infra.web.protocol import ServedModel, Source
 from infra.web.schemas import (
     AttentionRequest,
     AttentionResponse,
@@ -36,6 +35,7 @@ from infra.web.schemas import (
     TranslationPlan,
     validation_message,
 )
+from infra.web.served_model import ServedModel, Source
 from infra.web.static_site import StaticSite, add_site
 
 LOG = logging.getLogger(__name__)
@@ -185,7 +185,8 @@ async def _stream_lines(plan: TranslationPlan, queued: QueuedRequest, limits: Li
     try:
         yield _json_line({"model": plan.served.name, "search": asdict(plan.search), "paragraphs": plan.paragraphs})
         deadline = asyncio.get_running_loop().time() + limits.request_seconds
-        answers, positions = queued.answers(), plan.positions
+        answers = queued.answers()
+        positions = plan.positions
         try:
             for _ in positions:
                 async with asyncio.timeout_at(deadline):
@@ -194,7 +195,7 @@ async def _stream_lines(plan: TranslationPlan, queued: QueuedRequest, limits: Li
                 yield _json_line({"paragraph": paragraph, "sentence": sentence, "translated": translated})
         except TimeoutError:
             yield _json_line({"error": _too_slow(limits)})
-        except Exception:
+        except TranslationFailed:
             yield _json_line({"error": "this text could not be translated; the server's log says why"})
         else:
             yield _json_line({"done": True, "seconds": round(time.monotonic() - started, 3)})
@@ -215,7 +216,8 @@ def _add_pages(app: FastAPI) -> None:
 
 
 def _page(file: Path) -> Any:
-    content, media_type = file.read_bytes(), f"{MEDIA_TYPES[file.suffix]}; charset=utf-8"
+    content = file.read_bytes()
+    media_type = f"{MEDIA_TYPES[file.suffix]}; charset=utf-8"
 
     async def page() -> Response:
         return Response(content, headers={"content-type": media_type, "cache-control": "no-cache"})

@@ -15,12 +15,11 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from infra.web.limits import Limits, RefusedRequest
-from infra.web.protocol import SearchSettings, SentenceJson, ServedModel, Source
+from infra.web.served_model import SearchSettings, SentenceJson, ServedModel, Source
 
 LOG = logging.getLogger(__name__)
 MAX_RETRY_SECONDS = 60
@@ -37,11 +36,13 @@ class Worker:
         self.busy = False
         threading.Thread(target=self._run, name="model", daemon=True).start()
 
-    async def do(self, call: Callable[[], T]) -> T:
-        """Run ``call`` on the thread; return its result or raise its exception."""
+    async def do(self, call: Callable[[], T]) -> "asyncio.Future[T]":
+        """Run ``call`` on the thread; return what became of it, its result or its exception."""
         future: Future[T] = Future()
         self._calls.put((future, call))
-        return await asyncio.wrap_future(future)
+        outcome = asyncio.wrap_future(future)
+        await asyncio.wait([outcome])
+        return outcome
 
     def end(self) -> None:
         """Stop the thread after the calls that are queued."""
@@ -61,11 +62,8 @@ class Worker:
                 self.busy = False
 
 
-@dataclass(frozen=True)
-class Failure:
-    """The error that ends a request."""
-
-    error: BaseException
+class TranslationFailed(Exception):
+    """A sentence of a request could not be translated; the cause is in the log."""
 
 
 class QueuedRequest:
@@ -80,11 +78,14 @@ class QueuedRequest:
         share: int,
         deadline: float,
     ) -> None:
-        self.served, self.search, self.n_best, self.deadline = served, search, n_best, deadline
+        self.served = served
+        self.search = search
+        self.n_best = n_best
+        self.deadline = deadline
         self.waiting = deque(enumerate(sentences))
         self.missing = len(sentences)
         self.share = share
-        self.done: asyncio.Queue[tuple[int, SentenceJson] | Failure] = asyncio.Queue()
+        self.done: asyncio.Queue[tuple[int, SentenceJson] | TranslationFailed] = asyncio.Queue()
         self.cancelled = False
 
     def cancel(self) -> None:
@@ -93,11 +94,11 @@ class QueuedRequest:
         self.waiting.clear()
 
     async def answers(self) -> AsyncIterator[tuple[int, SentenceJson]]:
-        """Yield each sentence with its number as soon as it is translated. Raises the error that ends the request."""
+        """Yield each sentence with its number as soon as it is translated. Raises TranslationFailed."""
         while self.missing:
             answer = await self.done.get()
-            if isinstance(answer, Failure):
-                raise answer.error
+            if isinstance(answer, TranslationFailed):
+                raise answer
             self.missing -= 1
             yield answer
 
@@ -106,7 +107,8 @@ class ExclusiveCall:
     """A queued call that shares its turn with no request."""
 
     def __init__(self, call: Callable[[], Any], deadline: float) -> None:
-        self.call, self.deadline = call, deadline
+        self.call = call
+        self.deadline = deadline
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     @property
@@ -118,7 +120,8 @@ class Batcher:
     """The queue in front of the model. It works inside ``async with``."""
 
     def __init__(self, limits: Limits) -> None:
-        self.limits, self.worker = limits, Worker()
+        self.limits = limits
+        self.worker = Worker()
         self.queue: deque[QueuedRequest | ExclusiveCall] = deque()
         self.seconds_each = 0.0
         """Moving average of the seconds per sentence."""
@@ -206,14 +209,14 @@ class Batcher:
                     await self._arrived.wait()
 
     async def _run_exclusive(self, queued: ExclusiveCall) -> None:
-        try:
-            result = await self.worker.do(queued.call)
-        except Exception as error:
-            if not queued.cancelled:
-                queued.answer.set_exception(error)
+        outcome = await self.worker.do(queued.call)
+        error = outcome.exception()
+        if queued.cancelled:
+            return
+        if error:
+            queued.answer.set_exception(error)
         else:
-            if not queued.cancelled:
-                queued.answer.set_result(result)
+            queued.answer.set_result(outcome.result())
 
     def _next_batch(self, first: QueuedRequest) -> list[tuple[QueuedRequest, list[tuple[int, Source]]]]:
         """Take a share of each request that is searched as ``first`` is until the batch is full.
@@ -248,25 +251,22 @@ class Batcher:
         sentences = [sentence for _, part in batch for _, sentence in part]
         n_best = max(request.n_best for request, _ in batch)
         started = time.monotonic()
-        try:
-            translated = list(await self.worker.do(lambda: first.served.translate(sentences, first.search, n_best)))
-            if len(translated) != len(sentences):
-                raise RuntimeError(f"the model returned {len(translated)} translations of {len(sentences)} sentences")
-        except Exception as error:
+        outcome = await self.worker.do(lambda: first.served.translate(sentences, first.search, n_best))
+        if error := outcome.exception():
             if len(batch) > 1:
                 # One request's sentence must not fail the others.
                 for single in batch:
                     await self._translate([single])
                 return
             LOG.error("a sentence could not be translated", exc_info=error)
-            first.done.put_nowait(Failure(error))
+            first.done.put_nowait(TranslationFailed(f"{error}"))
             first.cancel()
             return
         seconds = time.monotonic() - started
         self.on_batch(first.served, len(sentences), seconds)
         each = seconds / len(sentences)
         self.seconds_each = each if not self.seconds_each else 0.8 * self.seconds_each + 0.2 * each
-        answers = iter(translated)
+        answers = iter(outcome.result())
         for request, part in batch:
             for number, _ in part:
                 sentence = next(answers)

@@ -71,14 +71,17 @@ class RefusedRequest(Exception):
 
     def __init__(self, status: int, sentence: str, retry_after: int = 0) -> None:
         super().__init__(sentence)
-        self.status, self.sentence, self.retry_after = status, sentence, retry_after
+        self.status = status
+        self.sentence = sentence
+        self.retry_after = retry_after
 
 
 class LimitsMiddleware:
     """Enforces ``limits`` around an application."""
 
     def __init__(self, application: Application, limits: Limits) -> None:
-        self.application, self.limits = application, limits
+        self.application = application
+        self.limits = limits
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

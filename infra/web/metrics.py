@@ -8,7 +8,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
 from infra.web.limits import Application, Message, Receive, Send
-from infra.web.protocol import ServedModel
+from infra.web.served_model import ServedModel
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper ends of the classes of a request's time."""
@@ -57,7 +57,8 @@ class Metrics:
                 await app(scope, receive, send)
                 return
             path = scope["path"] if scope["path"] in paths else OTHER
-            started, status = time.monotonic(), "500"
+            started = time.monotonic()
+            status = "500"
 
             async def send_and_note(message: Message) -> None:
                 nonlocal status

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from infra.web.limits import Limits, RefusedRequest
-from infra.web.protocol import AttentionKind, SamplingSettings, SearchSettings, SentenceJson, ServedModel, Source
+from infra.web.served_model import AttentionKind, SamplingSettings, SearchSettings, SentenceJson, ServedModel, Source
 
 MAX_ALPHA = 5.0
 """Above this alpha, length alone would decide."""
@@ -142,7 +142,8 @@ class ModelIndex:
     """Finds served versions by ``demo/1``, ``demo@champion`` or ``demo`` (the first version of that model)."""
 
     def __init__(self, served: Sequence[ServedModel], limits: Limits) -> None:
-        self.served, self.limits = served, limits
+        self.served = served
+        self.limits = limits
         self.by_name: dict[str, ServedModel] = {}
         for each in served:
             model = each.name.partition("/")[0]
@@ -186,7 +187,8 @@ class ModelIndex:
 
     def plan(self, request: TranslateRequest) -> TranslationPlan:
         """Check a request and split its text. Raises RefusedRequest: 404 for an unknown model, 422 for other values."""
-        served, limits = self.find(request.model), self.limits
+        served = self.find(request.model)
+        limits = self.limits
         search = SearchSettings(
             served.search.beam if request.beam is None else request.beam,
             served.search.alpha if request.alpha is None else request.alpha,

@@ -5,7 +5,6 @@ folder was last written; no route opens any other path.
 """
 
 import asyncio
-import contextlib
 import logging
 import math
 import time
@@ -38,7 +37,9 @@ class StaticSite:
     def __init__(
         self, folder: Path, write: Callable[[Path], Awaitable[None]], renew_seconds: float = RENEW_SECONDS
     ) -> None:
-        self.folder, self.write, self.renew_seconds = folder, write, renew_seconds
+        self.folder = folder
+        self.write = write
+        self.renew_seconds = renew_seconds
         self._files: Mapping[str, Path] = {}
         self._written = -math.inf
         self._writing: asyncio.Task[None] | None = None
@@ -55,8 +56,7 @@ class StaticSite:
         """End the writing that is in progress."""
         if self._writing:
             self._writing.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await self._writing
+            await asyncio.wait([self._writing])
 
     async def _renew(self) -> None:
         try:
@@ -64,7 +64,7 @@ class StaticSite:
             found = (path for path in self.folder.rglob("*") if path.is_file() and path.suffix in MEDIA_TYPES)
             self._files = {path.relative_to(self.folder).as_posix(): path for path in found}
             self._written = time.monotonic()
-        except Exception as error:
+        except (OSError, RuntimeError) as error:
             if not self._files:
                 raise
             LOG.error("the site is not up to date: it could not be written again", exc_info=error)

@@ -175,13 +175,15 @@ def beam_search(
         for sentence, piece in state.forced().items():
             rows = slice(sentence * width, (sentence + 1) * width)
             scores_RC[rows] = -math.inf
-            scores_RC[rows, 0], pieces_RC[rows, 0] = log_p_RN[rows, piece].double().cpu().numpy(), piece
+            scores_RC[rows, 0] = log_p_RN[rows, piece].double().cpu().numpy()
+            pieces_RC[rows, 0] = piece
         per_row = scores_RC.shape[1]
         scores_BX = (log_p_BW.reshape(-1, 1) + scores_RC).reshape(sentences, -1)
         # Stable: equal candidates stay in the order of hypothesis and token.
         order_BX = np.argsort(-scores_BX, axis=1, kind="stable")
         sentence_B1 = np.arange(sentences)[:, None]
-        scores_BX, pieces_BX = scores_BX[sentence_B1, order_BX], pieces_RC.reshape(sentences, -1)[sentence_B1, order_BX]
+        scores_BX = scores_BX[sentence_B1, order_BX]
+        pieces_BX = pieces_RC.reshape(sentences, -1)[sentence_B1, order_BX]
         rows_BX = order_BX // per_row + width * sentence_B1
 
         ends_BX = pieces_BX == special_ids.eos
@@ -200,7 +202,8 @@ def beam_search(
 
         live_BW = np.argsort(ends_BX, axis=1, kind="stable")[:, : decoding.beam]
         log_p_BW = np.where(ends_BX, -math.inf, scores_BX)[sentence_B1, live_BW]
-        rows_BW, pieces_BW = rows_BX[sentence_B1, live_BW], pieces_BX[sentence_B1, live_BW]
+        rows_BW = rows_BX[sentence_B1, live_BW]
+        pieces_BW = pieces_BX[sentence_B1, live_BW]
         prefixes_RT = np.concatenate([prefixes_RT[rows_BW.reshape(-1)], pieces_BW.reshape(-1, 1)], axis=1)
         prefixes_BWT = prefixes_RT.reshape(*log_p_BW.shape, -1)
         if observe is not None:
@@ -212,8 +215,11 @@ def beam_search(
         stay = state.end_step(log_p_BW, prefixes_BWT)
         if not stay:
             break
-        log_p_BW, rows_BW, pieces_BW = log_p_BW[stay], rows_BW[stay], pieces_BW[stay]
-        count, prefixes_RT = log_p_BW.size, prefixes_BWT[stay].reshape(log_p_BW.size, -1)
+        log_p_BW = log_p_BW[stay]
+        rows_BW = rows_BW[stay]
+        pieces_BW = pieces_BW[stay]
+        count = log_p_BW.size
+        prefixes_RT = prefixes_BWT[stay].reshape(log_p_BW.size, -1)
         chosen = torch.from_numpy(np.concatenate([stay, rows_BW.reshape(-1), pieces_BW.reshape(-1)])).to(device)
         stay_B, rows_R, pieces_R = torch.split(chosen, [len(stay), count, count])
         if decoding.beta:
@@ -256,7 +262,8 @@ def stable_topk(values_RN: Tensor, count: int) -> tuple[Floats, Ints]:
     values_RC, columns_RC = to_host(*blockwise_topk(values_RN, available))
     order_RC = np.lexsort((columns_RC, -values_RC))
     row_R1 = np.arange(len(order_RC))[:, None]
-    values_RC, columns_RC = values_RC[row_R1, order_RC], columns_RC[row_R1, order_RC]
+    values_RC = values_RC[row_R1, order_RC]
+    columns_RC = columns_RC[row_R1, order_RC]
     if available > count:
         tied = np.flatnonzero(values_RC[:, count - 1] == values_RC[:, count])
         if len(tied):
@@ -277,7 +284,8 @@ def blockwise_topk(values_RN: Tensor, count: int) -> tuple[Tensor, Tensor]:
     blocks = values_RN.shape[1] // BLOCK
     if blocks <= count or values_RN.numel() < MIN_BLOCKWISE:
         return values_RN.topk(count, dim=1)
-    covered, device = blocks * BLOCK, values_RN.device
+    covered = blocks * BLOCK
+    device = values_RN.device
     best_RC = values_RN[:, :covered].reshape(-1, blocks, BLOCK).amax(dim=2).topk(count, dim=1).indices
     columns_RX = (best_RC[:, :, None] * BLOCK + torch.arange(BLOCK, device=device)).flatten(1)
     rest_RX = torch.arange(covered, values_RN.shape[1], device=device).expand(len(values_RN), -1)
@@ -293,7 +301,9 @@ class BeamState:
     """
 
     def __init__(self, constraints: Sequence[SearchConstraints], decoding: Decoding, n_best: int) -> None:
-        self.constraints, self.decoding, self.n_best = constraints, decoding, n_best
+        self.constraints = constraints
+        self.decoding = decoding
+        self.n_best = n_best
         self.live = list(range(len(constraints)))
         self.best: list[list[Hypothesis]] = [[] for _ in constraints]
         self.finished = [0] * len(constraints)

@@ -59,7 +59,9 @@ class DecoderWeights:
 
     @torch.inference_mode()
     def __init__(self, model: Transformer, bfloat16: bool = False) -> None:
-        self.model, self.scale, self.bfloat16 = model, math.sqrt(model.config.d_model), bfloat16
+        self.model = model
+        self.scale = math.sqrt(model.config.d_model)
+        self.bfloat16 = bfloat16
         self.layers = [LayerWeights(layer, bfloat16) for layer in model.decoder]
         self.widths = model.decoder[0].attention.head_widths
         self.norm = normalisation(model.decoder_norm)
@@ -72,7 +74,8 @@ class CachedDecoder:
     @torch.inference_mode()
     def __init__(self, weights: DecoderWeights, source_BS: Tensor, record_attention: bool = False) -> None:
         """The arguments are those of ``DecoderStarter``."""
-        self.weights, self.model = weights, weights.model
+        self.weights = weights
+        self.model = weights.model
         autocast = torch.autocast(source_BS.device.type, torch.bfloat16) if weights.bfloat16 else nullcontext()
         with autocast:
             memory_BSD, mask_B11S = self.model.encode(source_BS)
@@ -82,7 +85,8 @@ class CachedDecoder:
         self.recorded: list[Tensor] | None = [] if record_attention else None
 
     def advance(self, pieces_R: Tensor) -> Tensor:
-        position, positions = self.past.length, self.model.target_positions
+        position = self.past.length
+        positions = self.model.target_positions
         positions.ensure_length(position + 1)
         x_RD = F.embedding(pieces_R, self.model.target_embedding) * self.weights.scale + positions.table[position]
         self.past.extend(len(pieces_R))
@@ -134,12 +138,18 @@ class LayerWeights:
 
     def __init__(self, layer: DecoderLayer, bfloat16: bool) -> None:
         dense = partial(dense_of, without_gradient_in_bfloat16 if bfloat16 else without_gradient)
-        attention, cross, feed_forward = layer.attention, layer.cross, layer.feed_forward
+        attention = layer.attention
+        cross = layer.cross
+        feed_forward = layer.feed_forward
         self.heads, self.d_k, _ = attention.head_widths
-        self.query_keys_values, self.out = dense(attention.query_keys_values), dense(attention.out)
-        self.cross_query, self.cross_out = dense(cross.query), dense(cross.out)
-        self.inner, self.outer = dense(feed_forward.inner), dense(feed_forward.outer)
-        self.around_attention, self.around_cross = residual(layer.around_attention), residual(layer.around_cross)
+        self.query_keys_values = dense(attention.query_keys_values)
+        self.out = dense(attention.out)
+        self.cross_query = dense(cross.query)
+        self.cross_out = dense(cross.out)
+        self.inner = dense(feed_forward.inner)
+        self.outer = dense(feed_forward.outer)
+        self.around_attention = residual(layer.around_attention)
+        self.around_cross = residual(layer.around_cross)
         self.around_feed_forward = residual(layer.around_feed_forward)
 
     def step(
@@ -157,7 +167,8 @@ class LayerWeights:
         return self.around_feed_forward(x_RD, lambda x: self.outer(self.inner(x).relu_()))
 
     def attend_past(self, x_RD: Tensor, past: Past, position: int | Tensor) -> Tensor:
-        joined, width = self.query_keys_values(x_RD), self.heads * self.d_k
+        joined = self.query_keys_values(x_RD)
+        width = self.heads * self.d_k
         k_RHTK, v_RHTV, visible = past.append(joined[:, width:], position)
         q_RH1K = joined[:, :width].view(-1, self.heads, 1, self.d_k)
         return self.out(visible.attend(q_RH1K, k_RHTK, v_RHTV, 0.0)[:, 0])
@@ -183,14 +194,17 @@ class PastKeysValues:
         """``memories``, the keys and values of the sources, have the type and the device of the others."""
         self.length = 0
         """Positions so far, with the one that a step is about to write."""
-        self.widths, self.number, self.like = widths, len(memories), memories[0][0]
+        self.widths = widths
+        self.number = len(memories)
+        self.like = memories[0][0]
         self.buffer, self.layers = self.new_buffer(0, 0)
         self.spare: tuple[Tensor, list[LayerPast]] | None = None
 
     def extend(self, rows: int) -> None:
         """Add a position of ``rows`` rows, whose values the layers write."""
         if self.length == len(self.buffer):
-            past, self.spare = self.buffer, None
+            past = self.buffer
+            self.spare = None
             self.buffer, self.layers = self.new_buffer(max(MIN_POSITIONS, 2 * self.length), rows)
             if self.length:
                 self.buffer[: self.length] = past
@@ -221,13 +235,16 @@ class PrefixDecoder:
     @torch.inference_mode()
     def __init__(self, model: Reference, source_BS: Tensor, record_attention: bool = False) -> None:
         """The arguments are those of ``DecoderStarter``."""
-        self.model, self.source_BS, self.record_attention = model, source_BS, record_attention
+        self.model = model
+        self.source_BS = source_BS
+        self.record_attention = record_attention
         self.memory_BSD, self.mask_B11S = model.encode(source_BS)
         self.seen_RT = source_BS.new_empty(len(source_BS), 0)
 
     def advance(self, pieces_R: Tensor) -> Tensor:
         self.seen_RT = torch.cat([self.seen_RT, pieces_R[:, None]], dim=1)
-        memory_RSD, mask_R11S = self._of_rows(self.memory_BSD), self._of_rows(self.mask_B11S)
+        memory_RSD = self._of_rows(self.memory_BSD)
+        mask_R11S = self._of_rows(self.mask_B11S)
         return self.model.logits(self.model.decode(self.seen_RT, memory_RSD, mask_R11S)[:, -1])
 
     def attention(self) -> Tensor:
@@ -241,7 +258,8 @@ class PrefixDecoder:
 
     def keep_sentences(self, sentences_B: Tensor) -> None:
         self.source_BS = self.source_BS[sentences_B]
-        self.memory_BSD, self.mask_B11S = self.memory_BSD[sentences_B], self.mask_B11S[sentences_B]
+        self.memory_BSD = self.memory_BSD[sentences_B]
+        self.mask_B11S = self.mask_B11S[sentences_B]
 
     def _of_rows(self, values: Tensor) -> Tensor:
         """The value of each sentence for each of its rows."""
@@ -256,7 +274,10 @@ def normalisation(norm: nn.Module) -> Function:
     """The function of a LayerNorm, or of an Identity."""
     if not isinstance(norm, nn.LayerNorm):
         return norm
-    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
+    shape = norm.normalized_shape
+    weight = norm.weight
+    bias = norm.bias
+    eps = norm.eps
     return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
 
 

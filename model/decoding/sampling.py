@@ -35,7 +35,8 @@ def sample(
         for constraint, number in zip(constraints, numbers, strict=True)
     ]
     written: list[list[int]] = [[] for _ in constraints]
-    log_p, ended = [0.0] * len(constraints), [False] * len(constraints)
+    log_p = [0.0] * len(constraints)
+    ended = [False] * len(constraints)
     live = list(range(len(constraints)))
     pieces_R = torch.full((len(constraints),), special_ids.bos, device=device)
     for length in range(1, max(constraint.max_length for constraint in constraints) + 1):
@@ -67,7 +68,8 @@ def sample(
             stay_R = torch.tensor(stay, device=device)
             step.keep_sentences(stay_R)
             step.reorder(stay_R)
-            pieces_R, live = pieces_R[stay_R], [live[row] for row in stay]
+            pieces_R = pieces_R[stay_R]
+            live = [live[row] for row in stay]
     return [
         Hypothesis(tuple(pieces), len(pieces) + end, total, total, end)
         for pieces, total, end in zip(written, log_p, ended, strict=True)

@@ -59,7 +59,8 @@ class SearchEngine:
         self, sources: Sequence[Sequence[int]], decoding: Decoding, n_best: int, prefixes: Prefixes | None = None
     ) -> list[list[Hypothesis]]:
         """Search as ``Translator.search_n_best``; sources with a prefix are searched by the own engine."""
-        begun, own = prefixes or {}, self.translator
+        begun = prefixes or {}
+        own = self.translator
         if self.other is None or why_unsupported(decoding, n_best):
             return own.search_n_best(sources, decoding, n_best, begun)
         numbers = [number for number, source in enumerate(sources) if self._is_own(source, decoding, number in begun)]

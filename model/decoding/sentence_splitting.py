@@ -27,7 +27,8 @@ def splitter(language: str) -> SentenceSplitter:
     def sentences(line: str) -> list[str]:
         # sentencex 1.0 panics at some multi-byte white space (U+0085, U+2028), so all white space becomes a space.
         plain = "".join(" " if character.isspace() else character for character in line)
-        found, start = [], 0
+        found = []
+        start = 0
         for segment in sentencex.segment(code, plain):
             found.append(line[start : start + len(segment)].strip())
             start += len(segment)

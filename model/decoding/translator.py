@@ -69,16 +69,21 @@ class Translator:
         bfloat16: bool = False,
         stepping: Stepping | None = None,
     ) -> None:
-        self.model, self.models, self.vocabulary, self.device = model, (model, *others), vocabulary, device
+        self.model = model
+        self.models = (model, *others)
+        self.vocabulary = vocabulary
+        self.device = device
         self.bfloat16 = bfloat16
         self.stepping = stepping
         for each in self.models:
             for side in ("source", "target"):
-                expected, size = getattr(each, f"{side}_size"), getattr(vocabulary, f"{side}_size")
+                expected = getattr(each, f"{side}_size")
+                size = getattr(vocabulary, f"{side}_size")
                 require(size == expected, f"{side} vocabulary size", size, f"the model's {expected}")
         self.source_ends = model.config.source_ends
         for each in others:
-            theirs, allowed = each.config.source_ends, f"{self.source_ends}, as in the first model of the ensemble"
+            theirs = each.config.source_ends
+            allowed = f"{self.source_ends}, as in the first model of the ensemble"
             require(theirs == self.source_ends, "model.source_ends", theirs, allowed)
         self.batch_pieces = batch_pieces(device)
         learned = [each.config.max_positions for each in self.models if each.config.learns_positions]

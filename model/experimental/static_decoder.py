@@ -71,9 +71,11 @@ class StaticStep:
 
     def __init__(self, cached: CachedDecoder, bucket: Bucket) -> None:
         """``cached`` is any decoder of the model."""
-        self.bucket, self.weights = bucket, cached.weights
+        self.bucket = bucket
+        self.weights = cached.weights
         self.table = cached.model.target_positions.table  # the model may extend its own
-        rows, device = bucket.sentences * bucket.width, self.table.device
+        rows = bucket.sentences * bucket.width
+        device = self.table.device
         self.past, self.layers = cached.past.new_buffer(bucket.positions, rows)
         self.memory, memories = cached.past.new_buffer(bucket.source, bucket.sentences)
         # Masked values count nothing, unless they are not numbers.
@@ -82,7 +84,8 @@ class StaticStep:
         self.memories = [(memory.keys, memory.values) for memory in memories]
         self.source_B11S = torch.ones(bucket.sentences, 1, 1, bucket.source, dtype=torch.bool, device=device)
         self.numbers_R, self.places_P = (torch.arange(size, device=device) for size in (rows, bucket.positions))
-        self.pieces_R, self.rows_R = torch.zeros_like(self.numbers_R), self.numbers_R.clone()
+        self.pieces_R = torch.zeros_like(self.numbers_R)
+        self.rows_R = self.numbers_R.clone()
         self.position_1 = torch.zeros(1, dtype=torch.int64, device=device)
         self.user: weakref.ref[StaticDecoder] | Any = lambda: None
         """The decoder whose state this holds, or None."""
@@ -93,11 +96,13 @@ class StaticStep:
         self.logits_RN = self.logits()
 
     def logits(self) -> Tensor:
-        model, weights = self.weights.model, self.weights
+        model = self.weights.model
+        weights = self.weights
         self.past.copy_(self.past.index_select(1, self.rows_R))
         position_1D = self.table.index_select(0, self.position_1)
         x_RD = F.embedding(self.pieces_R, model.target_embedding) * weights.scale + position_1D
-        written, source = PaddedMask((self.places_P <= self.position_1)[None, None, None]), PaddedMask(self.source_B11S)
+        written = PaddedMask((self.places_P <= self.position_1)[None, None, None])
+        source = PaddedMask(self.source_B11S)
         for layer, part, memory in zip(weights.layers, self.layers, self.memories, strict=True):
             x_RD = layer.step(x_RD, StaticPast(part, written), self.position_1, memory, source, None)
         self.position_1 += 1
@@ -140,12 +145,14 @@ class StaticDecoder:
     """An ``IncrementalDecoder`` that leaves the cached one for recorded steps. Logits are valid until the next step."""
 
     def __init__(self, cached: CachedDecoder, steps: StaticSteps) -> None:
-        self.cached, self.steps = cached, steps
+        self.cached = cached
+        self.steps = steps
         self.step: StaticStep | None = None
         self.length = 0
         """Positions so far."""
         keys_BHSK = cached.memories[0][0]
-        self.sentences, self.source = keys_BHSK.shape[0], keys_BHSK.shape[2]
+        self.sentences = keys_BHSK.shape[0]
+        self.source = keys_BHSK.shape[2]
         self.reordered_R: Tensor | None = None
 
     def advance(self, pieces_R: Tensor) -> Tensor:
@@ -191,7 +198,8 @@ class StaticDecoder:
 
     def _move(self, bucket: Bucket) -> None:
         """Take the state to a step of another shape."""
-        step, old = self.steps.take(bucket, self), self.step
+        step = self.steps.take(bucket, self)
+        old = self.step
         shape = (self.sentences, self.source)
         if old is None:
             cached = self.cached

@@ -68,7 +68,8 @@ def write_folder(
 
     Raises JobError for incomplete weights or vocabulary, ValueError for search settings that CTranslate2 lacks.
     """
-    model, pieces = load_model(weights), TokenizerPair.load(vocabulary)
+    model = load_model(weights)
+    pieces = TokenizerPair.load(vocabulary)
     positions = len(table(model.source_positions))
     ctranslate2_runtime.translate_arguments(decoding.search(), 1, positions)
     write_ctranslate2(model, names(pieces.source), names(pieces.target), folder, quantization)
@@ -143,9 +144,11 @@ def specification(model: Transformer) -> TransformerSpec:
     spec.decoder.embeddings.weight = array(model.target_embedding)
     spec.decoder.projection.weight = array(model.output_ND)
     spec.config.bos_token = spec.config.decoder_start_token = SPECIAL_TOKENS[BOS]
-    spec.config.eos_token, spec.config.unk_token = SPECIAL_TOKENS[EOS], SPECIAL_TOKENS[UNK]
+    spec.config.eos_token = SPECIAL_TOKENS[EOS]
+    spec.config.unk_token = SPECIAL_TOKENS[UNK]
     before, after = TOKENS_AROUND[config.source_ends]
-    spec.config.add_source_bos, spec.config.add_source_eos = bool(before), bool(after)
+    spec.config.add_source_bos = bool(before)
+    spec.config.add_source_eos = bool(after)
     spec.config.layer_norm_epsilon = model.encoder[0].around_attention.norm.eps
     return spec
 
@@ -175,12 +178,14 @@ def set_attention(theirs: Any, ours: Attention, norm: nn.LayerNorm, config: Mode
 def set_feed_forward(theirs: Any, ours: FeedForward, norm: nn.LayerNorm) -> None:
     """Set both layers of a feed-forward network (§3.3); CTranslate2's default activation is ReLU."""
     for linear, layer in ((theirs.linear_0, ours.inner), (theirs.linear_1, ours.outer)):
-        linear.weight, linear.bias = array(layer.weight), array(layer.bias)
+        linear.weight = array(layer.weight)
+        linear.bias = array(layer.bias)
     set_norm(theirs.layer_norm, norm)
 
 
 def set_norm(theirs: Any, norm: nn.LayerNorm) -> None:
-    theirs.gamma, theirs.beta = array(norm.weight), array(norm.bias)
+    theirs.gamma = array(norm.weight)
+    theirs.beta = array(norm.bias)
 
 
 def table(positions: Positions) -> np.ndarray[Any, Any]:

@@ -99,7 +99,8 @@ def _compare(folder: Path, translator: Translator, decoding: Decoding, lines: Se
 def _drawn(translator: Translator) -> list[list[int]]:
     """Sources of random tokens, the same for each model with as many."""
     draw = random.Random(COMPARED)
-    size, (shortest, longest) = translator.vocabulary.source_size, SAMPLE_PIECES
+    size = translator.vocabulary.source_size
+    (shortest, longest) = SAMPLE_PIECES
     longest = min(longest, translator.longest_source)
     return [[draw.randrange(UNK + 1, size) for _ in range(draw.randint(shortest, longest))] for _ in range(COMPARED)]
 

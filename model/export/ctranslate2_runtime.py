@@ -42,7 +42,8 @@ class Folder:
         self.search: dict[str, Any] = settings["decoding"]
         self.positions: int = settings["positions"]
         self.longest: int = settings.get("longest", self.positions - 1)  # folders of earlier exports add eos alone
-        self.folder, self.workers = folder, workers
+        self.folder = folder
+        self.workers = workers
         self.model = ctranslate2.Translator(str(folder), device, intra_threads=threads, inter_threads=workers)
 
     @cached_property
@@ -174,7 +175,8 @@ def batches(source: Sequence[int], search: Mapping[str, Any], most: int) -> Iter
     start = 0
     while start < len(order):
         longest = source[order[start]]
-        least, end = lengths(search, longest)[0], start + 1
+        least = lengths(search, longest)[0]
+        end = start + 1
         while end < min(len(order), start + most) and (end + 1 - start) * longest <= BATCH_PIECES:
             if lengths(search, source[order[end]])[0] != least:
                 break

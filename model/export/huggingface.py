@@ -63,18 +63,21 @@ def write_folder(name: str, weights: Path, vocabulary: Path, decoding: Decoding,
 
     Raises JobError for incomplete weights or vocabulary, ValueError for a shape that no family supports.
     """
-    model, pieces = load_model(weights), TokenizerPair.load(vocabulary)
+    model = load_model(weights)
+    pieces = TokenizerPair.load(vocabulary)
     theirs = converted(model)
     theirs.generation_config = generation(decoding, theirs.config.max_position_embeddings)
     transformers.utils.logging.disable_progress_bar()
     theirs.save_pretrained(folder)
-    ends, longest = model.config.source_ends, theirs.config.max_position_embeddings
+    ends = model.config.source_ends
+    longest = theirs.config.max_position_embeddings
     write_tokenizer(vocabulary / SOURCE_FILE, folder, longest, ends)
     for_both = pieces.joint and ends == "eos"
     if not for_both:
         write_tokenizer(vocabulary / (SOURCE_FILE if pieces.joint else TARGET_FILE), folder / "target", longest)
     target = "folder" if for_both else 'folder + "/target"'
-    positions, alpha = theirs.config.max_position_embeddings, decoding.alpha
+    positions = theirs.config.max_position_embeddings
+    alpha = decoding.alpha
     (folder / "README.md").write_text(ABOUT.format(name=name, target=target, positions=positions, alpha=alpha))
     (folder / "search.json").write_text(json.dumps({"decoding": decoding.search()}, indent=1) + "\n")
 
@@ -165,7 +168,8 @@ def layer_weights(layer: EncoderLayer | DecoderLayer, config: Model, order_D: Te
     if isinstance(layer, DecoderLayer):
         yield from attention_weights("encoder_attn", layer.cross, config, order_D)
         yield from norm_weights("encoder_attn_layer_norm", layer.around_cross.norm, order_D)
-    inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
+    inner = layer.feed_forward.inner
+    outer = layer.feed_forward.outer
     yield from (("fc1.weight", inner.weight[:, order_D]), ("fc1.bias", inner.bias))
     yield from (("fc2.weight", outer.weight[order_D]), ("fc2.bias", outer.bias[order_D]))
     yield from norm_weights("final_layer_norm", layer.around_feed_forward.norm, order_D)
@@ -212,7 +216,8 @@ def write_tokenizer(file: Path, folder: Path, positions: int, ends: SourceEnds =
     ours = [tokenizer.normalizer] if tokenizer.normalizer else []
     tokenizer.normalizer = normalizers.Sequence([normalizers.Strip(), *ours])
     before, after = ([SPECIAL_TOKENS[token] for token in tokens] for tokens in TOKENS_AROUND[ends])
-    one, two = [*before, "$A", *after], [*before, "$A", *after, "$B", *after]
+    one = [*before, "$A", *after]
+    two = [*before, "$A", *after, "$B", *after]
     special = [(SPECIAL_TOKENS[token], token) for token in (BOS, EOS)]
     tokenizer.post_processor = processors.TemplateProcessing(one, two, special)
     named: Mapping[str, Any] = {

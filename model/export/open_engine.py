@@ -43,7 +43,8 @@ def open_engine(translator: Translator, weights: Path, vocabulary: Path, setting
     Raises ValueError for an unknown choice, ImportError if ``ctranslate2`` is asked for and its library cannot be
     loaded.
     """
-    choice, quantization = settings.choice, settings.quantization
+    choice = settings.choice
+    quantization = settings.quantization
     require(choice in ("auto", "own", "ctranslate2"), "engine", choice, "auto, own or ctranslate2")
 
     def own(reason: str) -> SearchEngine:

@@ -129,12 +129,16 @@ class _PairTracer:
     """Yields the steps of one pair and collects notes on the artifacts that it reads."""
 
     def __init__(self, context: TraceContext, pair_id: str, line: int, network: Network) -> None:
-        self.context, self.pair_id, self.line, self.network = context, pair_id, line, network
+        self.context = context
+        self.pair_id = pair_id
+        self.line = line
+        self.network = network
         self.notes: list[str] = []
 
     def find(self, stage: str, item: str = "") -> Artifact | Missing:
         """The artifact, or the reason why it is missing."""
-        label, reason = f"{stage} {item}".strip(), self.context.reasons.get((stage, item), "")
+        label = f"{stage} {item}".strip()
+        reason = self.context.reasons.get((stage, item), "")
         artifact = self.context.made.get((stage, item))
         if artifact is None:
             return Missing(label, reason or "not made yet")
@@ -155,7 +159,8 @@ class _PairTracer:
 
     def distilled_steps(self, cleaned: Cleaned) -> Iterator[Step]:
         """Steps of a training source whose target is a teacher's translation: the translations, then as any pair."""
-        translated, extracted = self.find("translate_text"), self.find("extract_best")
+        translated = self.find("translate_text")
+        extracted = self.find("extract_best")
         for artifact in (translated, extracted):
             if isinstance(artifact, Missing):
                 yield artifact
@@ -227,7 +232,8 @@ class _PairTracer:
         if isinstance(vocabulary, Missing):
             yield vocabulary
             return
-        tokenizers, shards = TokenizerPair.load(vocabulary.path()), self.find("shard", item)
+        tokenizers = TokenizerPair.load(vocabulary.path())
+        shards = self.find("shard", item)
         files = sorted(shards.path().glob("*.arrow")) if isinstance(shards, Artifact) else []
         row = _row(pl.scan_ipc(files, include_file_paths="file"), self.pair_id) if files else None
         if row:

@@ -14,7 +14,7 @@ from flows.commands.serve import protected
 from infra.servers.credentials import Credentials
 from infra.web.app import Application, application
 from infra.web.limits import Limits
-from infra.web.protocol import SearchSettings, SentenceJson, Source
+from infra.web.served_model import SearchSettings, SentenceJson, Source
 from infra.web.server import Server, address, bind_socket, server
 from infra.web.static_site import StaticSite
 

@@ -14,14 +14,16 @@ import numpy as np
 import pytest
 
 from flows.inference.load_version import dev_lines, load_version, select_versions
-from flows.inference.served_version import ServedVersion
+from flows.inference.served_version import served_model
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site
 from infra.tracking.client import mlflow_client
 from infra.tracking.model_files import local_folder
-from infra.web.protocol import SamplingSettings, SearchSettings, Source
+from infra.tracking.model_version import Version
+from infra.web.served_model import SamplingSettings, SearchSettings, ServedModel, Source
 from model.config import Sampling
 from model.decoding.search_engine import CTRANSLATE2, OWN
+from model.decoding.version_translator import VersionTranslator
 from tests.flows.test_cli import REPRO, repro
 
 LINES = ["The dog sees a cat.", "A man runs to the old house.", "The children read a book."]
@@ -30,20 +32,29 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
-def version(small: Path) -> ServedVersion:
-    site = Site.named()
-    [found] = select_versions(["small@champion"], site)
-    return ServedVersion(found, load_version(found, site, "own"))
+def registered(small: Path) -> Version:
+    [found] = select_versions(["small@champion"], Site.named())
+    return found
 
 
-def test_a_version_says_what_it_is(version: ServedVersion) -> None:
+@pytest.fixture
+def loaded(registered: Version) -> VersionTranslator:
+    return load_version(registered, Site.named(), "own")
+
+
+@pytest.fixture
+def version(registered: Version, loaded: VersionTranslator) -> ServedModel:
+    return served_model(registered, loaded)
+
+
+def test_a_version_says_what_it_is(version: ServedModel, loaded: VersionTranslator) -> None:
     assert version.name == "small/1"
     assert set(version.aliases) == {"champion", "candidate"}
     assert (version.languages, version.engine) == (("en", "de"), OWN)
-    assert version.search == SearchSettings(2, version.translator.decoding.alpha)
+    assert version.search == SearchSettings(2, loaded.decoding.alpha)
 
 
-def test_hypotheses_are_ranked_and_their_pieces_are_their_ids(version: ServedVersion) -> None:
+def test_hypotheses_are_ranked_and_their_pieces_are_their_ids(version: ServedModel, loaded: VersionTranslator) -> None:
     found = version.translate(SOURCES, SearchSettings(3, 0.6), 3)
     assert [each["source"] for each in found] == LINES
     for sentence in found:
@@ -53,60 +64,59 @@ def test_hypotheses_are_ranked_and_their_pieces_are_their_ids(version: ServedVer
         assert ranks == sorted(ranks)
         for each in sentence["hypotheses"]:
             assert len(each["ids"]) == len(each["pieces"])
-            assert each["text"] == version.translator.translator.vocabulary.decode_target(each["ids"])
+            assert each["text"] == loaded.translator.vocabulary.decode_target(each["ids"])
     assert version.most_hypotheses(3) == 5
     assert {len(each["hypotheses"]) for each in version.translate(SOURCES, SearchSettings(3, 0.6), 5)} <= {3, 4, 5}
     [alone] = version.translate(SOURCES[1:2], SearchSettings(3, 0.6), 1)
     assert alone["hypotheses"][0]["ids"] == found[1]["hypotheses"][0]["ids"]
 
 
-def test_prefixes_and_samples_are_as_repro_translate_writes_them(version: ServedVersion) -> None:
+def test_prefixes_and_samples_are_as_repro_translate_writes_them(
+    version: ServedModel, loaded: VersionTranslator
+) -> None:
     begun = version.translate([Source(LINES[0], "Das Xylophon"), SOURCES[1]], version.search, 1)
     plain = version.translate(SOURCES[:2], version.search, 1)
     assert begun[0]["hypotheses"][0]["text"].startswith("Das Xylophon")
     assert begun[1]["hypotheses"][0]["ids"] == plain[1]["hypotheses"][0]["ids"]
-    assert version.prefix_length("Das Xylophon") == len(
-        version.translator.translator.vocabulary.encode_target(["Das Xylophon"])[0]
-    )
+    assert version.prefix_length("Das Xylophon") == len(loaded.translator.vocabulary.encode_target(["Das Xylophon"])[0])
     drawn = replace(version.search, sampling=SamplingSettings(0.9, 20, 3))
     numbered = [replace(source, number=number) for number, source in enumerate(SOURCES)]
     alone = [version.translate([source], drawn, 1)[0]["hypotheses"][0]["ids"] for source in numbered]
     together = version.translate(numbered, drawn, 1)
     assert [each["hypotheses"][0]["ids"] for each in together] == alone
-    sources = version.translator.translator.vocabulary.encode_source(LINES)
-    expected = version.translator.translator.sample(sources, Sampling(0.9, 20, seed=3), version.translator.decoding)
+    sources = loaded.translator.vocabulary.encode_source(LINES)
+    expected = loaded.translator.sample(sources, Sampling(0.9, 20, seed=3), loaded.decoding)
     assert alone == [each.pieces for each in expected]
     assert alone != [each["hypotheses"][0]["ids"] for each in version.translate(SOURCES, version.search, 1)]
 
 
-def test_a_line_is_split_and_what_is_no_text_is_no_sentence(version: ServedVersion) -> None:
+def test_a_line_is_split_and_what_is_no_text_is_no_sentence(version: ServedModel) -> None:
     assert version.sentences("  The dog sees a cat. A man runs. ") == ["The dog sees a cat.", "A man runs."]
     assert version.sentences(" \t") == version.sentences("") == []
 
 
-def test_attention_is_of_the_pieces_that_were_read_and_written(version: ServedVersion) -> None:
+def test_attention_is_of_the_pieces_that_were_read_and_written(version: ServedModel, loaded: VersionTranslator) -> None:
     [sentence] = version.translate(SOURCES[:1], version.search, 1)
     best = sentence["hypotheses"][0]
-    maps = version.translator.attention(LINES[0], best["ids"])
+    maps = loaded.attention(LINES[0], best["ids"])
     assert maps["encoder"].rows == maps["cross"].columns == (*sentence["pieces"], "</s>")
     assert maps["decoder"].rows == maps["cross"].rows == (*best["pieces"], "</s>")
     assert maps["decoder"].columns == ("<s>", *best["pieces"])
     for each in maps.values():
         assert each.weights.shape == (1, 2, len(each.rows), len(each.columns))
         assert np.allclose(each.weights.sum(-1), 1, atol=1e-5)
-    for wrong in (2, version.translator.translator.vocabulary.target_size, -1):
+    for wrong in (2, loaded.translator.vocabulary.target_size, -1):
         with pytest.raises(ValueError, match=f"ids has {wrong}"):
             version.attention("a", [wrong], "cross")
 
 
 def test_a_version_is_searched_by_ctranslate2_by_default(
-    small: Path, version: ServedVersion, monkeypatch: pytest.MonkeyPatch
+    small: Path, registered: Version, version: ServedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ctranslate2")
     site = Site.named()
-    [registered] = select_versions(["small"], site)
     assert len(dev_lines(registered, site)) > 5
-    served = ServedVersion(registered, load_version(registered, site))
+    served = served_model(registered, load_version(registered, site))
     assert (served.engine, version.engine) == (CTRANSLATE2, OWN)
     assert (small / "ctranslate2").is_dir()
     for n_best, engine in ((1, CTRANSLATE2), (2, OWN)):

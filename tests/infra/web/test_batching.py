@@ -10,7 +10,7 @@ from web_fake import Fake
 
 from infra.web.batching import Batcher
 from infra.web.limits import Limits
-from infra.web.protocol import SearchSettings, SentenceJson, Source
+from infra.web.served_model import SearchSettings, SentenceJson, Source
 
 REQUESTS = st.lists(
     st.tuples(st.integers(0, 12), st.sampled_from([1, 2]), st.integers(1, 3), st.sampled_from([1, 4]), st.booleans()),
