@@ -131,13 +131,16 @@ class Snapshot:
 
         A snapshot with altered or missing bytes is reported and not used. Raises NetworkFault.
         """
-        self._attempt, self._mark, self._stopped = attempt, "", False
+        self._attempt = attempt
+        self._mark = ""
+        self._stopped = False
         for index in self._reader.newest_first():
             if attempt and index.attempt != attempt:
                 continue
             found = index if self._is_included(index) else self._fetch(index)
             if found:
-                self._attempt, self._mark = found.attempt, found.mark
+                self._attempt = found.attempt
+                self._mark = found.mark
                 return
 
     def _fetch(self, index: SnapshotIndex) -> SnapshotIndex | None:
@@ -191,7 +194,8 @@ class Snapshot:
         started = time.monotonic()
         try:
             if self._upload_all(stamps):
-                self._sent, self._warned = stamps, False
+                self._sent = stamps
+                self._warned = False
         except (NoSuchKey, FileNotFoundError):
             pass  # the job removed a file meanwhile: the next snapshot is without it
         except (Fault, OSError) as error:

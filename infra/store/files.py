@@ -78,7 +78,8 @@ def size_entry(folder: str, marker: str, known: list[int] | None) -> list[int] |
 
     ``known``, an earlier answer, is given back if the time is the same.
     """
-    size, is_marked = 0, False
+    size = 0
+    is_marked = False
     try:
         changed = os.stat(folder).st_mtime_ns  # noqa: PTH116 - see names_by_stage
         if isinstance(known, list) and len(known) == 2 and known[0] == changed:

@@ -128,17 +128,18 @@ class S3Store(Store):
         return Snapshot(self.bucket, f"{stage}/{key}/{suffix}", folder, note, self.say)
 
     def seal(self, partial: Path, description: Mapping[str, Any]) -> Artifact:
-        stage, key = description["stage"], description["key"]
+        stage = description["stage"]
+        key = description["key"]
         with self._copy_lock(stage, key):  # else a reader of the artifact before would put that in its place
             sealed = self._local.seal(partial, description)
             self._read[stage, key] = sealed.content
             copy = self._local.find(stage, key)
             assert copy, "it was just sealed"
             published = self._publish(copy, self._replaces.pop((stage, key), ""))
-        if snapshot := self._snapshots.pop(partial, None):
-            with contextlib.suppress(NetworkFault):  # ``repro gc`` removes it
+        with contextlib.suppress(NetworkFault):  # the artifact is there; ``repro gc`` removes a snapshot
+            if snapshot := self._snapshots.pop(partial, None):
                 snapshot.delete()
-        self._cache.release()  # a stage that ended reads its inputs no more
+            self._cache.release()  # a stage that ended reads its inputs no more
         return self.artifact(published)
 
     def restore(self, stage: str, key: str, attempt: str = "") -> bool:
@@ -231,7 +232,8 @@ class S3Store(Store):
         for name in listed.keys() - {*files}:  # its file would stand where a run's folder belongs
             self.bucket.ignore(f"{folder}/{name}", "it has the name of a folder")
         for name in files[-newest:]:
-            path, info = path_below(self.root / folder, name), listed[name]
+            path = path_below(self.root / folder, name)
+            info = listed[name]
             if _is_current(path, info):
                 continue
             try:
@@ -256,12 +258,14 @@ class S3Store(Store):
 
         ``replaces``: ETag of the manifest to replace, "" for none.
         """
-        stage, key = manifest.stage, manifest.key
+        stage = manifest.stage
+        key = manifest.key
         if bytes_of(manifest) >= LARGE_BYTES:
             self.say(f"sending {bytes_of(manifest) / 1e6:,.0f} MB to {self.bucket.url(f'{stage}/{key}')}")
         sent = self._upload(manifest)
         replaced = self._manifests.get(stage, key, relist=False) if replaces else None
-        name, text = f"{stage}/{key}/{MANIFEST}", json.dumps(sent.to_json(), indent=1, ensure_ascii=False).encode()
+        name = f"{stage}/{key}/{MANIFEST}"
+        text = json.dumps(sent.to_json(), indent=1, ensure_ascii=False).encode()
         # Listed once more: what another machine has sealed since the lookup stays.
         if replaces and self._manifests.is_unchanged(stage, key, replaces):
             self.bucket.put(name, text)
@@ -292,7 +296,8 @@ class S3Store(Store):
 
     def _download(self, remote: RemoteManifest) -> None:
         """Download an artifact into a partial folder and rename it when every sum is right."""
-        manifest, folder = remote.manifest, self.folder(remote.manifest.stage, remote.manifest.key)
+        manifest = remote.manifest
+        folder = self.folder(manifest.stage, manifest.key)
         self._cache.evict(bytes_of(manifest))
         if bytes_of(manifest) >= LARGE_BYTES:
             self.say(f"fetching {bytes_of(manifest) / 1e6:,.0f} MB from {self.bucket.address}/{manifest.stage}")
@@ -315,7 +320,8 @@ class S3Store(Store):
             with contextlib.suppress(NoSuchKey):
                 if self.bucket.download(remote.key_of(name), path) == sha256:
                     return
-        stage, key = remote.manifest.stage, remote.manifest.key
+        stage = remote.manifest.stage
+        key = remote.manifest.key
         current = self._manifests.get(stage, key)
         if current is None or current.id != remote.id:  # its files went with it; the new one is not damaged
             raise BadData(f"{self.bucket.url(f'{stage}/{key}')} was removed or replaced meanwhile; run again")

@@ -29,7 +29,8 @@ BLOCK_BYTES = 2**24
 DELETE_BATCH = 1000
 QUOTA_CODES = ("QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull")
 """Error codes of a store whose quota or disk is full; Ceph answers 403, which otherwise means refused credentials."""
-CONNECT_SECONDS, READ_SECONDS = 10, 60
+CONNECT_SECONDS = 10
+READ_SECONDS = 60
 _ignoring: set[str] = set()
 """Addresses of the buckets of which this process has said that it ignores an object."""
 
@@ -153,8 +154,7 @@ class Bucket:
         """Delete objects; names without an object are ignored."""
         left = list(names)
         while len(left) > 1 and self._deletes_batches:
-            batch, rest = left[:DELETE_BATCH], left[DELETE_BATCH:]
-            objects = {"Objects": [{"Key": self._key(name)} for name in batch], "Quiet": True}
+            objects = {"Objects": [{"Key": self._key(name)} for name in left[:DELETE_BATCH]], "Quiet": True}
             try:
                 errors = self._call("", "delete_objects", Delete=objects).get("Errors")
             except _RequestRefused:  # older stores want a Content-MD5, which botocore sends no more
@@ -162,7 +162,7 @@ class Bucket:
                 break
             if errors:
                 raise BadConfiguration(f"{self._where(errors[0]['Key'])} cannot be deleted: {errors[0]['Code']}")
-            left = rest
+            left = left[DELETE_BATCH:]
         for name in left:
             with contextlib.suppress(NoSuchKey):
                 self._call(name, "delete_object", Key=self._key(name))

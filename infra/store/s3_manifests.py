@@ -41,7 +41,8 @@ class RemoteManifests:
     """The manifests in ``bucket``, kept by ETag below ``root``."""
 
     def __init__(self, bucket: Bucket, root: Path) -> None:
-        self._bucket, self._folder = bucket, root / "published"
+        self._bucket = bucket
+        self._folder = root / "published"
         self._listed: dict[tuple[str, str], dict[str, ObjectInfo]] = {}
 
     def get(self, stage: str, key: str, *, relist: bool = True) -> RemoteManifest | None:
@@ -62,11 +63,11 @@ class RemoteManifests:
         if parsed is None:
             return None
         manifest, envelope = parsed
-        etags, files_id = envelope.get("etags"), envelope.get("id")
-        etags = etags if isinstance(etags, dict) else {}
+        etags = envelope.get("etags")
+        files_id = envelope.get("id")
         if not isinstance(files_id, str) or not is_plain_name(files_id):
             return None
-        remote = RemoteManifest(manifest, files_id, etags)
+        remote = RemoteManifest(manifest, files_id, etags if isinstance(etags, dict) else {})
         if is_new:
             self._write_copy(stage, key, listed.etag, remote)
         return remote
@@ -142,11 +143,10 @@ class RemoteManifests:
 
     def unlisted(self, remote: RemoteManifest) -> list[str]:
         """Names of objects beside the artifact's files that its manifest does not list, by the last listing."""
-        prefix, manifest = f"{remote.id}/", remote.manifest
-        names = (
-            name.removeprefix(prefix) for name in self._listed[manifest.stage, manifest.key] if name.startswith(prefix)
-        )
-        return sorted(name for name in names if name not in manifest.files)
+        prefix = f"{remote.id}/"
+        listed = self._listed[remote.manifest.stage, remote.manifest.key]
+        names = (name.removeprefix(prefix) for name in listed if name.startswith(prefix))
+        return sorted(name for name in names if name not in remote.manifest.files)
 
     def forget(self, stage: str, key: str) -> None:
         """Remove this machine's copy of a manifest."""

@@ -122,15 +122,6 @@ def test_a_damaged_copy_is_downloaded_again(store: S3Store) -> None:
     assert "a.txt has 3 bytes, not 5" in said[0]
 
 
-def test_sealing_again_replaces_for_all_and_leaves_no_old_object(store: S3Store, other: S3Store) -> None:
-    old = sealed(store)
-    assert other.artifact(manifest_of(other)).path()
-    again = sealed(store, files={"a.txt": b"new"})
-    assert again.content != old.content
-    assert (other.artifact(manifest_of(other)).path() / "a.txt").read_bytes() == b"new"
-    assert sorted(objects(store)) == ["a.txt", MANIFEST]
-
-
 @pytest.mark.parametrize("same", [True, False])
 def test_two_machines_that_make_one_key_share_one_artifact(store: S3Store, other: S3Store, same: bool) -> None:
     mine, theirs = (each.begin("clean", "k1", {}) for each in (store, other))
@@ -144,14 +135,6 @@ def test_two_machines_that_make_one_key_share_one_artifact(store: S3Store, other
     assert (lost.path() / "a.txt").read_bytes() == b"mine"
     assert "made elsewhere" in said[0]
     assert sorted(store.bucket.list("clean/k1")) == sorted(names_of_manifest(store))
-
-
-def test_what_another_machine_sealed_after_the_look_is_not_replaced(store: S3Store, other: S3Store) -> None:
-    assert store.find("clean", "k1") is None
-    theirs = sealed(other, files={"a.txt": b"theirs"})
-    mine = sealed(store, files={"a.txt": b"mine"})
-    assert mine.content == theirs.content
-    assert (theirs.path() / "a.txt").read_bytes() == b"theirs"
 
 
 def test_what_another_machine_sealed_after_the_look_is_not_quarantined(
@@ -235,12 +218,11 @@ def test_restore_sends_an_artifact_whose_upload_failed(s3: Server, store: S3Stor
     assert other.find("clean", "k1")
 
 
-@pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (500, "InternalError"), (502, "BadGateway")])
-def test_a_busy_server_is_retried(s3: Server, store: S3Store, other: S3Store, status: int, code: str) -> None:
-    s3.inject_faults(status=status, code=code, times=2)
+def test_a_busy_server_is_retried(s3: Server, store: S3Store, other: S3Store) -> None:
+    s3.inject_faults(status=503, code="SlowDown", times=2)
     sealed(store)
     manifest = manifest_of(other)
-    s3.inject_faults(status=status, code=code, times=2, match="GET")
+    s3.inject_faults(status=502, code="BadGateway", times=2, match="GET")
     assert (other.artifact(manifest).path() / "a.txt").read_bytes() == b"alpha"
 
 
@@ -271,7 +253,7 @@ def test_errors_are_one_sentence_without_secrets(
 
 @pytest.mark.parametrize(
     ("status", "code"),
-    [(400, "MissingContentMD5"), (400, "InvalidRequest"), (411, "MissingContentLength"), (501, "NotImplemented")],
+    [(400, "MissingContentMD5"), (501, "NotImplemented")],
 )
 def test_a_store_that_refuses_batches_deletes_one_by_one(s3: Server, store: S3Store, status: int, code: str) -> None:
     for name in ("a", "b", "kept"):

@@ -1,6 +1,7 @@
-"""Runs the engine and the stores on a simulated machine: disk, locks, processes and faults follow from one seed.
+"""Runs the engine and the local store on a simulated machine: disk, locks, processes and faults follow from one seed.
 
 ``disk`` keeps files and what of them survives a power loss, ``machine`` runs processes and gives the turn from one to
-another, ``system_calls`` leads Python's file functions to them. ``pipeline`` is what the processes run, ``invariants``
-what must hold, ``schedules`` makes, runs and shrinks schedules of faults, ``planted_bugs`` has bugs to be found.
+another, ``system_calls`` leads Python's file functions to them. ``pipeline`` is what the processes run,
+``schedules`` makes, checks and shrinks schedules of faults, ``planted_bugs`` has bugs to be found. ``registry`` is
+MLflow's server in memory, for tests of registrations at the same time.
 """

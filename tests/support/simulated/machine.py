@@ -51,7 +51,8 @@ class Process:
 
     def __init__(self, number: int, body: Callable[[], None], faults: dict[int, Fault]) -> None:
         self.number, self.faults = number, faults
-        self.calls, self.fails, self.request_fault = 0, False, ""
+        self.calls = 0
+        self.fails = False
         self.dead = False
         self.files: dict[int, OpenFile] = {}
         self.error: BaseException | None = None
@@ -151,10 +152,8 @@ class Machine:
             raise Killed
         elif fault.kind == "clock":
             self.disk.now_ns += Random(fault.choice).choice(CLOCK_JUMPS) * 10**9 + fault.choice
-        elif fault.kind == "error":
-            process.fails = True
         else:
-            process.request_fault = fault.kind
+            process.fails = True
 
     def time(self) -> float:
         """What ``time.time`` gives; no two calls give the same."""

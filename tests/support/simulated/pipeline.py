@@ -5,29 +5,23 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from toy_stages import NoTracker, Quiet
-
 from infra.errors import BadData
 from infra.site import Site
 from infra.store.files import file_damage, sha256_of
 from infra.store.local import LocalStore, _file_names, _read_text
 from infra.store.manifest import MANIFEST, Manifest, content_digest, is_of_attempt, parse_manifest
-from infra.store.s3 import S3Store
-from infra.store.store import Artifact, Store
+from infra.store.store import Artifact
 from simulated import recorded_runs
 from simulated.machine import Machine, Process, Violation
-from simulated.objects import Objects, bucket_of
 from tasks.engine.planner import Attempt, Planner, Scope
-from tasks.engine.run_settings import RunSettings
-from tasks.engine.runner import Runner
-from tasks.engine.stage import Facts, _stage_context, engine, progress, stage
+from tasks.engine.stage import Facts, _stage_context, progress, stage
 
 ROOT = Path("/simulated/root")
 ORDER = ("make", "twice", "total")
@@ -40,8 +34,6 @@ class Start:
     number: int
     forced: tuple[str, ...] = ()
     attempt: str = ""
-    machine: int = 0
-    """Which machine of a shared bucket it runs on."""
     collects: bool = False
     """Whether it is ``repro gc --delete``."""
 
@@ -59,16 +51,10 @@ class World:
     """Content digests that were sealed under a key, in their order."""
     begun: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     """Content digests whose sealing began after the last one of ``sealed`` and did not end."""
-    making: dict[tuple[Path, str, str], Process] = field(default_factory=dict)
+    making: dict[tuple[str, str], Process] = field(default_factory=dict)
     removed: set[tuple[str, str]] = field(default_factory=set)
     """What garbage collection began to remove: a power loss may leave a part, which the next run makes again."""
     starts: dict[Process, Start] = field(default_factory=dict)
-    objects: Objects | None = None
-    """The bucket that machines share; None where the store is a folder."""
-    stores: dict[Process, Store] = field(default_factory=dict)
-    """The store of each run."""
-    work: Callable[[Path], None] = lambda out: None
-    """Called between two parts of ``total``, with its folder."""
     results: dict[str, int] = field(default_factory=dict)
     """What the last run read, by stage."""
     finished: set[tuple[str, str]] = field(default_factory=set)
@@ -79,15 +65,6 @@ class World:
         """What the current process runs."""
         assert self.machine.current
         return self.starts[self.machine.current]
-
-    def root(self, start: Start) -> Path:
-        return ROOT if self.objects is None else ROOT / f"machine-{start.machine}"
-
-    def store(self, start: Start) -> Store:
-        """The store as the run sees it."""
-        if self.objects is None:
-            return LocalStore(ROOT)
-        return S3Store(self.root(start), bucket_of(self.objects), 10**9)
 
     def attempt_at(self, stage_name: str) -> str:
         """The attempt of the current process, if it forces the stage."""
@@ -126,7 +103,7 @@ def body() -> Iterator[str]:
     """Check that the current stage has to be made, and by this process alone; gives the attempt."""
     call, process = _stage_context.get().call, world.machine.current
     assert process
-    place = (world.root(world.start), call.stage.name, call.key)
+    place = (call.stage.name, call.key)
     holder = world.making.get(place)
     if holder and holder is not process and not holder.dead:
         raise Violation(f"{call.label} is made by two processes at a time")
@@ -134,7 +111,7 @@ def body() -> Iterator[str]:
     attempt = world.attempt_at(call.stage.name)
 
     def is_there() -> bool:
-        manifest = kept_manifest(call.stage.name, call.key) if world.objects is None else None
+        manifest = kept_manifest(call.stage.name, call.key)
         if manifest is None or dict(manifest.inputs) != call.input_contents:
             return False
         return is_of_attempt(manifest, attempt)
@@ -160,7 +137,7 @@ def kept_manifest(stage_name: str, key: str) -> Manifest | None:
 def damage_of(manifest: Manifest, folder: Path | None = None) -> str:
     """The first damage of an artifact, every byte read."""
     folder = folder or ROOT / manifest.stage / manifest.key
-    return next((found for name, told in manifest.files.items() if (found := file_damage(folder, name, told))), "")
+    return next((found for name, sums in manifest.files.items() if (found := file_damage(folder, name, sums))), "")
 
 
 @stage(version=1)
@@ -192,7 +169,6 @@ def total(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
                     file.write(f"{read(number)} {attempt}")
                     os.fsync(file.fileno())
                 written.rename(part)
-            world.work(out)
             progress(1, 2)
         write(out, sum(int(part.read_text().split(" ")[0]) for part in parts))
     return {}
@@ -213,8 +189,8 @@ def run(start: Start) -> None:
     """Plan and run the pipeline, then read what it made; or collect garbage."""
     assert world.machine.current
     world.starts[world.machine.current] = start
-    store, site = world.store(start), Site(root=world.root(start))
-    world.stores[world.machine.current] = store
+    store = LocalStore(ROOT)
+    site = Site(root=ROOT)
     if start.collects:
         recorded_runs.collect(site)
         return
@@ -225,14 +201,7 @@ def run(start: Start) -> None:
     def walk() -> None:
         results[:] = build(start.number)
 
-    if world.objects is None:
-        recorded_runs.run(planner, walk)
-    else:
-        with engine(planner):
-            walk()
-        runner = Runner(RunSettings(store, site, scope, Quiet(), NoTracker(), plan=planner.lookups))  # type: ignore[arg-type]
-        with engine(runner):
-            walk()
+    recorded_runs.run(planner, walk)
     alone = len(world.machine.processes) == 1
     world.finished = {(result.stage, result.key) for result in results if alone}
     for result in results:
@@ -242,10 +211,10 @@ def run(start: Start) -> None:
 
 
 @contextlib.contextmanager
-def observed(machine: Machine, objects: Objects | None = None) -> Iterator[World]:
+def observed(machine: Machine) -> Iterator[World]:
     """A new world, in which each ``seal`` is checked and noted."""
     global world
-    world = World(machine, objects=objects)
+    world = World(machine)
     real = LocalStore.seal
 
     def seal(store: LocalStore, partial: Path, description: dict[str, Any]) -> Artifact:

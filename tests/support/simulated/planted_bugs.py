@@ -1,8 +1,7 @@
 """Bugs of the kind that such code has had, to show that the simulation finds them. Each is a context manager."""
 
 import os
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,10 @@ from infra.processes.locks import try_file_lock, try_lock
 from infra.store import local
 from infra.store.files import sync_tree
 from infra.store.local import LocalStore
-from infra.store.manifest import MANIFEST, Manifest
-from infra.store.s3 import S3Store
-from infra.store.s3_client import Bucket
-from infra.store.s3_manifests import RemoteManifest, RemoteManifests
+from infra.store.manifest import MANIFEST
 from infra.store.store import Artifact
-from infra.tracking import registry
-from infra.tracking.model_version import Version
 from tasks.engine import executor, lookup
 from tasks.engine.lookup import Miss, MissReason
-from tasks.registration import aliases, promotion
-from tasks.registration.aliases import AliasDecision
 
 Bug = Callable[[], AbstractContextManager[Any]]
 
@@ -136,88 +128,4 @@ QUICKLY_FOUND: tuple[Bug, ...] = (
 FOUND_LATER: tuple[Bug, ...] = (
     damage_ignored,
     replaced_artifact_not_restored,
-)
-
-
-def version_of_the_run_trusted() -> AbstractContextManager[Any]:
-    """A repeated registration takes the version of its run for its own, whatever that was made from."""
-
-    def of_run(uri: str, before: list[Version], run_id: str, *told: Any) -> Version | None:
-        return next((each for each in before if each.run_id == run_id), None)
-
-    return patch.object(promotion, "_of_interrupted_attempt", of_run)
-
-
-def aliases_not_moved_again() -> AbstractContextManager[Any]:
-    """A repeated registration finds its version and leaves it at that."""
-    real = promotion.move_aliases
-
-    def move(uri: str, own: Version, before: Sequence[Version], min_bleu: float) -> AliasDecision:
-        again = any(version.version == own.version for version in before)
-        return AliasDecision((), "", None) if again else real(uri, own, before, min_bleu)
-
-    return patch.object(promotion, "move_aliases", move)
-
-
-def alias_moved_before_its_reason() -> AbstractContextManager[Any]:
-    real = aliases.set_alias
-
-    def move(uri: str, version: Version, alias: str, *reason: str) -> str:
-        registry.mlflow_client(uri).set_registered_model_alias(version.name, alias, f"{version.version}")
-        return real(uri, version, alias, *reason)
-
-    return patch.object(aliases, "set_alias", move)
-
-
-IN_THE_REGISTRY: tuple[Bug, ...] = (
-    version_of_the_run_trusted,
-    aliases_not_moved_again,
-    alias_moved_before_its_reason,
-)
-
-
-def conditional_put_dropped() -> AbstractContextManager[Any]:
-    return patch.object(Bucket, "put_if_absent", Bucket.put)
-
-
-@contextmanager
-def manifest_sent_before_the_files() -> Iterator[None]:
-    real = Bucket.put_if_absent
-
-    def upload(store: S3Store, manifest: Manifest) -> RemoteManifest:
-        sent = RemoteManifest(manifest, uuid.uuid4().hex[:12], {})
-        folder = store.folder(manifest.stage, manifest.key)
-        store.bucket.__dict__["late"] = [(folder / name, sent.key_of(name)) for name in manifest.files]
-        return sent
-
-    def put(bucket: Bucket, name: str, content: bytes) -> None:
-        real(bucket, name, content)
-        for path, key in bucket.__dict__.pop("late", ()):
-            bucket.upload(path, key)
-
-    with patch.object(S3Store, "_upload", upload), patch.object(Bucket, "put_if_absent", put):
-        yield
-
-
-def replaced_files_deleted_before_the_manifest() -> AbstractContextManager[Any]:
-    real = S3Store._upload
-
-    def upload(store: S3Store, manifest: Manifest) -> RemoteManifest:
-        sent = real(store, manifest)
-        if old := store._manifests.get(manifest.stage, manifest.key):
-            store.bucket.delete(map(old.key_of, old.manifest.files))
-        return sent
-
-    return patch.object(S3Store, "_upload", upload)
-
-
-def manifest_replaced_without_another_look() -> AbstractContextManager[Any]:
-    return patch.object(RemoteManifests, "is_unchanged", lambda *arguments: True)
-
-
-IN_A_BUCKET: tuple[Bug, ...] = (
-    manifest_replaced_without_another_look,
-    conditional_put_dropped,
-    manifest_sent_before_the_files,
-    replaced_files_deleted_before_the_manifest,
 )

@@ -1,8 +1,4 @@
-"""MLflow's server in memory, below our client code: runs, logged models, versions and aliases.
-
-Each request is one step; a fault that is due strikes it before or after it takes effect. Files of models are on the
-simulated disk.
-"""
+"""MLflow's server in memory, below our client code: logged models, versions and aliases. Each request is one step."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,14 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from toy_stages import NoTracker
-
-from infra.tracking.model_logging import TextModel
 from infra.tracking.model_version import Version, make_version
 from simulated.machine import Machine
 
 URI = "http://mlflow.simulated:5000"
-REQUEST_FAULTS = ("refuse", "lose the answer")
 
 
 @dataclass
@@ -29,26 +21,14 @@ class Registry:
 
     machine: Machine
     root: Path
-    runs: dict[str, SimpleNamespace] = field(default_factory=dict)
     models: dict[str, SimpleNamespace] = field(default_factory=dict)
     found: list[SimpleNamespace] = field(default_factory=list)
     """The versions, the oldest first."""
     aliases: dict[str, str] = field(default_factory=dict)
-    was_asked: bool = False
-    """Whether the last run that ended well registered, and did not find all cached."""
 
     def _request(self, name: str, act: Callable[[], Any]) -> Any:
-        process = self.machine.current
         self.machine.step(name)
-        fault = ""
-        if process and process.request_fault:
-            fault, process.request_fault, process.disturbed = process.request_fault, "", True
-        if fault == "refuse":
-            raise ConnectionError(name)
-        answer = act()
-        if fault:
-            raise ConnectionError(name)
-        return answer
+        return act()
 
     def versions(self) -> list[Version]:
         """All versions, the oldest first."""
@@ -95,18 +75,7 @@ class Registry:
         return self._request("create_logged_model", create)
 
     def log_model_artifacts(self, model_id: str, folder: str) -> None:
-        """Files arrive one after the other."""
-        for name, content in self.models[model_id].prepared.items():
-            self._request(f"store {name}", lambda name=name, content=content: self._store(model_id, name, content))
-
-    def _store(self, model_id: str, name: str, content: bytes) -> None:
-        path = self.root / "mlflow-artifacts" / model_id / "artifacts" / name
-
-        def write() -> None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-
-        self.machine.observe(write)
+        self._request("log_model_artifacts", lambda: None)
 
     def finalize_logged_model(self, model_id: str, status: str) -> None:
         self._request("finalize_logged_model", lambda: setattr(self.models[model_id], "status", status))
@@ -140,39 +109,10 @@ class Registry:
     def set_registered_model_alias(self, name: str, alias: str, number: str) -> None:
         self._request("set_registered_model_alias", lambda: self.aliases.update({alias: number}))
 
-    def version_exists(self, uri: str, name: str, number: int, run_id: str) -> bool:
-        mine = any((v.version, v.run_id) == (f"{number}", run_id) for v in self.found)
-        return bool(self._request("version_exists", lambda: mine))
-
-
-class RegistryTracker(NoTracker):
-    """Gives a stage its run: as ``infra.tracking.mlflow_runs``, the unfinished one of its key is opened again."""
-
-    def __init__(self, registry: Registry) -> None:
-        self.registry = registry
-
-    def start_stage(self, stage: str, item: str, key: str, params: object) -> str:
-        runs = self.registry.runs
-        found = next((name for name, run in runs.items() if run.key == key and run.status != "FINISHED"), "")
-        run_id = found or f"run-{len(runs)}"
-        runs[run_id] = SimpleNamespace(key=key, status="RUNNING")
-        return run_id
-
-    def finish_stage(self, run_id: str, status: str, facts: object) -> None:
-        self.registry.machine.step("finish_stage")
-        self.registry.runs[run_id].status = status
-
 
 @contextmanager
 def simulated_registry(registry: Registry) -> Iterator[None]:
     """Lead our client code to the registry for the block."""
-
-    def save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
-        made.prepared = {
-            f"{part}/{path.name}": path.read_bytes()
-            for part, folder in model.folders.items()
-            for path in sorted(folder.iterdir())
-        }
 
     def pages(search: Callable[..., Any], *arguments: Any, **named: Any) -> list[Any]:
         return list(search(*arguments, **named))
@@ -190,11 +130,10 @@ def simulated_registry(registry: Registry) -> Iterator[None]:
         patch("infra.tracking.model_files.mlflow_client", lambda uri: registry),
         patch("infra.tracking.registry.all_pages", pages),
         patch("infra.tracking.client.all_pages", pages),
-        patch("infra.tracking.model_logging._save", save),
-        patch("infra.tracking.model_logging._attach", lambda *told: None),
+        patch("infra.tracking.model_logging._save", lambda *arguments: None),
+        patch("infra.tracking.model_logging._attach", lambda *arguments: None),
         patch("infra.tracking.registry.user", lambda: "somebody"),
         patch("tasks.registration.aliases.user", lambda: "somebody"),
         patch("tasks.registration.version_tags.commit", lambda: "c0ffee"),
-        patch("tasks.stages.register.version_exists", registry.version_exists),
     ):
         yield

@@ -1,6 +1,6 @@
 """Makes a schedule of faults from a seed, runs it, checks the invariants, and shrinks a schedule that breaks one."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -170,7 +170,7 @@ def _damage(world: World, kind: str, random: Random) -> None:
     node.synced = bytes(node.data)
 
 
-def broken(schedule: Schedule, run: Callable[[Schedule], object] = run) -> str:
+def broken(schedule: Schedule) -> str:
     """The invariant that a schedule breaks, or ""."""
     try:
         run(schedule)
@@ -179,10 +179,10 @@ def broken(schedule: Schedule, run: Callable[[Schedule], object] = run) -> str:
     return ""
 
 
-def shrunk(schedule: Schedule, run: Callable[[Schedule], object] = run) -> Schedule:
+def shrunk(schedule: Schedule) -> Schedule:
     """A schedule that breaks an invariant too, from which nothing can be left out."""
     while True:
-        smaller = next((each for each in _smaller(schedule) if broken(each, run)), None)
+        smaller = next((each for each in _smaller(schedule) if broken(each)), None)
         if smaller is None:
             return schedule
         schedule = smaller
@@ -212,10 +212,9 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
         yield from (replace(schedule, phases=(*phases[:n], each, *phases[n + 1 :])) for each in less)
 
 
-def report(schedule: Schedule, run: Callable[[Schedule], object] = run) -> str:
+def report(schedule: Schedule) -> str:
     """What a schedule breaks, its shortest form, and how to run it again; "" if it breaks nothing."""
-    if not broken(schedule, run):
+    if not broken(schedule):
         return ""
-    module = run.__module__.rpartition(".")[2]
-    short, option = shrunk(schedule, run), f" {module.partition('_')[0]}" if "_" in module else ""
-    return f"{broken(short, run)}\n{short}\nrun it again: .venv/bin/python tests/simulate.py {schedule.seed}{option}"
+    short = shrunk(schedule)
+    return f"{broken(short)}\n{short}\nrun it again: .venv/bin/python tests/simulate.py {schedule.seed}"
