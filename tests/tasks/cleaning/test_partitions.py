@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from dask_cluster import losing_a_worker
 
-from infra.errors import BadConfiguration, BadData
+from infra.errors import BadConfiguration
 from tasks.cleaning import partitions
 from tasks.cleaning.filters import Distinct, Empty, Filters, Length, LengthRatio
 from tasks.stages import clean
@@ -55,14 +55,6 @@ def test_parts_and_workers_do_not_show(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("REPRO_WORKERS", "4")
     assert digests(tmp_path / "workers") == plain
     assert made == [16, 16]
-
-
-def test_a_fault_in_a_part_leaves_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPRO_WORKERS", "2")
-    corpus, archives = corpus_of(tmp_path / "in", ("p", ["a"] * 7, ["x"] * 5))
-    (tmp_path / "out").mkdir()
-    with pytest.raises(BadData, match="has 7 lines"):
-        clean.clean.body(tmp_path / "out", corpus, archives, (), Filters(normalise=AS_READ))
 
 
 def test_a_rule_that_other_processes_cannot_be_handed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

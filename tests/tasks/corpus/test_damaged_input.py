@@ -19,13 +19,12 @@ from hypothesis import strategies as st
 from toy_stages import NoTracker, Quiet
 
 from flows.reproduce import STAGES
-from infra.errors import BadData, Fault
+from infra.errors import Fault
 from infra.site import Site
 from infra.store.local import LocalStore
 from infra.store.store import Artifact
 from tasks.cleaning.filters import Empty, Filters, InvalidUnicode
 from tasks.corpus.catalogue import Corpus, File, Part, Text
-from tasks.corpus.reading import read_lines
 from tasks.engine.planner import Scope
 from tasks.engine.run_settings import RunSettings
 from tasks.engine.runner import Runner
@@ -199,26 +198,3 @@ def test_one_odd_line_costs_itself_at_most(tmp_path: Path, line: bytes, kept: in
     made = ends_well(tmp_path, "text", b"".join(each + b"\n" for each in lines))
     assert isinstance(made, Artifact)
     assert made.facts["pairs"] == kept
-
-
-def test_folders_and_files_that_may_not_be_read_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(BadData, match=r"folder cannot be read \(Is a directory\)"):
-        list(read_lines(tmp_path / "folder"))
-
-    def forbidden(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    (tmp_path / "text").write_bytes(b"x\n")
-    monkeypatch.setattr(Path, "open", forbidden)
-    with pytest.raises(BadData, match=r"text cannot be read \(Permission denied\)"):
-        list(read_lines(tmp_path / "text"))
-
-
-def test_a_folder_in_a_files_place_is_not_that_file(tmp_path: Path) -> None:
-    (tmp_path / "mirror" / "a.en").mkdir(parents=True)
-    site = Site(root=tmp_path / "root", mirrors=(str(tmp_path / "mirror"),))
-    running = Runner(RunSettings(LocalStore(site.root), site, Scope(STAGES), Quiet(), NoTracker()))  # type: ignore[arg-type]
-    with engine(running), pytest.raises(BadData, match="Not found at: .*a.en"):
-        download(File("a.en", sha256="0" * 64))
-    assert not list(site.root.glob("download/*"))

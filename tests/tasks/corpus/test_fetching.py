@@ -69,14 +69,6 @@ def test_pauses_grow_and_end(out: Path, mirror: Mirror, waited: list[float]) -> 
     assert list(out.iterdir()) == []
 
 
-def test_a_stalled_server_is_abandoned(out: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "READ_TIMEOUT_SECONDS", 0.2)
-    mirror.replies[PATH] = [Reply(stall=120_000), Reply(stall=0)]
-    fetch_file(FILE, out, (mirror.address,))
-    assert whole(out)
-    assert mirror.requests[-1] == (PATH, "bytes=120000-")
-
-
 def test_a_server_that_gives_a_few_bytes_at_a_time_is_abandoned(
     out: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,13 +137,6 @@ def test_wrong_everywhere_names_both_checksums_and_keeps_nothing(
     assert list(out.iterdir()) == []
 
 
-def test_a_right_checksum_with_a_wrong_size_is_refused(tmp_path: Path, out: Path) -> None:
-    where = in_folder(tmp_path / "a", DATA)
-    for size in (len(DATA) + 1, 10):
-        with pytest.raises(BadData, match=str(size)):
-            fetch_file(replace(FILE, size=size), out, (where,))
-
-
 def test_found_nowhere_names_each_url_and_what_to_do(tmp_path: Path, out: Path, mirror: Mirror) -> None:
     mirror.replies[PATH] = [Reply(status=403)]
     url = f"{mirror.address}/absent/train.en.gz"
@@ -193,13 +178,6 @@ def test_a_full_disk_is_not_taken_for_a_network_fault(
         fetch_file(FILE, out, (mirror.address,))
     assert caught.value.errno == errno.ENOSPC
     assert list(out.iterdir()) == []
-
-
-def test_the_next_mirror_resumes_where_the_first_broke_off(out: Path, mirror: Mirror) -> None:
-    with served({PATH: DATA}, Reply(cut=90_000)) as weak:
-        fetch_file(FILE, out, (weak.address, mirror.address))
-    assert mirror.requests == [(PATH, "bytes=90000-")]
-    assert whole(out)
 
 
 @pytest.mark.parametrize("file", [FILE, UNSIZED])

@@ -151,17 +151,6 @@ def test_every_segment_of_a_line_is_read(tmp_path: Path) -> None:
         list(read_lines(tmp_path / "a.sgm"))
 
 
-def test_segments_are_read_as_sacrebleu_reads_them(tmp_path: Path) -> None:
-    (tmp_path / "a.en.sgm").write_text(
-        '<srcset setid="newstest">\n<doc docid="1">\n<p>\n<seg id="1"> A &amp; B. </seg>\n'
-        '<SEG id="2">C</SEG>\n</p>\n</doc>\n</srcset>\n'
-    )
-    assert all_lines(tmp_path / "a.en.sgm") == ["A &amp; B.", "C"]
-    (tmp_path / "b.sgm").write_text('<seg id="1">broken\n</seg>\n')
-    with pytest.raises(BadData, match=r"b\.sgm has a segment that does not end on its line"):
-        all_lines(tmp_path / "b.sgm")
-
-
 def pairs_of(source: Path, target: Path) -> list[pl.DataFrame]:
     first, second = (Text(File(path.name, sha256="0" * 64)) for path in (source, target))
     return list(read_pairs((first, second), (source, target)))
@@ -179,13 +168,6 @@ def test_long_lines_of_sgm_are_read_in_linear_time(tmp_path: Path) -> None:
         assert line == "<seg>" * (repeats - 1) + "x" + "</seg>" * (repeats - 1)
         times.append(time.process_time() - begun)
     assert times[1] < 40 * times[0] + 0.5, "ten times the text takes about ten times as long"
-
-
-@pytest.mark.parametrize("encoding", ["utf-7", "no-such-thing", "shift_jis", "idna", "rot13"])
-def test_a_tmx_in_an_odd_encoding_is_refused_in_one_sentence(tmp_path: Path, encoding: str) -> None:
-    (tmp_path / "a.tmx").write_text(f'<?xml version="1.0" encoding="{encoding}"?><tmx><body></body></tmx>')
-    with pytest.raises(BadData, match=r"a\.tmx, column en is no TMX, or cut short or damaged"):
-        all_lines(tmp_path / "a.tmx", column="en")
 
 
 @given(count=st.integers(0, 30), rows=st.integers(1, 12))

@@ -64,37 +64,40 @@ def test_dictionaries_are_text_and_broken_text_is_replaced(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "message"),
+    ("text", "column"),
     [
-        ("en,de\na,b\nc\n", "en", "1 columns in row 3 and 2 in the first"),
-        ("en,de\na,b\n", "fr", "must name it once, but it is 'en, de'"),
-        ("en,en\na,b\n", "en", "must name it once"),
-        ("a,b\n", "3", "the first row has 2 columns"),
-        ('en\n"open\nfor ever\n', "en", "a quote open"),
-        ('en\n"a"b\n', "en", "no CSV at line 2"),
-        ("en\n" + "x" * 140_000 + "\n", "en", "field larger than field limit"),
+        ("en,de\na,b\nc\n", "en"),
+        ("en,de\na,b\n", "fr"),
+        ("en,en\na,b\n", "en"),
+        ("a,b\n", "3"),
+        ('en\n"open\nfor ever\n', "en"),
+        ('en\n"a"b\n', "en"),
+        ("en\n" + "x" * 140_000 + "\n", "en"),
     ],
 )
-def test_a_bad_table_is_named_with_its_row(tmp_path: Path, text: str, column: str, message: str) -> None:
+def test_a_bad_table_is_named(tmp_path: Path, text: str, column: str) -> None:
     (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(BadData, match=rf"a\.csv, column {column}.*{message}"):
+    with pytest.raises(BadData, match=rf"^a\.csv, column {column}\b"):
         all_lines(tmp_path / "a.csv", column)
 
 
-def test_what_parquet_cannot_give_is_said(tmp_path: Path) -> None:
-    pl.DataFrame({"n": [1], "s": [{"en": "x"}]}).write_parquet(tmp_path / "a.parquet")
-    for column, message in (
-        ("en", "has no one column 'en'; it has n, s"),
-        ("n", "holds int64, not text"),
-        ("s.de", "has no field de"),
-    ):
-        with pytest.raises(BadData, match=message):
-            all_lines(tmp_path / "a.parquet", column)
-    whole = (tmp_path / "a.parquet").read_bytes()
-    for bad in (b"", b"PAR1", whole[:-9], whole[: len(whole) // 2]):
-        (tmp_path / "b.parquet").write_bytes(bad)
-        with pytest.raises(BadData, match=r"b\.parquet, column n is cut short or damaged"):
-            all_lines(tmp_path / "b.parquet", "n")
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_a_column_that_is_no_text_and_a_damaged_file_are_refused(tmp_path: Path, suffix: str) -> None:
+    table = pa.table({"n": [1], "s": [{"en": "x"}]})
+    file = tmp_path / f"a.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(table, file)
+    else:
+        with pa.OSFile(f"{file}", "wb") as out, pa.ipc.new_stream(out, table.schema) as stream:
+            stream.write_table(table)
+    for column in ("en", "n", "s.de"):
+        with pytest.raises(BadData, match=rf"a\.{suffix}"):
+            all_lines(file, column)
+    whole = file.read_bytes()
+    for bad in (b"", b"PAR1", whole[: len(whole) // 2], b"text\n" * 100):
+        file.write_bytes(bad)
+        with pytest.raises(BadData, match=rf"a\.{suffix}, column n"):
+            all_lines(file, "n")
 
 
 TMX = """<?xml version="1.0"?><!DOCTYPE tmx SYSTEM "tmx14.dtd">
@@ -136,11 +139,3 @@ def test_an_arrow_stream_is_read_as_parquet_is(tmp_path: Path) -> None:
         stream.write_table(table)
     assert all_lines(file, "en") == ["one two", "", "three"] * 5000
     assert all_lines(file, "s.de") == ["eins"] * 15000
-    for column, sentence in (("fr", "a.arrow has no one column 'fr'; it has en, s, n"), ("n", "holds int64, not text")):
-        with pytest.raises(BadData, match=sentence):
-            all_lines(file, column)
-    whole = file.read_bytes()
-    for bad in (b"", whole[: len(whole) // 2], b"text\n" * 100):
-        file.write_bytes(bad)
-        with pytest.raises(BadData, match="a.arrow, column en is cut short or damaged"):
-            all_lines(file, "en")

@@ -51,13 +51,6 @@ def test_the_score_is_the_mean_over_sentences_with_its_interval(comet: Comet) ->
     assert comet_score(comet, SOURCES, HYPOTHESES, REFERENCES) == found
 
 
-def test_a_set_that_a_pipe_does_not_hold_reaches_a_program_that_starts_slowly(comet: Comet, tmp_path: Path) -> None:
-    slow = f"import time\ntime.sleep({4 * signals.POLL_SECONDS})\n{MODULE}"
-    (tmp_path / "comet.py").write_text(slow)
-    sources = [word * 40 for word in SOURCES] * 300
-    assert comet_score(comet, sources, HYPOTHESES * 300, REFERENCES * 300)["score"] == pytest.approx(65)
-
-
 def test_what_cannot_be_scored_is_one_sentence(comet: Comet, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadData):
         comet_score(comet, ["", *SOURCES[1:]], HYPOTHESES, REFERENCES)

@@ -143,12 +143,3 @@ def test_no_legend_covers_data_and_every_point_is_within_its_axes(drawn: list[Fi
                 assert (points >= [place.x0 - 1, place.y0 - 1]).all()
                 assert (points <= [place.x1 + 1, place.y1 + 1]).all()
     assert legends == 6
-
-
-@pytest.mark.parametrize(("low", "high"), [(20, 80), (20, 30), (1, 10**6)])
-def test_logarithmic_axes_of_any_range_have_labels(low: int, high: int, drawn: list[Figure]) -> None:
-    plots.token_counts({"source": np.linspace(low, high, 500).astype(np.int64)}, LIGHT)
-    (axes,) = drawn[0].axes
-    for axis in (axes.xaxis, axes.yaxis):
-        first, last = axis.get_view_interval()
-        assert len([tick for tick in axis.get_ticklocs() if first <= tick <= last]) >= 2

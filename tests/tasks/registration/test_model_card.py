@@ -1,13 +1,8 @@
 """The model card as Markdown: front matter that a hub reads, foreign text that stays text, licences as documented."""
 
-from pathlib import Path
-
 import yaml
-from synthetic_lineage import mixed
 
-from infra.store.local import LocalStore
 from infra.store.manifest import Manifest
-from tasks.registration.lineage import lineage
 from tasks.registration.model_card import as_markdown, model_card
 
 EVIL = "</h1><script>alert(1)</script> `a` | *b*\n# c\n---\nlicense: mit"
@@ -69,11 +64,3 @@ def test_foreign_text_is_no_markup() -> None:
     for line in text.splitlines():
         if line.startswith("| ") and "script" in line and "BLEU" not in line:
             assert line.replace("\\|", "").count("|") == 4, "a name adds no cell"
-
-
-def test_synthetic_pairs_and_the_licence_of_their_text_are_said(tmp_path: Path) -> None:
-    text = body(as_markdown(model_card("ende/3", SCORES, "val", lineage([mixed(LocalStore(tmp_path))]), "")))
-    assert "2 of 5 pairs are synthetic (back-translation)" in text
-    assert "average3, seed 3" in text
-    assert "| cleaned | not stated |" in text
-    assert "| monolingual | not stated |" in text

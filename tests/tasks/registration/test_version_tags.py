@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 from finished_run import FinishedRun, sealed
 
-from infra.errors import BadConfiguration
 from infra.store.local import LocalStore
 from infra.store.store import Artifact
 from model.config import Decoding
 from tasks.registration.lineage import dev_decoding, lineage, training_text
-from tasks.registration.version_tags import version_description, version_page, version_tags
+from tasks.registration.version_tags import version_tags
 
 
 @pytest.fixture(scope="module")
@@ -67,18 +66,3 @@ def test_equal_references_are_the_same_dev_set_in_any_file(run: FinishedRun) -> 
     facts = {**run.scores["val"].facts, "references_sha256": "r1"}
     scores = {"val": replace(run.scores["val"], facts=facts)}
     assert version_tags(scores, run.sets, "val", {})["dev_digest"] == "r1"
-
-
-def test_a_dev_score_is_required(run: FinishedRun) -> None:
-    with pytest.raises(BadConfiguration, match="dev is 'test', allowed is a set with a BLEU score: val, flickr"):
-        version_tags(run.scores, run.sets, "test", {})
-
-
-def test_the_description_says_where_to_read_the_lineage() -> None:
-    tags = {"dev_set": "val", "dev_signature": "13a", "decision": "", "val.bleu": "30.0"}
-    without = version_description("m/1", tags)
-    assert "Lineage: `repro show m/1`, or `versions/m/1.html` in the folder of `repro site`" in without
-    linked = version_description("a b/2", tags, site_url="https://box.example/site")
-    page = version_page("a b", 2)
-    assert f"Lineage: [{page}](https://box.example/site/{page}#lineage)" in linked
-    assert " " not in page

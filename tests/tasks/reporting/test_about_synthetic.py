@@ -42,18 +42,6 @@ def test_distillation_names_each_teacher(tmp_path: Path) -> None:
     assert text.endswith("Beam search with beam 4; of 3 translations, the one nearest to the reference.")
 
 
-def test_what_was_removed_is_left_out(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
-    mixed(store, tag="")
-    store.remove("train", "train3")
-    assert "No tag marks them. " in said(store, "mix", "m")
-    assert "Reverse model: average average3. " in said(store, "mix", "m")
-    store.remove("clean", "monolingual")
-    assert "a line of a text that was removed" in said(store, "mix", "m")
-    store.remove("translate_text", "t")
-    assert said(store, "mix", "m").endswith("ended: 1.")
-
-
 def test_examples_are_synthetic_pairs_alone_beside_their_references(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     corpus = cleaned(store).path() / "pairs.parquet"

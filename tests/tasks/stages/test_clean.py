@@ -186,15 +186,6 @@ def test_lines_of_excluded_sets_leave_after_rewriting(tmp_path: Path) -> None:
     assert set(rejected["source"]) == {"In dev.", "In dev"}
 
 
-def test_nothing_left_names_the_rule_that_took_most(tmp_path: Path) -> None:
-    corpus, archives = corpus_of(tmp_path / "in", ("p", ["a", "b", ""], ["x y z", "y z x", ""]))
-    filters = Filters((Empty(), LengthRatio(2.0)))
-    with pytest.raises(
-        BadData, match=r"No pair of 3 is left in corpus test: length_ratio removed 2\. All: empty 1, length_ratio 2"
-    ):
-        cleaned(tmp_path / "out", corpus, archives, filters)
-
-
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, int], pl.DataFrame, pl.DataFrame]:
     folder = tmp_path_factory.mktemp("demo")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from infra.errors import BadConfiguration, BadData
+from infra.errors import BadConfiguration
 from infra.store.store import Artifact
 from model.config.special_pieces import SPECIAL_TOKENS
 from model.data.bpe import TokenizerPair
@@ -67,11 +67,6 @@ def test_a_vocabulary_larger_than_the_data_allows_names_the_greatest(tmp_path: P
         learnt(tmp_path / "out", text, Vocabulary(size=5000))
     greatest = int(re.findall(r"at most (\d+)", str(error.value))[0])
     assert learnt(tmp_path / "greatest", text, Vocabulary(size=greatest))["size"] == greatest
-
-
-def test_an_empty_corpus_is_bad_data(tmp_path: Path) -> None:
-    with pytest.raises(BadData, match="no pairs"):
-        learnt(tmp_path / "out", corpus(tmp_path / "corpus", [], []), Vocabulary(size=300))
 
 
 def test_the_file_is_one_that_fast_tokenizers_load(tmp_path: Path) -> None:

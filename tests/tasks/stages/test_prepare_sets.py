@@ -39,13 +39,6 @@ def test_lines_are_untouched_but_for_their_ends(tmp_path: Path) -> None:
     ]
 
 
-def test_same_text_same_bytes(tmp_path: Path) -> None:
-    evaluation = a_set(tmp_path, b"a\nb\n", b"c\nd\n")
-    prepared(tmp_path / "one", evaluation, tmp_path)
-    prepared(tmp_path / "two", evaluation, tmp_path)
-    assert (tmp_path / "one/pairs.parquet").read_bytes() == (tmp_path / "two/pairs.parquet").read_bytes()
-
-
 def test_unequal_or_empty_sides_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadData, match=r"dev\.en has 2 lines and dev\.de has 1"):
         prepared(tmp_path / "a", a_set(tmp_path, b"a\nb\n", b"c\n"), tmp_path)

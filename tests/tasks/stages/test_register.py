@@ -152,30 +152,6 @@ def test_a_killed_registration_is_repeated_without_a_trace(
     assert sorted(model.status for model in models) == expected
 
 
-def test_a_repeated_registration_that_loses_meanwhile_says_so(
-    run: FinishedRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run.register("overtaken", run.tags(30.0))
-    run_id = run.tracker.start_stage("register", "", f"{uuid.uuid4()}", {})
-    arguments = (run.tracker.uri, run.root, run_id, "overtaken", run.model, run.tags(31.0), False, 1.0)
-
-    def killed(*_: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr("tasks.registration.aliases.set_alias", killed)
-        with pytest.raises(Killed):
-            register_version(*arguments)
-    run.register("overtaken", run.tags(40.0))
-    made = register_version(*arguments)
-    assert (made["version"], made["aliases"]) == (2, ["candidate"])
-    assert made["decision"] == "not champion: dev BLEU 31.00 on val, below the 40.00 of version 3"
-    version = next(each for each in versions(run.tracker.uri, "overtaken") if each.version == 2)
-    assert version.tags["decision"] == made["decision"]
-    stored = mlflow_client(run.tracker.uri).get_model_version("overtaken", "2")
-    assert f"Decision when it was registered: {made['decision']}" in stored.description
-
-
 def test_a_model_that_cannot_be_stored_leaves_no_version(run: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     store = mlflow_client(run.tracker.uri)
 
@@ -227,18 +203,12 @@ def test_the_stage_registers_the_translator_with_its_report(
     model = run.tracker.client.get_logged_model(own[0].model_id)
     assert version.run_id == model.source_run_id == run_id
     assert source["parent"] == run.tracker.run_id
-    described = run.tracker.client.get_model_version("staged", "1").description
-    assert f"[logged model](#/experiments/{run.tracker.experiment_id}/models/{own[0].model_id})" in described
-    assert f"[Report](#{source['report'].partition('#')[2]})" in described
     # What MLflow's pages sort models by has one name for all runs, whatever their sets are called.
     metrics = {metric.key: metric.value for metric in model.metrics}
     assert (metrics["dev_bleu"], metrics["test_bleu"], metrics["val.chrf"]) == (34.5, 33.25, 50.0)
     measured = {metric.key: (metric.dataset_name, metric.dataset_digest) for metric in model.metrics}
     assert measured["test_bleu"] == measured["flickr.bleu"] == ("flickr", run.sets["flickr"].content[:36])
     assert measured["dev_bleu"] == ("val", run.sets["val"].content[:36])
-    about = run.tracker.client.get_registered_model("staged")
-    assert about.tags == {"task": "translation"}
-    assert "made by `repro run staged`" in about.description
     assert (version.dev, version.test) == ("val", "flickr")
     assert {"clean", "learn_bpe", "prepare_sets.val"} <= version.digests.keys()
 

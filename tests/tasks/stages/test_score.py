@@ -3,7 +3,6 @@
 import json
 import math
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -20,7 +19,6 @@ from tasks.evaluation.translation_metrics import (
     paper_bleu,
     plain_quotes,
     score_metrics,
-    split_compounds,
     total,
 )
 from tasks.stages.score import by_source_length, perplexities, references_digest, score
@@ -72,17 +70,6 @@ def test_card_is_what_sacrebleu_says_whatever_the_order(tmp_path: Path) -> None:
     assert card["references_sha256"] == references_digest(REFERENCES) != references_digest(REFERENCES[::-1])
 
 
-def test_a_score_says_how_the_sources_were_changed(tmp_path: Path) -> None:
-    hypotheses = translated(tmp_path / "translate", IDS, HYPOTHESES)
-    as_read = score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy", "en")
-    assert "source_input" not in as_read
-    assert "source_input" not in json.loads((tmp_path / "card.json").read_text())
-    hypotheses = replace(hypotheses, facts={"source_input": "typographic quotes made plain"})
-    facts = score.body(tmp_path, hypotheses, Artifact("prepare_sets", "toy", tmp_path / "pairs"), "toy", "en")
-    card = json.loads((tmp_path / "card.json").read_text())
-    assert facts["source_input"] == card["source_input"] == "typographic quotes made plain"
-
-
 def test_sentence_scores_are_sacrebleus_and_in_the_sets_order(tmp_path: Path) -> None:
     hypotheses = translated(tmp_path / "translate", IDS[::-1], HYPOTHESES[::-1])
     score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy", "en")
@@ -117,24 +104,6 @@ def test_bootstrap_agrees_with_sacrebleus_and_repeats() -> None:
             estimate = theirs.corpus_score(HYPOTHESES, [REFERENCES], n_bootstrap=1000)
             assert (high - low) / 2 == pytest.approx(estimate._ci, rel=0.15)
             assert (high + low) / 2 == pytest.approx(estimate._mean, rel=0.05)
-
-
-def test_the_paper_s_protocol_is_moses_tokens_with_compounds_split() -> None:
-    measure, _ = paper_bleu()
-    assert measure.prepare('Die "Rad-an-Rad"-Duelle, z. B. am 3. Mai, d.h. bald.') == (
-        'Die " Rad ##AT##-##AT## an ##AT##-##AT## Rad " -Duelle , z. B. am 3. Mai , d.h. bald .'
-    )
-    assert split_compounds("a-b-c") == "a ##AT##-##AT## b-c", "matches do not overlap, as in perl"
-    assert split_compounds("a - b -c d-") == "a - b -c d-"
-    hypotheses, references = ["Ein wind-stiller Tag heute."], ["Ein wind-reicher Tag heute ."]
-    counts = measure.count(hypotheses, references)
-    expected = BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(
-        ["Ein wind ##AT##-##AT## stiller Tag heute ."], [["Ein wind ##AT##-##AT## reicher Tag heute ."]]
-    )
-    assert total(measure.metric, counts) == pytest.approx(expected.score)
-    assert "tok:none|smooth:none" in measure.signature
-    assert "moses:sacremoses-" in measure.signature
-    assert measure.signature.endswith("-de|hyphens:split|references:plain-quotes")
 
 
 def test_the_paper_s_tweak_makes_the_quotes_of_the_references_plain_and_no_others() -> None:

@@ -9,7 +9,6 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from infra.errors import BadData
 from infra.store.store import Artifact
 from model.data.bpe import TokenizerPair
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
@@ -79,14 +78,6 @@ def test_pieces_that_the_vocabulary_lacks_are_counted(tmp_path: Path, text: Arti
     facts = shard.body(tmp_path / "out", text, Artifact("learn_bpe", "words", tmp_path / "words"), KEEP_EVERY_PAIR)
     assert 0 < facts["source_unknown"] < facts["source_pieces"]
     assert facts["target_pieces"] - facts["target_unknown"] == sum(line.startswith("Hund ") for line in TARGET)
-
-
-def test_files_can_be_mapped_without_copying(tmp_path: Path, text: Artifact, vocabulary: Artifact) -> None:
-    shard.body(tmp_path, text, vocabulary, KEEP_EVERY_PAIR)
-    before = pa.total_allocated_bytes()
-    table = pa.ipc.open_file(pa.memory_map(str(tmp_path / "00000.arrow"))).read_all()
-    assert pa.total_allocated_bytes() <= before
-    assert table.schema.types == [pa.string(), pa.list_(pa.uint16()), pa.list_(pa.uint16())]
 
 
 @pytest.mark.parametrize("limits", [Sharding(3, 20), Sharding(1, 400, 1.05), Sharding(1, 30, 3.0)])
@@ -168,11 +159,6 @@ def test_a_pair_that_dropout_brings_beyond_the_limits_keeps_its_plain_pieces(
     shard.body(wide, text, vocabulary, Sharding(1, 100, bpe_dropout=1.0, segmentations=1))
     rows = {str(row["pair_id"]): row for row in rows_of(wide / "segmentation-000")}
     assert [len(rows["toy:7"][side]) for side in SIDES] == [len(f" {t[7]}".encode()) for t in (SOURCE, TARGET)]
-
-
-def test_nothing_left_is_bad_data(tmp_path: Path, text: Artifact, vocabulary: Artifact) -> None:
-    with pytest.raises(BadData, match="none of 53 pairs .*min_pieces=9000"):
-        shard.body(tmp_path, text, vocabulary, Sharding(9000, 10_000))
 
 
 def test_large_vocabularies_take_32_bits(vocabulary: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
