@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_text import kept
 
 from model.config.normalise import Normalise
 from tasks.cleaning.filters import (
@@ -39,11 +40,6 @@ RULES: list[Filter] = [
 ]
 SPECIAL = "\x00\u2028\u0085\r\n\t\u200b\ufeff\u0301eAß \u212b\ufffd\u3000“«\u1100\u1161\u202e\u200d\ue000"
 nasty = st.text(alphabet=st.one_of(st.sampled_from(SPECIAL), st.characters(codec="utf-8")))
-
-
-def kept(rule: Filter, pairs: list[tuple[str, str]]) -> list[bool]:
-    frame = pl.DataFrame(pairs, schema={"source": pl.String, "target": pl.String}, orient="row")
-    return frame.select(rule.keep()).to_series().to_list()
 
 
 def rewritten(normalise: Normalise, text: str) -> str:

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_text import kept
 
 from tasks.cleaning.filters import Distinct, Filter
 from tasks.cleaning.rejections import filter_evidence
@@ -22,11 +23,6 @@ from tasks.cleaning.web_filters import (
 
 LINES = st.lists(st.sampled_from(["a", "B", "b", "1", "27", "-", "www.a.de", "<i>"]), max_size=9).map(" ".join)
 PAIRS = st.lists(st.tuples(LINES, LINES), min_size=1, max_size=12)
-
-
-def kept(rule: Filter, pairs: list[tuple[str, str]]) -> list[bool]:
-    frame = pl.DataFrame(pairs, schema={"source": pl.String, "target": pl.String}, orient="row")
-    return frame.select(rule.keep()).to_series().to_list()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import hashlib
 import io
 import lzma
 import shutil
-import tarfile
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from small_text import archive
 from toy_stages import NoTracker, Quiet
 
 from flows.reproduce import STAGES
@@ -46,13 +47,8 @@ def sgm(lines: list[str]) -> bytes:
 
 
 def tgz(lines: list[str]) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
-        for name in ("before", "in/text"):
-            info = tarfile.TarInfo(name)
-            info.size = len(plain(lines))
-            tar.addfile(info, io.BytesIO(plain(lines)))
-    return packed.getvalue()
+    with tempfile.TemporaryDirectory() as folder:
+        return archive(Path(folder) / "a.tgz", dict.fromkeys(("before", "in/text"), plain(lines))).read_bytes()
 
 
 def zst(lines: list[str]) -> bytes:

@@ -2,12 +2,10 @@
 
 import bz2
 import gzip
-import io
 import json
 import lzma
 import os
 import re
-import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +15,7 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from small_text import all_lines, archive
 
 from infra.errors import BadData
 from tasks.corpus import plain
@@ -25,19 +24,6 @@ from tasks.corpus.reading import read_lines, read_pairs
 
 ODD = ["\x00", "\u2028", "\u0085", "\v", "\x0c", "\x1c", "\ufeff", "\ufffd", "é", "😀", " ", "a"]
 odd_line = st.text(alphabet=st.one_of(st.sampled_from(ODD), st.characters(exclude_characters="\n\r", codec="utf-8")))
-
-
-def all_lines(path: Path, member: str = "", column: str = "") -> list[str]:
-    return [line for block in read_lines(path, member, column) for line in block]
-
-
-def archive(path: Path, members: dict[str, bytes], mode: str = "w:gz") -> Path:
-    with tarfile.open(path, mode) as tar:
-        for name, data in members.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return path
 
 
 @given(text=st.lists(odd_line, max_size=20), ended=st.booleans(), crlf=st.booleans(), block=st.integers(1, 9))

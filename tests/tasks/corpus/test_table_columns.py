@@ -11,17 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_text import all_lines
 
 from infra.errors import BadData
-from tasks.corpus.reading import read_lines
 
 ODD = ["\x00", "\u2028", "\u0085", "\x0c", "\ufeff", '"', ",", "&", "<", "é", "😀", " ", "a"]
 value = st.text(alphabet=st.one_of(st.sampled_from(ODD), st.characters(exclude_characters="\n\r\t", codec="utf-8")))
 rows = st.lists(st.tuples(value, value), min_size=1, max_size=12)
-
-
-def all_lines(path: Path, column: str, member: str = "") -> list[str]:
-    return [line for block in read_lines(path, member, column) for line in block]
 
 
 @given(rows=rows)
@@ -37,21 +33,21 @@ def test_all_forms_give_the_same_lines(tmp_path_factory: pytest.TempPathFactory,
     translations = pa.array([{"en": a, "de": b} for a, b in rows])
     pq.write_table(pa.table({"translation": translations}), folder / "nested.parquet")
     for at, side in enumerate(("en", "de")):
-        assert all_lines(folder / "a.csv.gz", side) == table[side]
-        assert all_lines(folder / "a.parquet", side) == table[side]
-        assert all_lines(folder / "nested.parquet", f"translation.{side}") == table[side]
-        assert all_lines(folder / "a.csv.gz", f"{at + 1}") == [side, *table[side]]
+        assert all_lines(folder / "a.csv.gz", column=side) == table[side]
+        assert all_lines(folder / "a.parquet", column=side) == table[side]
+        assert all_lines(folder / "nested.parquet", column=f"translation.{side}") == table[side]
+        assert all_lines(folder / "a.csv.gz", column=f"{at + 1}") == [side, *table[side]]
         if not rows[0][0].startswith("\ufeff"):
-            assert all_lines(folder / "a.tsv", f"{at + 1}") == table[side]
+            assert all_lines(folder / "a.tsv", column=f"{at + 1}") == table[side]
 
 
 def test_line_ends_inside_values_go_and_nulls_are_empty(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('n,en\r\n1,"one\r\ntwo"\r\n\r\n2,\r\n', newline="")
-    assert all_lines(tmp_path / "a.csv", "en") == ["one two", ""]
+    assert all_lines(tmp_path / "a.csv", column="en") == ["one two", ""]
     pl.DataFrame({"en": ["one\ntwo", None, "three"]}).write_parquet(tmp_path / "a.parquet")
-    assert all_lines(tmp_path / "a.parquet", "en") == ["one two", "", "three"]
+    assert all_lines(tmp_path / "a.parquet", column="en") == ["one two", "", "three"]
     (tmp_path / "a.tsv").write_text("de\ten\neins\tone\n")
-    assert all_lines(tmp_path / "a.tsv", "en") == ["one"]
+    assert all_lines(tmp_path / "a.tsv", column="en") == ["one"]
 
 
 def test_dictionaries_are_text_and_broken_text_is_replaced(tmp_path: Path) -> None:
@@ -59,8 +55,8 @@ def test_dictionaries_are_text_and_broken_text_is_replaced(tmp_path: Path) -> No
     broken = pa.StringArray.from_buffers(1, pa.array([0, 2], pa.int32()).buffers()[1], pa.py_buffer(b"x\xff"))
     pq.write_table(pa.table({"en": words}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"en": broken}), tmp_path / "b.parquet")
-    assert all_lines(tmp_path / "a.parquet", "en") == ["a", "b", "a"]
-    assert all_lines(tmp_path / "b.parquet", "en") == ["x\ufffd"]
+    assert all_lines(tmp_path / "a.parquet", column="en") == ["a", "b", "a"]
+    assert all_lines(tmp_path / "b.parquet", column="en") == ["x\ufffd"]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +74,7 @@ def test_dictionaries_are_text_and_broken_text_is_replaced(tmp_path: Path) -> No
 def test_a_bad_table_is_named(tmp_path: Path, text: str, column: str) -> None:
     (tmp_path / "a.csv").write_text(text)
     with pytest.raises(BadData, match=rf"^a\.csv, column {column}\b"):
-        all_lines(tmp_path / "a.csv", column)
+        all_lines(tmp_path / "a.csv", column=column)
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
@@ -92,12 +88,12 @@ def test_a_column_that_is_no_text_and_a_damaged_file_are_refused(tmp_path: Path,
             stream.write_table(table)
     for column in ("en", "n", "s.de"):
         with pytest.raises(BadData, match=rf"a\.{suffix}"):
-            all_lines(file, column)
+            all_lines(file, column=column)
     whole = file.read_bytes()
     for bad in (b"", b"PAR1", whole[: len(whole) // 2], b"text\n" * 100):
         file.write_bytes(bad)
         with pytest.raises(BadData, match=rf"a\.{suffix}, column n"):
-            all_lines(file, "n")
+            all_lines(file, column="n")
 
 
 TMX = """<?xml version="1.0"?><!DOCTYPE tmx SYSTEM "tmx14.dtd">
@@ -115,21 +111,21 @@ zwei</seg></tuv></tu>
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
 def test_units_keep_their_number_in_both_languages(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "a.tmx").write_bytes(TMX.encode(encoding))
-    assert all_lines(tmp_path / "a.tmx", "en") == ["One & two", "", "first"]
-    assert all_lines(tmp_path / "a.tmx", "de") == ["Eins und zwei", "allein", ""]
+    assert all_lines(tmp_path / "a.tmx", column="en") == ["One & two", "", "first"]
+    assert all_lines(tmp_path / "a.tmx", column="de") == ["Eins und zwei", "allein", ""]
     with pytest.raises(BadData, match=r"column fr: no unit has that language; they have de, en, en-gb"):
-        all_lines(tmp_path / "a.tmx", "fr")
+        all_lines(tmp_path / "a.tmx", column="fr")
 
 
 def test_entities_and_torn_memories_are_refused(tmp_path: Path) -> None:
     bomb = '<!DOCTYPE tmx [<!ENTITY a "x"><!ENTITY b "&a;&a;">]><tmx><body>&b;</body></tmx>'
     (tmp_path / "a.tmx").write_text(bomb)
     with pytest.raises(BadData, match="declares an entity"):
-        all_lines(tmp_path / "a.tmx", "en")
+        all_lines(tmp_path / "a.tmx", column="en")
     for end in (0, 5, len(TMX) // 2, len(TMX) - 9):
         (tmp_path / "a.tmx").write_text(TMX[:end])
         with pytest.raises(BadData, match="is no TMX, or cut short or damaged"):
-            all_lines(tmp_path / "a.tmx", "en")
+            all_lines(tmp_path / "a.tmx", column="en")
 
 
 def test_an_arrow_stream_is_read_as_parquet_is(tmp_path: Path) -> None:
@@ -137,5 +133,5 @@ def test_an_arrow_stream_is_read_as_parquet_is(tmp_path: Path) -> None:
     file = tmp_path / "a.arrow"
     with pa.OSFile(f"{file}", "wb") as out, pa.ipc.new_stream(out, table.schema) as stream:
         stream.write_table(table)
-    assert all_lines(file, "en") == ["one two", "", "three"] * 5000
-    assert all_lines(file, "s.de") == ["eins"] * 15000
+    assert all_lines(file, column="en") == ["one two", "", "three"] * 5000
+    assert all_lines(file, column="s.de") == ["eins"] * 15000

@@ -6,14 +6,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from small_text import all_lines
 
 from infra.errors import BadData
 from tasks.corpus import archives, plain
-from tasks.corpus.reading import read_lines
-
-
-def all_lines(path: Path, member: str = "") -> list[str]:
-    return [line for block in read_lines(path, member) for line in block]
 
 
 def archive(path: Path, *entries: tuple[tarfile.TarInfo, bytes]) -> Path:
