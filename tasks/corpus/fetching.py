@@ -101,9 +101,12 @@ def fetch_file(file: File, folder: Path, mirrors: tuple[str, ...]) -> Facts:
             if not candidates or not pauses:
                 raise failures.fault(file)
             signals.wait(pauses.pop(0))
-    except Exception as error:
-        if not partial.size or not isinstance(error, NetworkFault):
+    except NetworkFault:
+        if not partial.size:
             partial.discard()
+        raise
+    except (Fault, OSError):
+        partial.discard()
         raise
     finally:
         partial.close()

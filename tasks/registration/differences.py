@@ -4,12 +4,13 @@ A field has the name that ``--set`` takes (``model.p_drop``, ``filters.rules.Len
 ``library`` or ``machine``.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from infra.store.manifest import Manifest
 from infra.tracking.provenance import short_commit
+from tasks.reporting.about_synthetic import ReadManifest
 
 KEY_TAG = "key."
 """The tags of a version that name the artifacts of its lineage: ``key.train``, ``key.score.test``."""
@@ -29,8 +30,6 @@ REMOVED = "removed"
 LAST_GROUPS = ("stage", "code", "library", "machine", REMOVED)
 MODULES_SHOWN = 3
 
-ReadManifest = Callable[[str, str], Manifest | None]
-"""Gives the manifest of a stage and a key."""
 Lineage = Mapping[str, Manifest]
 """Manifests by ``stage`` or ``stage.item``, as ``tasks.registration.lineage`` gives them."""
 

@@ -39,13 +39,9 @@ from tasks.lazy_libraries import pa, pl, pq
 
 if TYPE_CHECKING:
     import tokenizers
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from tokenizers import Tokenizer
 else:
     tokenizers = lazy_import("tokenizers")
-    decoders = lazy_import("tokenizers.decoders")
-    models = lazy_import("tokenizers.models")
-    normalizers = lazy_import("tokenizers.normalizers")
-    pre_tokenizers = lazy_import("tokenizers.pre_tokenizers")
 
 SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 256
 """Special tokens and bytes: with fewer entries some text could not be encoded."""
@@ -104,14 +100,23 @@ def untrained_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
     """
     unknown = SPECIAL_TOKENS[UNK]
     by_word = vocabulary.tokens == "words"
-    model = models.WordLevel({unknown: UNK}, unk_token=unknown) if by_word else models.BPE(unk_token=unknown)
+    model = (
+        tokenizers.models.WordLevel({unknown: UNK}, unk_token=unknown)
+        if by_word
+        else tokenizers.models.BPE(unk_token=unknown)
+    )
     tokenizer = tokenizers.Tokenizer(model)
-    steps = [*([normalizers.NFKC()] * vocabulary.nfkc), *([normalizers.Lowercase()] * vocabulary.lowercase)]
+    steps = [
+        *([tokenizers.normalizers.NFKC()] * vocabulary.nfkc),
+        *([tokenizers.normalizers.Lowercase()] * vocabulary.lowercase),
+    ]
     if vocabulary.scripts:
         steps.append(foreign_as_substitute(vocabulary.scripts))
-    tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Prepend(" ")])
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    tokenizer.normalizer = tokenizers.normalizers.Sequence([*steps, tokenizers.normalizers.Prepend(" ")])
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = tokenizers.decoders.Sequence(
+        [tokenizers.decoders.ByteLevel(), tokenizers.decoders.Strip(" ", 1, 0)]
+    )
     return tokenizer
 
 
@@ -127,7 +132,7 @@ def train_from_counts(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) ->
     """``train_tokenizer`` from chunk counts; a chunk occurs in one of the frames."""
     tokenizer = untrained_tokenizer(vocabulary)
     if vocabulary.tokens == "words":
-        tokenizer.model = models.WordLevel(frequent_words(counts, vocabulary), unk_token=SPECIAL_TOKENS[UNK])
+        tokenizer.model = tokenizers.models.WordLevel(frequent_words(counts, vocabulary), unk_token=SPECIAL_TOKENS[UNK])
         tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
         return tokenizer
     # A byte in no piece is <unk>, and no merge reaches across it.
@@ -140,7 +145,7 @@ def train_from_counts(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) ->
             f"vocabulary.size is {vocabulary.size}, but this corpus gives at most {len(learnt.vocabulary)} pieces "
             f"(vocabulary.min_frequency {vocabulary.min_frequency})"
         )
-    tokenizer.model = models.BPE(learnt.vocabulary, learnt.merges, unk_token=SPECIAL_TOKENS[UNK])
+    tokenizer.model = tokenizers.models.BPE(learnt.vocabulary, learnt.merges, unk_token=SPECIAL_TOKENS[UNK])
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     return tokenizer
 

@@ -25,7 +25,8 @@ from model.data.bpe import TokenizerPair
 from model.data.shards import SEGMENTATION
 from tasks.bpe.bpe_dropout import ByteCache, Merges, segment
 from tasks.bpe.word_cache import Ragged, WordCache
-from tasks.bpe.word_counts import RANGE_PAIRS, row_groups
+from tasks.bpe.word_counts import BATCH_PAIRS, RANGE_PAIRS, row_groups
+from tasks.cleaning.filters import SIDES
 from tasks.engine.stage import Facts, progress, site, stage
 from tasks.lazy_libraries import np, pa, pq
 
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
-SIDES = ("source", "target")
-BATCH_PAIRS = 50_000
 CUT = b"cut"
 """In the metadata of an encoded batch: the number of its pairs that were cut."""
 BYTES_TOGETHER = 64 << 20
