@@ -12,17 +12,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.machine import (
-    ALLOCATOR,
-    aligned,
-    between,
-    parser,
-    processor,
-    provenance,
-    restart_as_job,
-    spread,
-    write_report,
-)
+from benchmarks.machine import aligned, between, parser, run_program, settings, spread
 
 EXAMPLES = """examples:
   python benchmarks/decoding.py --size base --threads 2
@@ -101,11 +91,8 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
         clock: {name: [r["sentences"] / r[clock] for r in rows] for name, rows in done.items()} for clock in CLOCKS
     }
     return {
-        **provenance("decoding.py", arguments, chosen.commit),
+        **settings("decoding.py", arguments, chosen),
         "torch": torch.__version__,
-        "device": torch.cuda.get_device_name() if chosen.device == "cuda" else processor(),
-        "allocator": ALLOCATOR,
-        **{name: value for name, value in vars(chosen).items() if name not in ("device", "json", "commit")},
         "left_out": left_out,
         "rounds_done": done,
         "decoders": {name: {clock: spread(rates[clock][name]) for clock in CLOCKS} for name in done},
@@ -180,11 +167,5 @@ def table(report: Mapping[str, Any]) -> str:
     return "\n".join([what, *aligned(rows)])
 
 
-def main() -> None:
-    restart_as_job()
-    arguments = sys.argv[1:]
-    write_report(measure(arguments), table, parse(arguments).json)
-
-
 if __name__ == "__main__":
-    main()
+    run_program(measure, table, parse)

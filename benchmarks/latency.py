@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.machine import ALLOCATOR, aligned, parser, processor, provenance, restart_as_job, write_report
+from benchmarks.machine import aligned, parser, run_program, settings
 from benchmarks.versions import sentences, version
 
 EXAMPLES = """examples:
@@ -52,10 +52,7 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
                 if number >= 0:
                     times[name].append((time.perf_counter() - begun, time.process_time() - cpu))
     return {
-        **provenance("latency.py", arguments, chosen.commit),
-        "device": processor(),
-        "allocator": ALLOCATOR,
-        **{name: value for name, value in vars(chosen).items() if name not in ("json", "commit")},
+        **settings("latency.py", arguments, chosen),
         "milliseconds": {
             name: {kind: percentiles([each[n] for each in times[name]]) for n, kind in enumerate(("wall", "cpu"))}
             for name in ENGINES
@@ -108,11 +105,5 @@ def table(report: Mapping[str, Any]) -> str:
     return "\n".join([what, *aligned(rows)])
 
 
-def main() -> None:
-    restart_as_job()
-    arguments = sys.argv[1:]
-    write_report(measure(arguments), table, parse(arguments).json)
-
-
 if __name__ == "__main__":
-    main()
+    run_program(measure, table, parse)

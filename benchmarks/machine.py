@@ -16,6 +16,10 @@ ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
 """The settings of malloc that the local launcher gives jobs (infra/launch/local.py); peers get them too."""
 
 
+Measure = Callable[[Sequence[str]], Mapping[str, Any]]
+Parse = Callable[[Sequence[str]], argparse.Namespace]
+
+
 def restart_as_job() -> None:
     """Restart this program with the environment of a job if needed: malloc reads its settings only once."""
     search = os.pathsep.join(filter(None, [str(PROJECT_ROOT), os.environ.get("PYTHONPATH", "")]))
@@ -75,6 +79,24 @@ def provenance(program: str, arguments: Sequence[str], commit: str) -> dict[str,
         commit = provenance.commit()
     command = shlex.join(["python", f"benchmarks/{program}", *arguments])
     return {"command": command, "commit": commit, "python": platform.python_version()}
+
+
+def settings(program: str, arguments: Sequence[str], chosen: argparse.Namespace) -> dict[str, Any]:
+    """Return what a report says of its circumstances: provenance, device, allocator and all options."""
+    options = {name: value for name, value in vars(chosen).items() if name not in ("device", "json", "serve", "commit")}
+    device = processor()
+    if getattr(chosen, "device", "cpu") == "cuda":
+        import torch
+
+        device = torch.cuda.get_device_name()
+    return {**provenance(program, arguments, chosen.commit), "device": device, "allocator": ALLOCATOR, **options}
+
+
+def run_program(measure: Measure, table: Callable[[Mapping[str, Any]], str], parse: Parse) -> None:
+    """Measure by the words of the command line, in the environment of a job, and write the report."""
+    restart_as_job()
+    arguments = sys.argv[1:]
+    write_report(measure(arguments), table, parse(arguments).json)
 
 
 def write_report(report: Mapping[str, Any], table: Callable[[Mapping[str, Any]], str], file: str) -> None:

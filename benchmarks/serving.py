@@ -18,18 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.machine import (
-    ALLOCATOR,
-    PROJECT_ROOT,
-    aligned,
-    between,
-    parser,
-    processor,
-    provenance,
-    restart_as_job,
-    spread,
-    write_report,
-)
+from benchmarks.machine import PROJECT_ROOT, aligned, between, parser, restart_as_job, settings, spread, write_report
 from benchmarks.versions import sentences, version
 
 EXAMPLES = """examples:
@@ -109,10 +98,7 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
             process.terminate()
             process.communicate()
     return {
-        **provenance("serving.py", arguments, chosen.commit),
-        "device": processor(),
-        "allocator": ALLOCATOR,
-        **{name: value for name, value in vars(chosen).items() if name not in ("json", "serve", "commit")},
+        **settings("serving.py", arguments, chosen),
         "rates_done": {way: {n: [each.rate for each in loads] for n, loads in by.items()} for way, by in done.items()},
         **{
             name: {way: {n: spread([getattr(each, name) for each in by[n]]) for n in by} for way, by in done.items()}

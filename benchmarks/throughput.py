@@ -5,7 +5,6 @@ the ratios by CPU seconds: other processes distort wall time.
 """
 
 import argparse
-import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.machine import ALLOCATOR, aligned, between, parser, processor, provenance, restart_as_job, write_report
+from benchmarks.machine import aligned, between, parser, run_program, settings
 
 EXAMPLES = """examples:
   python benchmarks/throughput.py --size small --lengths multi30k
@@ -22,12 +21,6 @@ EXAMPLES = """examples:
   python benchmarks/throughput.py --size base --lengths wmt --device cuda
   python benchmarks/throughput.py --size big --lengths wmt --device cuda --peers '' --json big.json
 """
-
-
-def main() -> None:
-    restart_as_job()
-    arguments = sys.argv[1:]
-    write_report(measure(arguments), table, parse(arguments).json)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -117,13 +110,9 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
             measured = compare(makers, setting, chosen.rounds, chosen.updates, chosen.warmup)
     finally:
         torch.set_num_threads(threads)
-    gpu = chosen.device == "cuda"
     return {
-        **provenance("throughput.py", arguments, chosen.commit),
+        **settings("throughput.py", arguments, chosen),
         "torch": torch.__version__,
-        "device": torch.cuda.get_device_name() if gpu else processor(),
-        "allocator": {name: os.environ.get(name, "") for name in ALLOCATOR},
-        **{name: value for name, value in vars(chosen).items() if name not in ("device", "json", "commit")},
         "pairs": pairs,
         "left_out": left_out,
         **measured,
@@ -165,4 +154,4 @@ def table(report: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(measure, table, parse)

@@ -15,17 +15,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.machine import (
-    ALLOCATOR,
-    aligned,
-    between,
-    parser,
-    processor,
-    provenance,
-    restart_as_job,
-    spread,
-    write_report,
-)
+from benchmarks.machine import aligned, between, parser, run_program, settings, spread
 from benchmarks.versions import sentences, version
 
 EXAMPLES = """examples:
@@ -43,7 +33,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     flags = parser("translation.py", "Speed of repro translate and of CTranslate2 called directly.", EXAMPLES)
     flags.add_argument("--model", default="", help="a registered version, as in demo@champion")
     flags.add_argument("--size", default="small", help="without --model: random weights (tiny, small, base)")
-    flags.add_argument("--file", type=Path, help="text to translate; default: random words")
+    flags.add_argument("--file", default="", help="text to translate; default: random words")
     flags.add_argument("--lines", type=int, default=2_000, help="of a round, at most (2,000)")
     flags.add_argument("--words", type=int, default=12, help="of a random line (12)")
     flags.add_argument("--beam", type=int, default=4)
@@ -74,10 +64,7 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
         for n, kind in enumerate(("lines_per_second", "lines_per_cpu_second"))
     }
     return {
-        **provenance("translation.py", arguments, chosen.commit),
-        "device": processor(),
-        "allocator": ALLOCATOR,
-        **{name: f"{value}" for name, value in vars(chosen).items() if name not in ("json", "commit")},
+        **settings("translation.py", arguments, chosen),
         "translated": len(lines),
         "equal": sum(a == b for a, b in zip(*(found[name] for name in ENGINES), strict=True)) / len(lines),
         **{kind: {name: spread(values) for name, values in each.items()} for kind, each in rates.items()},
@@ -91,7 +78,7 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
 def text(chosen: argparse.Namespace) -> list[str]:
     """The lines to translate."""
     if chosen.file:
-        return [line.strip() for line in chosen.file.read_text().splitlines()][: chosen.lines]
+        return [line.strip() for line in Path(chosen.file).read_text().splitlines()][: chosen.lines]
     # All of one length: random weights seldom write eos, and the peer has one greatest length for all outputs.
     return list(islice(sentences("", chosen.words, chosen.seed), chosen.lines))
 
@@ -144,11 +131,5 @@ def table(report: Mapping[str, Any]) -> str:
     return "\n".join([what, *aligned(rows)])
 
 
-def main() -> None:
-    restart_as_job()
-    arguments = sys.argv[1:]
-    write_report(measure(arguments), table, parse(arguments).json)
-
-
 if __name__ == "__main__":
-    main()
+    run_program(measure, table, parse)
