@@ -52,7 +52,8 @@ def main(arguments: Sequence[str]) -> None:
         make_records(root, keys, asked.records)
         # The first ``gc`` on a root writes the index of sizes that later ones use.
         seconds = {
-            name: measure(root, words, 1 if "first" in name else asked.repeat) for name, words in COMMANDS.items()
+            name: min(cpu_seconds(root, *words) for _ in range(1 if "first" in name else asked.repeat))
+            for name, words in COMMANDS.items()
         }
     report = {
         **provenance("large_root.py", arguments, asked.commit),
@@ -84,21 +85,37 @@ def make_artifacts(root: Path, count: int) -> Iterator[list[tuple[str, str]]]:
         inputs: dict[str, str] = {}
         for stage in STAGES[: count - chain * len(STAGES)]:
             key = hashlib.sha256(f"{stage} {chain}".encode()).hexdigest()[:24]
-            text = f"{stage} {chain}\n".encode()
-            files = {"data.txt": {"sha256": hashlib.sha256(text).hexdigest(), "bytes": len(text)}}
-            content = content_digest(files)
-            made: dict[str, Any] = {"time": "2026-01-01T00:00:00+00:00"}
-            facts = {"lines": 1}
-            manifest = Manifest(stage, key, 1, "", {"chain": chain}, inputs, content, facts, files, 1.0, made)
-            folder = root / stage / key
-            folder.mkdir(parents=True)
-            (folder / "data.txt").write_bytes(text)
-            (folder / MANIFEST).write_text(json.dumps(manifest_envelope(manifest), indent=1))
+            contents = {"data.txt": f"{stage} {chain}\n".encode()}
+            made = {"time": "2026-01-01T00:00:00+00:00"}
+            content = write_artifact(root, stage, key, {"chain": chain}, inputs, contents, {"lines": 1}, made)
             (root / "locks").mkdir(exist_ok=True)
             (root / "locks" / f"{stage}-{key}.lock").touch()
             names.append((stage, key))
             inputs = {f"{stage}/{key}": content}
         yield names
+
+
+def write_artifact(
+    root: Path,
+    name: str,
+    key: str,
+    arguments: Mapping[str, Any],
+    inputs: Mapping[str, str],
+    contents: Mapping[str, bytes],
+    facts: Mapping[str, Any],
+    made: Mapping[str, Any],
+) -> str:
+    """Write an artifact of ``stage`` or ``stage.item`` with these files; returns the digest of its content."""
+    stage, _, item = name.partition(".")
+    folder = root / stage / key
+    folder.mkdir(parents=True)
+    for file, content in contents.items():
+        (folder / file).write_bytes(content)
+    files = {file: {"sha256": hashlib.sha256(text).hexdigest(), "bytes": len(text)} for file, text in contents.items()}
+    digest = content_digest(files)
+    manifest = Manifest(stage, key, 1, item, dict(arguments), dict(inputs), digest, dict(facts), files, 1.0, dict(made))
+    (folder / MANIFEST).write_text(json.dumps(manifest_envelope(manifest), indent=1))
+    return digest
 
 
 def make_records(root: Path, chains: Sequence[Sequence[tuple[str, str]]], count: int) -> None:
@@ -128,17 +145,16 @@ def make_records(root: Path, chains: Sequence[Sequence[tuple[str, str]]], count:
         path.write_text(json.dumps(record, indent=1))
 
 
-def measure(root: Path, words: Sequence[str], repeat: int) -> float:
-    """The least CPU seconds, of this process's kind, that ``repro`` with these words takes."""
-    found = []
-    for _ in range(repeat):
-        process = subprocess.Popen([*REPRO, *words], env=environment(root), stdout=subprocess.DEVNULL)
+def cpu_seconds(root: Path, *words: str) -> float:
+    """The CPU seconds of ``repro`` with these words, and of what it starts."""
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen([*REPRO, *words], env=environment(root), stdout=subprocess.DEVNULL, stderr=said)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
-            raise SystemExit(f"repro {' '.join(words)} ended with {process.returncode}")
-        found.append(usage.ru_utime + usage.ru_stime)
-    return round(min(found), 2)
+            said.seek(0)
+            raise SystemExit(f"repro {' '.join(words)} ended with {process.returncode}: {said.read()[-2000:]}")
+    return round(usage.ru_utime + usage.ru_stime, 2)
 
 
 def table(report: Mapping[str, Any]) -> str:

@@ -6,10 +6,8 @@ settings that differ, so that its page has curves, examples and a card.
 
 import io
 import json
-import os
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,9 +19,9 @@ from typing import Any
 PROJECT_ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT_ROOT))
 
+from benchmarks.large_root import cpu_seconds, write_artifact  # noqa: E402
 from benchmarks.machine import aligned, parser, processor, provenance, write_report  # noqa: E402
 from benchmarks.registry import write_registry  # noqa: E402
-from infra.store.manifest import MANIFEST, Manifest, content_digest, manifest_envelope  # noqa: E402
 from infra.tracking.model_version import Version, make_version  # noqa: E402
 
 STAGES = (
@@ -46,7 +44,14 @@ SEARCH = """words => words.map(text => {
   document.body.getBoundingClientRect();  // the layout counts
   return performance.now() - began;
 })"""
-REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
+MADE = {
+    "at": f"{BEGAN.isoformat()}",
+    "machine": "x86_64",
+    "commit": "0" * 40,
+    "torch": "2.13",
+    "modules": {f"tasks.module_{each}": "0" * 12 for each in range(40)},
+}
+"""What a manifest says of how an artifact was made."""
 EXAMPLES = "for example: python benchmarks/site.py --versions 1000"
 
 
@@ -113,28 +118,13 @@ def make_root(root: Path, versions: int) -> None:
         keys = {stage: sha256(f"{stage} {number}".encode()).hexdigest()[:20] for stage in STAGES}
         for stage, before in zip(STAGES, (None, *STAGES), strict=False):
             inputs = {f"{before.partition('.')[0]}/{keys[before]}": "0" * 64} if before else {}
-            write_artifact(root, stage, keys[stage], number, inputs, files.get(stage, {"data.txt": b"x\n"}))
+            contents = files.get(stage, {"data.txt": b"x\n"})
+            facts = {"seconds": 100.0 + number, "parameters": 10**6}
+            write_artifact(root, stage, keys[stage], settings(stage, number), inputs, contents, facts, MADE)
         model = f"model-{number % MODELS}"
         write_record(root, model, number, keys)
         found.append(version(model, number // MODELS + 1, number, keys))
     write_registry(root / "mlflow.db", found)
-
-
-def write_artifact(
-    root: Path, name: str, key: str, number: int, inputs: Mapping[str, str], contents: Mapping[str, bytes]
-) -> None:
-    stage, _, item = name.partition(".")
-    folder = root / stage / key
-    folder.mkdir(parents=True)
-    for file, content in contents.items():
-        (folder / file).write_bytes(content)
-    files = {file: {"sha256": sha256(text).hexdigest(), "bytes": len(text)} for file, text in contents.items()}
-    made: dict[str, Any] = {"at": f"{BEGAN.isoformat()}", "machine": "x86_64", "commit": "0" * 40, "torch": "2.13"}
-    made |= {"modules": {f"tasks.module_{each}": "0" * 12 for each in range(40)}}
-    arguments = settings(stage, number)
-    facts = {"seconds": 100.0 + number, "parameters": 10**6}
-    manifest = Manifest(stage, key, 1, item, arguments, inputs, content_digest(files), facts, files, 9.0, made)
-    (folder / MANIFEST).write_text(json.dumps(manifest_envelope(manifest), indent=1))
 
 
 def settings(stage: str, number: int) -> dict[str, Any]:
@@ -211,19 +201,6 @@ def sentences() -> bytes:
     file = io.BytesIO()
     pl.DataFrame({"pair_id": [f"test:{row}" for row in range(SENTENCES)], **columns}).write_parquet(file)
     return file.getvalue()
-
-
-def cpu_seconds(root: Path, *words: str) -> float:
-    """The CPU seconds of ``repro`` with these words, and of what it starts."""
-    environment = {**os.environ, "REPRO_ROOT": str(root), "PYTHONPATH": str(PROJECT_ROOT)}
-    with tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen([*REPRO, *words], env=environment, stdout=subprocess.DEVNULL, stderr=said)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            said.seek(0)
-            raise SystemExit(f"repro {' '.join(words)} ended with {process.returncode}: {said.read()[-2000:]}")
-    return round(usage.ru_utime + usage.ru_stime, 2)
 
 
 def table(report: Mapping[str, Any]) -> str:
