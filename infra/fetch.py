@@ -123,6 +123,6 @@ def _translated_errors() -> Iterator[None]:
         raise
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise NotFound("no such file") from error
-    except Exception as error:
+    except Exception as error:  # every protocol of fsspec has errors of its own
         reason = getattr(error, "reason", error)
         raise Unreachable(str(reason) or type(error).__name__) from error

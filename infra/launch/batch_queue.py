@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
 from infra.errors import Fault, JobFailed, NetworkFault
@@ -39,14 +40,20 @@ class QueueStatus:
 class BatchQueue(Protocol):
     """A system that runs jobs elsewhere. Each call raises NetworkFault if the system does not answer."""
 
-    def is_same_spec(self, job: JobSpec) -> bool:
-        """Whether ``out`` holds the description that ``submit`` would write for this job."""
+    file: str
+    """The name of the file in ``out`` with the description that was submitted."""
+
+    def description(self, job: JobSpec) -> str:
+        """The text to submit: a batch script or manifests. Raises BadConfiguration for a job that cannot have one."""
 
     def find(self, job: JobSpec) -> str:
         """The unfinished job of this name; "" if there is none."""
 
     def submit(self, job: JobSpec) -> str:
-        """Submit the job; returns the name for the calls below. Raises BadConfiguration if the queue refuses it."""
+        """Submit the file of the job; returns the name for the calls below.
+
+        Raises BadConfiguration if the queue refuses it.
+        """
 
     def poll(self, name: str) -> QueueStatus: ...
 
@@ -74,7 +81,9 @@ class QueueLauncher:
 
     def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
         log = job.out / "job.log"
-        same = _is_same_spec(job) and self.queue.is_same_spec(job)
+        described = job.out / self.queue.file
+        text = self.queue.description(job)
+        same = _holds(job.path, job.text()) and _holds(described, text)
         begin = log.stat().st_size if log.exists() else 0
         name = self.queue.find(job)
         try:
@@ -87,6 +96,7 @@ class QueueLauncher:
                 self.say(f"{name} is still running from an earlier attempt; continuing with it")
             else:
                 job.write()
+                described.write_text(text)
                 name = self.queue.submit(job)
                 self.say(f"{job.module} was submitted as {name}")
             last = self._watch(name, on_poll)
@@ -160,8 +170,8 @@ def job_name(job: JobSpec) -> str:
     return f"repro-{job.module.rpartition('.')[2].replace('_', '-')[:20].lower()}-{digest}"
 
 
-def _is_same_spec(job: JobSpec) -> bool:
+def _holds(file: Path, text: str) -> bool:
     try:
-        return job.path.read_text() == job.text()
+        return file.read_text() == text
     except OSError:
         return False

@@ -22,7 +22,6 @@ from infra.launch.command import command, variables
 from infra.launch.job import EXIT, JobSpec
 from infra.processes import signals
 
-APPLIED = "job.manifests.log"
 LABEL = "repro/job"
 PORT = 29400
 REQUEST_SECONDS = 60
@@ -105,12 +104,10 @@ class Kubernetes:
     """``kubernetes.client.BatchV1Api``"""
     core: Any = field(repr=False)
     """``kubernetes.client.CoreV1Api``"""
+    file = "job.manifests.log"
 
-    def is_same_spec(self, job: JobSpec) -> bool:
-        try:
-            return (job.out / APPLIED).read_text() == _text(manifests(job, self.settings))
-        except OSError:
-            return False
+    def description(self, job: JobSpec) -> str:
+        return json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests(job, self.settings)}, indent=1)
 
     def find(self, job: JobSpec) -> str:
         name = job_name(job)
@@ -119,7 +116,6 @@ class Kubernetes:
     def submit(self, job: JobSpec) -> str:
         items = manifests(job, self.settings)
         name = job_name(job)
-        (job.out / APPLIED).write_text(_text(items))
         try:
             self._delete_and_wait(name)  # a finished Job is kept for inspection and blocks its name
             for item in items:
@@ -354,7 +350,3 @@ def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
         else:
             result[name] = value
     return result
-
-
-def _text(items: list[dict[str, Any]]) -> str:
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=1)

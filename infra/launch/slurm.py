@@ -84,22 +84,18 @@ class Slurm:
     """SLURM as a batch queue, through its command line programs."""
 
     settings: SlurmSettings
+    file = "job.sh"
 
-    def is_same_spec(self, job: JobSpec) -> bool:
-        try:
-            return (job.out / "job.sh").read_text() == script(job, self.settings)
-        except OSError:
-            return False
+    def description(self, job: JobSpec) -> str:
+        return script(job, self.settings)
 
     def find(self, job: JobSpec) -> str:
         found = _run("squeue", "--me", "--noheader", "--format=%i", f"--name={job_name(job)}").split()
         return _named(found[0]) if found else ""
 
     def submit(self, job: JobSpec) -> str:
-        path = job.out.absolute() / "job.sh"
-        path.write_text(script(job, self.settings))
         try:
-            answer = _run("sbatch", "--parsable", str(path))
+            answer = _run("sbatch", "--parsable", str(job.out.absolute() / self.file))
         except Fault as fault:
             raise fault if isinstance(fault, NetworkFault) else BadConfiguration(f"{fault}") from None
         return _named(answer.strip().partition(";")[0])  # number;cluster

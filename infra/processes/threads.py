@@ -21,10 +21,9 @@ def run_in_threads(calls: Sequence[Callable[[], T]], at_once: int, name: str) ->
         signals.check()
         try:
             return call()
-        except Exception:
-            raise
-        except BaseException:
-            signals.stop_all_threads()  # before a thread takes the next call
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                signals.stop_all_threads()  # before a thread takes the next call
             raise
 
     with ThreadPoolExecutor(max(at_once, 1), thread_name_prefix=name) as pool:

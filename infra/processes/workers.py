@@ -103,7 +103,7 @@ def _result(future: Future[T]) -> T:
         raise
     except BrokenProcessPool as error:
         raise JobFailed("a worker process died; with little memory, try fewer workers (REPRO_WORKERS)") from error
-    except Exception as error:
+    except Exception as error:  # the function's own errors pass; Dask's have no class in common
         if type(error).__module__.startswith("distributed"):
             raise JobFailed(f"the Dask cluster gave up: {error}") from error
         raise

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from infra.processes import signals
+from infra.tracking.client import mlflow_errors
 
 RETRY_AFTER_SECONDS = 60.0
 """Pause before a server that did not answer is tried again."""
@@ -53,7 +54,7 @@ class WriteQueue:
             return ""
         try:
             answer = action()
-        except Exception as error:
+        except mlflow_errors() as error:
             self._mark_unavailable(what, error)
             return ""
         self._was_available = True
@@ -71,7 +72,7 @@ class WriteQueue:
                 try:
                     action()
                     self._was_available = True
-                except Exception as error:
+                except Exception as error:  # no error of a record ends a training of days
                     if _is_transient(error) and not self._is_available():
                         self._mark_unavailable(what, error)
                         return
@@ -103,7 +104,7 @@ class WriteQueue:
     def _is_available(self) -> bool:
         try:
             self.answers()
-        except Exception:
+        except mlflow_errors():
             return False
         return True
 

@@ -18,12 +18,13 @@ class FakeQueue:
 
     statuses: list[QueueStatus | Fault]
     existing: str = ""
-    same: bool = True
+    file: str = "description"
+    text: str = "what is submitted"
     ends: Callable[[], object] = bool
     calls: list[str] = field(default_factory=list)
 
-    def is_same_spec(self, job: JobSpec) -> bool:
-        return self.same
+    def description(self, job: JobSpec) -> str:
+        return self.text
 
     def find(self, job: JobSpec) -> str:
         return self.existing
@@ -150,6 +151,7 @@ def test_a_queue_may_be_unreachable_for_a_limited_time(job: JobSpec) -> None:
 
 def test_the_same_job_of_a_killed_launcher_is_continued(job: JobSpec) -> None:
     job.write()
+    (job.out / "description").write_text("what is submitted")
     queue = FakeQueue([RUNS, DONE], existing="job 0", ends=lambda: write_exit(job, "done"))
     assert launch(queue, job)[0] == "job 0 is still running from an earlier attempt; continuing with it"
     assert queue.calls == ["clear job 0"]
@@ -158,18 +160,17 @@ def test_the_same_job_of_a_killed_launcher_is_continued(job: JobSpec) -> None:
 @pytest.mark.parametrize("other", ["text", "description", "ending"])
 def test_a_different_job_in_the_same_folder_is_cancelled_first(job: JobSpec, other: str) -> None:
     job.write()
+    (job.out / "description").write_text("of before" if other == "description" else "what is submitted")
     if other == "text":
         job.path.write_text("{}")
     first: list[QueueStatus | Fault] = [QueueStatus("stopping", "completing")] if other == "ending" else []
-    queue = FakeQueue(
-        [*first, RUNS, DONE], existing="job 0", same=other != "description", ends=lambda: write_exit(job, "done")
-    )
+    queue = FakeQueue([*first, RUNS, DONE], existing="job 0", ends=lambda: write_exit(job, "done"))
     launch(queue, job)
     assert queue.calls == ["cancel job 0", "clear job 0", "submit", "clear job 1"]
 
 
 def test_nothing_is_submitted_while_an_earlier_job_does_not_end(job: JobSpec) -> None:
-    queue = FakeQueue([RUNS], existing="job 0", same=False)
+    queue = FakeQueue([RUNS], existing="job 0")
     with pytest.raises(JobFailed, match="job 0, of an earlier attempt, does not end"):
         launch(queue, job, end_seconds=0.01)
     assert "submit" not in queue.calls

@@ -227,13 +227,11 @@ def test_a_job_is_submitted_found_and_deleted(api: ApiServer, tmp_path: Path, mo
     monkeypatch.setenv("REPRO_KUBERNETES_MOUNT", f"{tmp_path}")
     job, queue = replace(JOB, out=tmp_path / "out", inputs={}), cluster_queue()
     job.out.mkdir()
-    assert not queue.is_same_spec(job)
     assert queue.find(job) == ""
     api.requests.clear()
     for _ in range(2):  # a finished job of the same name, and its service, are no obstacle
         name = queue.submit(job)
     assert name == job_name(job)
-    assert queue.is_same_spec(job)
     service, batch = manifests(job, queue.settings)
     assert api.objects == {f"{SERVICES}/{name}": service | {"status": {}}, f"{JOBS}/{name}": batch | {"status": {}}}
     assert queue.find(job) == name
