@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 GRACE_SECONDS = 45.0
 """Between SIGTERM and SIGKILL: longer than torchrun itself waits for its ranks."""
@@ -35,27 +34,6 @@ def follow_parent() -> None:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() == 1:  # the parent ended before the call above
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-def stopped_below(pid: int) -> list[int]:
-    """Process ``pid`` and its descendants, those that are stopped: by SIGSTOP, by a terminal or by a debugger."""
-    children: dict[int, list[int]] = {}
-    stopped = set()
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, parent = file.read_text().rpartition(")")[2].split()[:2]
-        except OSError:  # it has ended
-            continue
-        children.setdefault(int(parent), []).append(int(file.parent.name))
-        if state in "Tt":
-            stopped.add(int(file.parent.name))
-    found = []
-    left = [pid]
-    while left:
-        each = left.pop()
-        found += [each] if each in stopped else []
-        left += children.get(each, ())
-    return sorted(found)
 
 
 def terminate_group(process: subprocess.Popen[bytes]) -> None:

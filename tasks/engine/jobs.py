@@ -34,7 +34,7 @@ class JobRunner:
         self.settings = settings
         self.tracker = tracker
         self.launcher = LAUNCHERS[settings.site.launcher]()
-        if isinstance(self.launcher, QueueLauncher | LocalLauncher):
+        if isinstance(self.launcher, QueueLauncher):
             self.launcher.say = settings.display.say
 
     def run(self, call: StageCall, run_id: str, lock: int, job: JobSpec) -> None:

@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from infra.errors import BadData, JobFailed, OutOfMemory
-from infra.launch import local
 from infra.launch.job import JobSpec, raise_for_exit
 from infra.launch.local import LocalLauncher
 
@@ -108,32 +107,6 @@ def test_a_job_ends_with_its_killed_launcher(tmp_path: Path, monkeypatch: pytest
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert ended(int(pid_file.read_text()))
-
-
-def test_a_stopped_process_of_a_job_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a session of its own, as torchrun starts a rank."""
-    child = (
-        "import subprocess\n"
-        "child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
-        "(out / 'pid').write_text(f'{child.pid} ')\n"
-        "child.wait()\n"
-    )
-    monkeypatch.setattr(local, "STOPPED_SECONDS", 0.0)
-    pid_file, said, polls = tmp_path / "out" / "pid", list[str](), 0
-
-    def poll() -> None:
-        nonlocal polls
-        if not pid_file.exists() or not pid_file.read_text().endswith(" "):
-            return
-        pid, polls = int(pid_file.read_text()), polls + bool(said)
-        if not said:
-            os.kill(pid, signal.SIGSTOP)
-        elif polls == 5:
-            os.kill(pid, signal.SIGKILL)
-
-    LocalLauncher(said.append).run(job(tmp_path, child + exit_line("done"), monkeypatch), poll)
-    pid = int(pid_file.read_text())
-    assert said == [f"some_job does not go on: process {pid} is stopped; `kill -CONT {pid}` continues it"]
 
 
 def ended(pid: int) -> bool:

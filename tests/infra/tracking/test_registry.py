@@ -16,13 +16,11 @@ from threading import Thread
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from infra.errors import BadConfiguration
 from infra.servers import mlflow_sqlite
 from infra.tracking import registry
-from infra.tracking.client import mlflow_client, refused
+from infra.tracking.client import mlflow_client
 from infra.tracking.model_files import local_folder
 from infra.tracking.model_version import Version, grouped_tags, history, make_version, ordered
 from infra.tracking.registry import create_version, resolve, set_alias, source_run, version_exists, versions
@@ -269,6 +267,16 @@ def test_requests_to_a_protected_server_carry_credentials(protected: str, monkey
         assert not version_exists(protected, "ende", 3, "run"), "it was deleted"
 
 
+def test_the_client_is_asked_where_plain_http_is_refused(protected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("infra.servers.credentials.mlflow_header", dict)
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "anna")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "twelve letters")
+    assert version_exists(protected, "ende", 2, "run")
+    assert not version_exists(protected, "ende", 3, "run"), "it was deleted"
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
+    assert version_exists(protected, "ende", 3, "run"), "a refused request does not make a version missing"
+
+
 def test_without_a_store_there_are_no_versions(tmp_path: Path) -> None:
     assert versions(f"sqlite:///{tmp_path}/mlflow.db") == []
     assert not list(tmp_path.iterdir())
@@ -279,21 +287,6 @@ def test_without_a_store_there_are_no_versions(tmp_path: Path) -> None:
 def test_removed_weights_are_reported(registered: Registered) -> None:
     with pytest.raises(BadConfiguration, match="ende/2 has no weights"):
         local_folder(registered.uri, resolve(registered.uri, "ende/2"))
-
-
-@given(st.permutations(["other", "candidate", "champion"]))
-def test_champion_is_named_first(aliases: list[str]) -> None:
-    version = make_version("a", "1", 0, None, None, {}, aliases)
-    assert version.aliases == ("champion", "candidate", "other")
-    assert version.created == datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def test_a_password_in_the_address_of_mlflow_is_in_no_message() -> None:
-    uri = "http://reader:hid%20den-word@127.0.0.1:9"
-    error = refused(uri, "does not answer", ConnectionError(f"{uri}/api: no route for reader:hid den-word"))
-    assert f"{error}" == (
-        "MLflow at http://***@127.0.0.1:9 does not answer: http://***@127.0.0.1:9/api: no route for ***"
-    )
 
 
 def test_a_score_that_is_no_number_is_left_out() -> None:
