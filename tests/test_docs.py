@@ -85,3 +85,5 @@ def test_the_files_that_a_page_names_exist(page: str) -> None:
     named = set(re.findall(r"\b(?:flows|tasks|model|infra)/[\w/]*\w\.py\b", text))
     assert len(named) > 10
     assert not [name for name in named if not (TOP / name).is_file()]
+    places = re.findall(r"`(?:\w+\.)?(\w+)` in `([\w/]+\.py)`", text)
+    assert not [name for name, file in places if not re.search(rf"(def|class) {name}\b", (TOP / file).read_text())]
