@@ -12,12 +12,7 @@ from prefect.states import Completed, Failed
 
 from flows.inspection.check import compare_results, expected_of, fresh_run
 from flows.orchestration.duplicates import duplicate_run
-from flows.orchestration.prefect_flows import (
-    SiteName,
-    claim_and_close_dead_runs,
-    close_dead_runs_after_kill,
-    parameter_defaults,
-)
+from flows.orchestration.flow_parts import OPTIONS, SiteName, claim_and_close_dead_runs, parameter_defaults
 from flows.runner.request import RunRequest
 from flows.runner.run import run as run_resolved
 from flows.views.terminal import TerminalDisplay
@@ -28,9 +23,7 @@ from tasks.engine.prefect_runner import PrefectTaskWrapper
 @flow(
     name="check",
     flow_run_name=lambda: f"check of {flow_run.parameters['run']}",
-    log_prints=False,
-    on_crashed=[close_dead_runs_after_kill],
-    on_cancellation=[close_dead_runs_after_kill],
+    **OPTIONS,
 )
 def check(run: str = "demo", site: SiteName = "local") -> State[None]:
     """Run a run anew, from its downloads to its scores, in a folder of its own; fail if it does not reproduce.

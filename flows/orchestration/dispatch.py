@@ -11,7 +11,7 @@ from flows.runner import interrupted
 from flows.runner.outcome import Outcome, cached_outcome
 from flows.runner.paper import PaperResults, ResolvedPaper, cached_paper, write_pages
 from flows.runner.request import ResolvedRun
-from flows.runner.run import conclude, run_on_record
+from flows.runner.run import close_record, conclude, on_record
 from flows.tuning.sweep import ResolvedSweep, SweepResults
 from flows.views.terminal import say
 from infra.processes import signals
@@ -34,14 +34,13 @@ def dispatch(resolved: ResolvedRun, has_server: bool) -> Outcome:
         conclude(resolved, outcome, say)
         return outcome
     check_database(resolved.site.tracking)
-    return run_on_record(resolved, lambda: _run_with_server(resolved), say)
+    with on_record(resolved, say):
+        _ensure_server(resolved.site)
+        from flows.orchestration.prefect_flows import run_with_prefect
 
-
-def _run_with_server(resolved: ResolvedRun) -> Outcome:
-    _ensure_server(resolved.site)
-    from flows.orchestration.prefect_flows import run_with_prefect
-
-    return signals.run_shielded(lambda: run_with_prefect(resolved))
+        outcome = signals.run_shielded(partial(run_with_prefect, resolved))
+    close_record(resolved, outcome, say)
+    return outcome
 
 
 def dispatch_paper(resolved: ResolvedPaper, has_server: bool) -> PaperResults:
@@ -58,7 +57,7 @@ def dispatch_paper(resolved: ResolvedPaper, has_server: bool) -> PaperResults:
     _ensure_server(site)
     from flows.orchestration.prefect_flows import paper_with_prefect
 
-    return signals.run_shielded(lambda: paper_with_prefect(resolved))
+    return signals.run_shielded(partial(paper_with_prefect, resolved))
 
 
 def dispatch_sweep(resolved: ResolvedSweep) -> SweepResults:
@@ -67,7 +66,7 @@ def dispatch_sweep(resolved: ResolvedSweep) -> SweepResults:
     _ensure_server(resolved.base.site)
     from flows.orchestration.prefect_flows import sweep_with_prefect
 
-    return signals.run_shielded(lambda: sweep_with_prefect(resolved))
+    return signals.run_shielded(partial(sweep_with_prefect, resolved))
 
 
 def close_dead_runs(site: Site) -> int:

@@ -18,8 +18,7 @@ from prefect.events.filters import EventFilter
 from prefect.runtime import flow_run as present
 from prefect.utilities.urls import url_for
 
-HEARTBEAT_TIMEOUT_SECONDS = 180.0
-"""A run without a heartbeat for this long is dead. Prefect sends one every 30 s by default."""
+from infra.servers.prefect_states import HEARTBEAT_TIMEOUT_SECONDS
 
 
 def duplicate_run(flow: str, defaults: Mapping[str, Any]) -> str:

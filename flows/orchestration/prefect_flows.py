@@ -1,28 +1,34 @@
 """The pipeline as Prefect flows: ``prefect.yaml`` deploys them and ``repro run`` calls them when there is work.
 
 Users edit the parameters in a form of Prefect's UI, which makes drop-downs from the types and help from the docstrings.
+A deployed flow resolves its parameters when it runs. ``run_with_prefect`` and its like make a flow for a request that
+this process has resolved and planned already.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from inspect import signature
-from typing import Any, Literal, TypeVar
-from uuid import UUID
+from typing import Any
 
 from prefect import flow
-from prefect.client.schemas.objects import FlowRun, State
+from prefect.client.schemas.objects import State
 from prefect.flows import Flow
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
 from flows.orchestration.duplicates import duplicate_run
+from flows.orchestration.flow_parts import (
+    OPTIONS,
+    OptionalStageName,
+    SiteName,
+    claim_and_close_dead_runs,
+    dispatch_pool,
+    parameter_defaults,
+    scores_markdown,
+    summary_line,
+)
 from flows.orchestration.notify import tell_of_registration
-from flows.orchestration.remote_stage import DeploymentDispatch, current_work_pool
+from flows.orchestration.remote_stage import DeploymentDispatch
 from flows.orchestration.single_stage import StageRequest, run_single_stage
 from flows.reproduce import StageName
-from flows.runner.interrupted import close_dead_runs
 from flows.runner.outcome import Outcome, cached_outcome
 from flows.runner.paper import PaperRequest, PaperResults, ResolvedPaper, RowsFailed, run_rows, write_pages
 from flows.runner.paper_group import paper_group
@@ -30,109 +36,87 @@ from flows.runner.request import ResolvedRun, RunRequest, plan
 from flows.runner.run import run as run_resolved
 from flows.runs.titles import SEPARATOR
 from flows.tuning.sweep import ResolvedSweep, SweepRequest, SweepResults, run_sweep
-from flows.views.json_log import configure_log
-from flows.views.tables import metric_names
 from flows.views.terminal import TerminalDisplay, say
 from infra.errors import Fault, NetworkFault
 from infra.servers import prefect_states
 from infra.site import Site
 from infra.tracking.provenance import commit
-from model.metric_names import BLEU, CHRF
 from tasks.engine.prefect_runner import PrefectTaskWrapper, plain_server_errors, publish_markdown
 
-OptionalStageName = Literal["", StageName]
-SiteName = Literal["local", "gpu"]
-HEADLINE_METRICS = (BLEU, CHRF)
-Value = TypeVar("Value")
 
-_resolved_run: ContextVar[ResolvedRun | None] = ContextVar("resolved_run", default=None)
-_resolved_paper: ContextVar[ResolvedPaper | None] = ContextVar("resolved_paper", default=None)
-_resolved_sweep: ContextVar[ResolvedSweep | None] = ContextVar("resolved_sweep", default=None)
-"""The request that this process resolved before it called the flow, so that the flow need not resolve it again."""
+def reproduce_flow(known: ResolvedRun | None) -> Flow[..., Any]:
+    """The flow of one run; of ``known``, if this process resolved the request before."""
+
+    def run_name() -> str:
+        given = flow_run.parameters
+        if known and known.title:  # a trial, or a row of the paper: several of one run
+            return known.title
+        return f"{given['run']} from {given['from_stage']}" if given.get("from_stage") else str(given["run"])
+
+    @flow(name="reproduce", flow_run_name=run_name, **OPTIONS)
+    def reproduce(
+        run: str = "demo",
+        from_stage: OptionalStageName = "",
+        until: OptionalStageName = "",
+        force: tuple[StageName, ...] = (),
+        overrides: tuple[str, ...] = (),
+        site: SiteName = "local",
+    ) -> State[Outcome]:
+        """Reproduce one run, from archives to a registered model version, with each stage cached.
+
+        Args:
+            run: A run's name, as `repro show` lists them, or FILE.toml or FILE.py:NAME for one of your own.
+            from_stage: Run this stage and all later ones, cached or not. Empty: only missing stages.
+            until: The last stage to run. Empty: all stages.
+            force: Stages to run again even if they are cached.
+            overrides: Fields of the run to change, for example training.updates=200.
+            site: Where to compute. With gpu, a worker of another pool dispatches what needs a GPU to the pool gpu.
+        """
+        claim_and_close_dead_runs(site)
+        if "auto-scheduled" in flow_run.tags and not commit():  # an installed release; a checkout is being worked on
+            os.environ.setdefault("REPRO_STRICT", "1")
+        if duplicate := duplicate_run("reproduce", parameter_defaults(reproduce)):
+            return Completed(name="Skipped", message=duplicate)
+        resolved = known
+        if resolved is None:
+            request = RunRequest(run, from_stage, until, force, overrides, site)
+            resolved = request.resolve(again=flow_run.run_count > 1)
+            if resolved.remark:
+                say(resolved.remark)
+        pool = dispatch_pool(resolved.site)
+        task_wrapper = PrefectTaskWrapper(resolved.site.root.absolute() / "prefect-records", ("gpu",) if pool else ())
+        # Several may run at once. A title's settings are said once, where the flow that starts them begins each.
+        label = (resolved.title or run).split(SEPARATOR)[0] if flow_run.parent_flow_run_id else ""
+        display = TerminalDisplay(task_wrapper.progress, label)
+        dispatch = {"gpu": DeploymentDispatch(resolved.request, pool, display.say)} if pool else {}
+        try:
+            outcome = run_resolved(resolved, display, task_wrapper, dispatch)
+        finally:
+            task_wrapper.close()
+        if outcome.pruned:  # a trial of a sweep
+            return Completed(name=prefect_states.PRUNED, message=outcome.pruned, data=outcome)
+        for row in outcome.rows:
+            if row.stage == "register" and row.state == "completed":
+                tell_of_registration(dict(row.facts))
+        publish_markdown("scores", scores_markdown(outcome), f"Scores of {outcome.run}")
+        return Completed(message=summary_line(outcome), data=outcome)
+
+    return reproduce
 
 
-@contextmanager
-def _set(variable: ContextVar[Value | None], value: Value) -> Iterator[None]:
-    token = variable.set(value)
+def run_with_prefect(resolved: ResolvedRun) -> Outcome:
+    """Run a request as a flow in this process, with the configured server or a temporary one."""
+    request = resolved.request
     try:
-        yield
-    finally:
-        variable.reset(token)
-
-
-def close_dead_runs_after_kill(flow: Any, flow_run: FlowRun, state: Any) -> None:  # noqa: ARG001
-    """Hook that the worker calls after the process of a flow was killed or cancelled."""
-    with suppress(Fault):
-        close_dead_runs(Site.named(f"{flow_run.parameters.get('site', 'local')}"))
-
-
-def claim_and_close_dead_runs(site: str) -> None:
-    """Label this flow run with our process id, and close runs whose process died."""
-    configure_log()  # a worker started this process, not the command line
-    prefect_states.label_process(UUID(flow_run.id))
-    close_dead_runs(Site.named(site))
-
-
-def _reproduce_run_name() -> str:
-    resolved, given = _resolved_run.get(), flow_run.parameters
-    if resolved and resolved.title:  # a trial, or a row of the paper: several of one run
-        return resolved.title
-    return f"{given['run']} from {given['from_stage']}" if given.get("from_stage") else str(given["run"])
-
-
-@flow(
-    name="reproduce",
-    flow_run_name=_reproduce_run_name,
-    log_prints=False,
-    on_crashed=[close_dead_runs_after_kill],
-    on_cancellation=[close_dead_runs_after_kill],
-)
-def reproduce(
-    run: str = "demo",
-    from_stage: OptionalStageName = "",
-    until: OptionalStageName = "",
-    force: tuple[StageName, ...] = (),
-    overrides: tuple[str, ...] = (),
-    site: SiteName = "local",
-) -> State[Outcome]:
-    """Reproduce one run, from archives to a registered model version, with each stage cached.
-
-    Args:
-        run: A run's name, as `repro show` lists them, or FILE.toml or FILE.py:NAME for one of your own.
-        from_stage: Run this stage and all later ones, cached or not. Empty: only missing stages.
-        until: The last stage to run. Empty: all stages.
-        force: Stages to run again even if they are cached.
-        overrides: Fields of the run to change, for example training.updates=200.
-        site: Where to compute. With gpu, a worker of another pool dispatches stages that need a GPU to the pool gpu.
-    """
-    claim_and_close_dead_runs(site)
-    if "auto-scheduled" in flow_run.tags and not commit():  # an installed release; a checkout is being worked on
-        os.environ.setdefault("REPRO_STRICT", "1")
-    if duplicate := duplicate_run("reproduce", parameter_defaults(reproduce)):
-        return Completed(name="Skipped", message=duplicate)
-    request = RunRequest(run, from_stage, until, force, overrides, site)
-    resolved = _resolved_run.get()
-    if resolved is None or resolved.request != request:  # a worker runs this flow
-        resolved = request.resolve(again=flow_run.run_count > 1)
-        if resolved.remark:
-            say(resolved.remark)
-    pool = _dispatch_pool(resolved.site)
-    task_wrapper = PrefectTaskWrapper(resolved.site.root.absolute() / "prefect-records", ("gpu",) if pool else ())
-    # Several may run at once. A title's settings are said once, where the flow that starts them begins each.
-    label = (resolved.title or run).split(SEPARATOR)[0] if flow_run.parent_flow_run_id else ""
-    display = TerminalDisplay(task_wrapper.progress, label)
-    dispatch = {"gpu": DeploymentDispatch(request, pool, display.say)} if pool else {}
-    try:
-        outcome = run_resolved(resolved, display, task_wrapper, dispatch)
-    finally:
-        task_wrapper.close()
-    if outcome.pruned:  # a trial of a sweep
-        return Completed(name=prefect_states.PRUNED, message=outcome.pruned, data=outcome)
-    for row in outcome.rows:
-        if row.stage == "register" and row.state == "completed":
-            tell_of_registration(dict(row.facts))
-    publish_markdown("scores", _scores_markdown(outcome), f"Scores of {outcome.run}")
-    return Completed(message=_summary_line(outcome), data=outcome)
+        with plain_server_errors():
+            outcome: Outcome = reproduce_flow(resolved)(**vars(request))
+    except NetworkFault as fault:
+        # The store, not the server, says whether the work is done.
+        if request.force or request.from_stage or not (done := cached_outcome(plan(request))):
+            raise
+        say(f"{fault}; but all stages of the run are finished")
+        return done
+    return outcome
 
 
 def _stage_run_name() -> str:
@@ -140,13 +124,7 @@ def _stage_run_name() -> str:
     return f"{given['run']}: {given['stage']} {given.get('item', '')}".strip()
 
 
-@flow(
-    name="stage",
-    flow_run_name=_stage_run_name,
-    log_prints=False,
-    on_crashed=[close_dead_runs_after_kill],
-    on_cancellation=[close_dead_runs_after_kill],
-)
+@flow(name="stage", flow_run_name=_stage_run_name, **OPTIONS)
 def stage(
     run: str,
     stage: StageName,
@@ -181,159 +159,101 @@ def stage(
     return Completed(message=f"{request.label} {row.key} is {row.state}", data=row.facts)
 
 
-def _dispatch_pool(site: Site) -> str:
-    """The pool whose workers make stages that need a GPU; "" if this process makes them."""
-    if not site.gpu_pool and site.device != "cuda":
-        return ""
-    own = current_work_pool()
-    pool = site.gpu_pool or ("gpu" if own else "")  # without a worker there is no pool
-    return pool if pool != own else ""
+def paper_flow(known: ResolvedPaper | None) -> Flow[..., Any]:
+    """The flow of rows of the paper; of ``known``, if this process resolved the request before."""
 
+    def run_name() -> str:
+        return f"rows {flow_run.parameters['rows']} on {flow_run.parameters['corpus']}"
 
-def parameter_defaults(made: Flow[..., Any]) -> dict[str, Any]:
-    return {name: parameter.default for name, parameter in signature(made.fn).parameters.items()}
+    @flow(name="paper", flow_run_name=run_name, **OPTIONS)
+    def paper(
+        rows: str = "all",
+        corpus: str = "wmt14-ende",
+        scale: int = 0,
+        at_once: int = 1,
+        overrides: tuple[str, ...] = (),
+        site: SiteName = "local",
+    ) -> PaperResults | State[PaperResults]:
+        """Reproduce rows of the paper's Tables 2 and 3 as separate runs and compare them with the paper's figures.
 
+        Args:
+            rows: Names of rows separated by commas, for example base,A1,C2; or all.
+            corpus: The name of the runs without the row.
+            scale: Divisor of the widths. 0: the corpus decides.
+            at_once: Rows that run at the same time.
+            overrides: Fields of every row's run to change, for example training.updates=200.
+            site: Where to compute. With gpu, a worker without one fails.
+        """
+        claim_and_close_dead_runs(site)
+        if duplicate := duplicate_run("paper", parameter_defaults(paper)):
+            return Completed(name="Skipped", message=duplicate)
+        resolved = known or PaperRequest(rows, corpus, scale, at_once, overrides, site).resolve()
+        with paper_group(resolved) as group:
+            found = run_rows(group.resolved, run_with_prefect, say)
+            group.results.append(found)
+        page = write_pages(found, Site.named(site).root)
+        title = resolved.request.title
+        publish_markdown("paper", page.with_suffix(".md").read_text(), f"Against the paper: {title}")
+        if found.failed:
+            raise RowsFailed(found)
+        return found
 
-def run_with_prefect(resolved: ResolvedRun) -> Outcome:
-    """Run a request as a flow in this process, with the configured server or a temporary one."""
-    request = resolved.request
-    try:
-        with plain_server_errors(), _set(_resolved_run, resolved):
-            outcome: Outcome = reproduce(  # type: ignore[call-overload]
-                request.run, request.from_stage, request.until, request.force, request.overrides, request.site
-            )
-    except NetworkFault as fault:
-        # The store, not the server, says whether the work is done.
-        if request.force or request.from_stage or not (done := cached_outcome(plan(request))):
-            raise
-        say(f"{fault}; but all stages of the run are finished")
-        return done
-    return outcome
-
-
-def _paper_run_name() -> str:
-    given = flow_run.parameters
-    return f"rows {given['rows']} on {given['corpus']}"
-
-
-@flow(
-    name="paper",
-    flow_run_name=_paper_run_name,
-    log_prints=False,
-    on_crashed=[close_dead_runs_after_kill],
-    on_cancellation=[close_dead_runs_after_kill],
-)
-def paper(
-    rows: str = "all",
-    corpus: str = "wmt14-ende",
-    scale: int = 0,
-    at_once: int = 1,
-    overrides: tuple[str, ...] = (),
-    site: SiteName = "local",
-) -> PaperResults | State[PaperResults]:
-    """Reproduce rows of the paper's Tables 2 and 3 as separate runs and compare them with the paper's figures.
-
-    Args:
-        rows: Names of rows separated by commas, for example base,A1,C2; or all.
-        corpus: The name of the runs without the row.
-        scale: Divisor of the widths. 0: the corpus decides.
-        at_once: Rows that run at the same time.
-        overrides: Fields of every row's run to change, for example training.updates=200.
-        site: Where to compute. With gpu, a worker without one fails.
-    """
-    claim_and_close_dead_runs(site)
-    if duplicate := duplicate_run("paper", parameter_defaults(paper)):
-        return Completed(name="Skipped", message=duplicate)
-    request = PaperRequest(rows, corpus, scale, at_once, overrides, site)
-    resolved = _resolved_paper.get()
-    if resolved is None or resolved.request != request:  # a worker runs this flow
-        resolved = request.resolve()
-    with paper_group(resolved) as group:
-        found = run_rows(group.resolved, run_with_prefect, say)
-        group.results.append(found)
-    page = write_pages(found, Site.named(site).root)
-    publish_markdown("paper", page.with_suffix(".md").read_text(), f"Against the paper: {request.title}")
-    if found.failed:
-        raise RowsFailed(found)
-    return found
+    return paper
 
 
 def paper_with_prefect(resolved: ResolvedPaper) -> PaperResults:
     """Run rows of the paper as one flow in this process, a child flow for each row with work; raises RowsFailed."""
-    request = resolved.request
-    with _set(_resolved_paper, resolved):
-        found: PaperResults = paper(
-            request.rows, request.corpus, request.scale, request.at_once, request.overrides, request.site
-        )  # type: ignore[call-overload]
+    found: PaperResults = paper_flow(resolved)(**vars(resolved.request))
     return found
 
 
-@flow(
-    name="sweep",
-    flow_run_name=lambda: f"sweep of {flow_run.parameters['run']}",
-    log_prints=False,
-    on_crashed=[close_dead_runs_after_kill],
-    on_cancellation=[close_dead_runs_after_kill],
-)
-def hyperparameter_sweep(
-    run: str,
-    spaces: tuple[str, ...],
-    trials: int = 20,
-    on: str = "dev.bleu",
-    prune: bool = True,
-    overrides: tuple[str, ...] = (),
-    at_once: int = 1,
-    site: SiteName = "local",
-    take_over: bool = False,
-) -> SweepResults:
-    """Search for the settings of a run with the best dev score; each trial is a child flow.
+def sweep_flow(known: ResolvedSweep | None) -> Flow[..., Any]:
+    """The flow of a sweep; of ``known``, if this process resolved the request before."""
 
-    Args:
-        run: A run's name, as `repro show` lists them, or FILE.py:NAME for one of your own.
-        spaces: Fields and their values, for example training.peak=1e-3..1e-2:log or model.p_drop=0.1,0.2.
-        trials: Number of trials, those of earlier calls of the same sweep included.
-        on: dev.bleu, dev.chrf or dev.perplexity.
-        prune: End a training whose dev curve is worse than the median of the other trials.
-        overrides: Fields of every trial's run to change, for example training.updates=200.
-        at_once: Trials that run at the same time.
-        site: Where to compute. With gpu, a worker of another pool dispatches trainings to the pool gpu.
-        take_over: Go on with a sweep that another machine of the bucket left behind.
-    """
-    claim_and_close_dead_runs(site)
-    request = SweepRequest(run, spaces, trials, on, prune, overrides, at_once, site, take_over)
-    resolved = _resolved_sweep.get()
-    if resolved is None or resolved.request != request:  # a worker runs this flow
-        resolved = request.resolve()
-        if resolved.base.remark:
-            say(resolved.base.remark)
-    return run_sweep(resolved, run_with_prefect, say)
+    @flow(name="sweep", flow_run_name=lambda: f"sweep of {flow_run.parameters['run']}", **OPTIONS)
+    def hyperparameter_sweep(
+        run: str,
+        spaces: tuple[str, ...],
+        trials: int = 20,
+        on: str = "dev.bleu",
+        prune: bool = True,
+        overrides: tuple[str, ...] = (),
+        at_once: int = 1,
+        site: SiteName = "local",
+        take_over: bool = False,
+    ) -> SweepResults:
+        """Search for the settings of a run with the best dev score; each trial is a child flow.
+
+        Args:
+            run: A run's name, as `repro show` lists them, or FILE.py:NAME for one of your own.
+            spaces: Fields and their values, for example training.peak=1e-3..1e-2:log or model.p_drop=0.1,0.2.
+            trials: Number of trials, those of earlier calls of the same sweep included.
+            on: dev.bleu, dev.chrf or dev.perplexity.
+            prune: End a training whose dev curve is worse than the median of the other trials.
+            overrides: Fields of every trial's run to change, for example training.updates=200.
+            at_once: Trials that run at the same time.
+            site: Where to compute. With gpu, a worker of another pool dispatches trainings to the pool gpu.
+            take_over: Go on with a sweep that another machine of the bucket left behind.
+        """
+        claim_and_close_dead_runs(site)
+        resolved = known
+        if resolved is None:
+            request = SweepRequest(run, spaces, trials, on, prune, overrides, at_once, site, take_over)
+            resolved = request.resolve()
+            if resolved.base.remark:
+                say(resolved.base.remark)
+        return run_sweep(resolved, run_with_prefect, say)
+
+    return hyperparameter_sweep
 
 
 def sweep_with_prefect(resolved: ResolvedSweep) -> SweepResults:
     """Run a sweep as a flow in this process, with the configured server or a temporary one."""
-    with plain_server_errors(), _set(_resolved_sweep, resolved):
-        found: SweepResults = hyperparameter_sweep(**vars(resolved.request))
+    with plain_server_errors():
+        found: SweepResults = sweep_flow(resolved)(**vars(resolved.request))
     return found
 
 
-def _summary_line(outcome: Outcome) -> str:
-    """The message of the flow run and its notification: ``demo/3 · dev: bleu 27.31, chrf 55.20 · test: …``."""
-    numbers = {
-        name: [f"{n} {card[n]:.2f}" for n in HEADLINE_METRICS if n in card] for name, card in outcome.scores.items()
-    }
-    cards = [f"{name}: {', '.join(each)}" for name, each in numbers.items()]
-    return " · ".join([outcome.model_version or f"{outcome.run}: no version registered", *cards])
-
-
-def _scores_markdown(outcome: Outcome) -> str:
-    """The scores, the model version and the report's path as Markdown."""
-    lines = [f"# {outcome.run}", "", f"Model version: **{outcome.model_version or 'none registered'}**", ""]
-    if outcome.scores:
-        names = list(outcome.scores)
-        lines += ["| score | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-        for metric in metric_names(outcome.scores):
-            values = [outcome.scores[name].get(metric, "") for name in names]
-            cells = [f"{value:.2f}" if isinstance(value, float) else str(value) for value in values]
-            lines.append("| " + " | ".join([metric, *cells]) + " |")
-    reports = [row.path for row in outcome.rows if row.stage == "report" and row.path]
-    return "\n".join([*lines, "", *(f"Report: `{path}/report.html`" for path in reports)])
+reproduce = reproduce_flow(None)
+paper = paper_flow(None)
+hyperparameter_sweep = sweep_flow(None)

@@ -22,12 +22,13 @@ from prefect.runtime import flow_run as present
 from prefect.states import Cancelling, Crashed
 from prefect.utilities.urls import url_for
 
-from flows.orchestration.duplicates import HEARTBEAT_TIMEOUT_SECONDS, has_heartbeat
+from flows.orchestration.duplicates import has_heartbeat
 from flows.orchestration.single_stage import StageRequest
 from flows.runner.request import RunRequest
 from infra import errors
 from infra.errors import BadConfiguration, Fault, JobFailed, NetworkFault
 from infra.processes import signals
+from infra.servers.prefect_states import HEARTBEAT_TIMEOUT_SECONDS
 from tasks.engine.run_settings import RemoteStage
 
 POLL_SECONDS = 1.0

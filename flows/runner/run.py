@@ -1,7 +1,8 @@
 """Runs a resolved request: its stages under a runner, its record under the root, its run in MLflow."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -113,15 +114,16 @@ def run(
     return outcome
 
 
-def run_on_record(resolved: ResolvedRun, work: Callable[[], Outcome], say: Callable[[str], None]) -> Outcome:
-    """Call ``work``, which starts a server and comes to ``run``, with a record that exists before.
+@contextmanager
+def on_record(resolved: ResolvedRun, say: Callable[[str], None]) -> Iterator[None]:
+    """Keep a record while a server is started and ``run`` is called.
 
     So a run that is killed, or fails, before it comes to ``run`` is on record too.
     """
     rows = resolved.plan.outcome.rows
     _write_record(resolved, rows, RUNNING, say)
     try:
-        outcome = work()
+        yield
     except BaseException as error:
         if _is_open(resolved):
             failed = isinstance(error, Exception)
@@ -129,9 +131,12 @@ def run_on_record(resolved: ResolvedRun, work: Callable[[], Outcome], say: Calla
             status = "FAILED" if failed and not resolved.plan.scope.attempt.is_resumed else KILLED
             _write_record(resolved, rows, status, say, f"run failed: {describe(error)}" if failed else "")
         raise
-    if _is_open(resolved):  # another run made everything meanwhile
+
+
+def close_record(resolved: ResolvedRun, outcome: Outcome, say: Callable[[str], None]) -> None:
+    """Close the record of a run that ``run`` did not make, since another run made everything meanwhile."""
+    if _is_open(resolved):
         _write_record(resolved, outcome.rows, FINISHED, say)
-    return outcome
 
 
 def _is_open(resolved: ResolvedRun) -> bool:

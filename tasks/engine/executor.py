@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -24,36 +25,17 @@ from tasks.engine.run_settings import RemoteStage, RunSettings
 from tasks.engine.stage import Facts, StageCall, StageContext, stage_context
 
 
+@dataclass
 class StageWork:
-    """The work on one stage. The task wrapper calls ``make``: not at all for a hit, again after some faults."""
+    """The work of a run on one stage: ``StageExecutor.make`` fills it, in one try or more."""
 
-    def __init__(self, executor: "StageExecutor", call: StageCall, planned: Hit | None) -> None:
-        self.executor = executor
-        self.call = call
-        self.found = planned
-        self.made = False
-        """Whether this run made the artifact."""
-        self.failures: list[str] = []
-        """Why each failed try failed."""
-
-    @property
-    def result(self) -> Hit:
-        """The artifact, once there is one."""
-        assert self.found
-        return self.found
-
-    def make(self) -> Artifact:
-        """The artifact, made if need be."""
-        if self.found:  # if Prefect's server was lost after a success, the wrapper calls again
-            return self.found.artifact
-        try:
-            self.found, self.made = self.executor.make(self.call)
-        except Pruned:
-            raise
-        except BaseException as error:
-            self.failures.append(describe(error))
-            raise
-        return self.found.artifact
+    call: StageCall
+    found: Hit | None
+    """The hit of the plan; then what was made."""
+    made: bool = False
+    """Whether this run made the artifact."""
+    failures: list[str] = field(default_factory=list)
+    """Why each failed try failed."""
 
 
 class StageExecutor:
@@ -64,8 +46,11 @@ class StageExecutor:
         self.tracker = tracker
         self.jobs = JobRunner(settings, tracker)
 
-    def make(self, call: StageCall) -> tuple[Hit, bool]:
-        """The artifact, made here or by a worker of another pool, and whether this call had it made."""
+    def make(self, work: StageWork) -> Artifact:
+        """The artifact, made here or by a worker of another pool unless there is one by now."""
+        if work.found:  # the task wrapper calls again if Prefect's server was lost after a success
+            return work.found.artifact
+        call = work.call
         settings = self.settings
         attempt = settings.scope.attempt_at(call)
         store = store_for(settings.store, settings.site, call)
@@ -74,14 +59,19 @@ class StageExecutor:
             settings.display.say(f"{call.label}: waiting for {holder}, which makes the same artifact")
 
         lock_file = store.lock_file(call.stage.name, call.key)
-        with _no_space_on_full_disk(settings.store.root), file_lock(lock_file, waiting) as lock:
-            found = self._look_again(store, call, attempt)
-            if isinstance(found, Hit):
-                return found, False
-            settings.display.begin(call, found)
-            if call.stage.needs not in settings.dispatch:
-                return Hit(self._make_here(store, call, attempt, lock)), True
-        return Hit(self._make_elsewhere(store, call, attempt)), True
+        with _noted_failures(work), _no_space_on_full_disk(settings.store.root):
+            with file_lock(lock_file, waiting) as lock:
+                found = self._look_again(store, call, attempt)
+                if isinstance(found, Miss):
+                    settings.display.begin(call, found)
+                if isinstance(found, Miss) and call.stage.needs not in settings.dispatch:
+                    found = Hit(self._make_here(store, call, attempt, lock))
+                    work.made = True
+            if isinstance(found, Miss):
+                found = Hit(self._make_elsewhere(store, call, attempt))
+                work.made = True
+        work.found = found
+        return found.artifact
 
     def _look_again(self, store: Store, call: StageCall, attempt: str) -> Hit | Miss:
         """Look up the call under the lock of its key: another process may have made it, or been cut off."""
@@ -171,6 +161,18 @@ def _end_by(error: BaseException) -> tuple[str, Facts]:
     if isinstance(error, Pruned):
         return PRUNED, {"pruned": f"{error}"}
     return "FAILED" if isinstance(error, Exception) else "KILLED", {"failure": f"{error}" or type(error).__name__}
+
+
+@contextmanager
+def _noted_failures(work: StageWork) -> Iterator[None]:
+    """Note why the try in this block failed."""
+    try:
+        yield
+    except Pruned:
+        raise
+    except BaseException as error:
+        work.failures.append(describe(error))
+        raise
 
 
 @contextmanager

@@ -43,10 +43,11 @@ class Runner(Engine):
         self.settings.scope.check(call)
         started = time.monotonic()
         planned = self._hits.get(call.key)
-        work = StageWork(self._executor, call, planned)
+        work = StageWork(call, planned)
         try:
-            self.settings.task_wrapper(call, planned is not None, work.make)
-            found = work.result
+            self.settings.task_wrapper(call, planned is not None, partial(self._executor.make, work))
+            found = work.found
+            assert found
             broken = self.settings.limits.judge(
                 self.settings.store, found.artifact, call.item, self.settings.display.say
             )

@@ -13,9 +13,9 @@ import yaml
 from prefect import Flow
 
 from flows.commands.deploy import deploy as deploy_command
-from flows.orchestration import check_flow, notify, prefect_flows
+from flows.orchestration import check_flow, flow_parts, notify, prefect_flows
 from flows.orchestration import deploy as deploying
-from flows.orchestration.prefect_flows import SiteName
+from flows.orchestration.flow_parts import SiteName
 from flows.runner import interrupted
 from flows.runner.paper import PaperRequest
 from flows.runner.request import RunRequest
@@ -105,8 +105,8 @@ def test_modules_of_the_working_folder_do_not_shadow_the_project(tmp_path: Path)
 def test_gpu_stages_are_dispatched_to_the_gpu_pool(
     site: str, gpu_pool: str, own: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefect_flows, "current_work_pool", lambda: own)
-    assert prefect_flows._dispatch_pool(replace(SITES[site], gpu_pool=gpu_pool)) == expected
+    monkeypatch.setattr(flow_parts, "current_work_pool", lambda: own)
+    assert flow_parts.dispatch_pool(replace(SITES[site], gpu_pool=gpu_pool)) == expected
 
 
 def test_the_form_offers_every_site() -> None:

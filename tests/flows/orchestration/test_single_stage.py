@@ -97,16 +97,15 @@ def test_the_flow_runs_the_value_that_this_process_resolved(monkeypatch: pytest.
         raise StopIteration
 
     monkeypatch.setattr(prefect_flows, "claim_and_close_dead_runs", lambda _: None)
-    monkeypatch.setattr(prefect_flows, "close_dead_runs", lambda _: None)
     monkeypatch.setattr(prefect_flows, "PrefectTaskWrapper", lambda *_: Mock())
     monkeypatch.setattr(prefect_flows, "run_resolved", stop)
     resolved = RunRequest("demo", until="train").resolve()
-    with prefect_flows._set(prefect_flows._resolved_run, resolved):
-        for until in ("train", "score"):
-            with pytest.raises(StopIteration):
-                prefect_flows.reproduce.fn("demo", until=until)
+    for flow in (prefect_flows.reproduce_flow(resolved), prefect_flows.reproduce):
+        with pytest.raises(StopIteration):
+            flow.fn("demo", until="train")
     assert seen[0] is resolved
-    assert seen[1].request.until == "score", "of other parameters"
+    assert seen[1] is not resolved
+    assert seen[1].request == resolved.request, "a worker resolves its parameters"
 
 
 def test_the_flow_of_a_pruned_trial_ends_as_pruned(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,82 @@
+"""What the flows of ``prefect_flows`` share: hooks after a kill, the claim of a flow run, texts for Prefect's UI."""
+
+from contextlib import suppress
+from inspect import signature
+from typing import Any, Literal
+from uuid import UUID
+
+from prefect.client.schemas.objects import FlowRun
+from prefect.flows import Flow
+from prefect.runtime import flow_run
+
+from flows.orchestration.remote_stage import current_work_pool
+from flows.reproduce import StageName
+from flows.runner.interrupted import close_dead_runs
+from flows.runner.outcome import Outcome
+from flows.views.json_log import configure_log
+from flows.views.tables import metric_names
+from infra.errors import Fault
+from infra.servers import prefect_states
+from infra.site import Site
+from model.metric_names import BLEU, CHRF
+
+OptionalStageName = Literal["", StageName]
+SiteName = Literal["local", "gpu"]
+HEADLINE_METRICS = (BLEU, CHRF)
+
+
+def close_dead_runs_after_kill(flow: Any, flow_run: FlowRun, state: Any) -> None:  # noqa: ARG001
+    """Hook that the worker calls after the process of a flow was killed or cancelled."""
+    with suppress(Fault):
+        close_dead_runs(Site.named(f"{flow_run.parameters.get('site', 'local')}"))
+
+
+def claim_and_close_dead_runs(site: str) -> None:
+    """Label this flow run with our process id, and close runs whose process died."""
+    configure_log()  # a worker started this process, not the command line
+    prefect_states.label_process(UUID(flow_run.id))
+    close_dead_runs(Site.named(site))
+
+
+OPTIONS: dict[str, Any] = {
+    "log_prints": False,
+    "on_crashed": [close_dead_runs_after_kill],
+    "on_cancellation": [close_dead_runs_after_kill],
+}
+"""Options of every flow."""
+
+
+def parameter_defaults(made: Flow[..., Any]) -> dict[str, Any]:
+    return {name: parameter.default for name, parameter in signature(made.fn).parameters.items()}
+
+
+def dispatch_pool(site: Site) -> str:
+    """The pool whose workers make stages that need a GPU; "" if this process makes them."""
+    if not site.gpu_pool and site.device != "cuda":
+        return ""
+    own = current_work_pool()
+    pool = site.gpu_pool or ("gpu" if own else "")  # without a worker there is no pool
+    return pool if pool != own else ""
+
+
+def summary_line(outcome: Outcome) -> str:
+    """The message of the flow run and its notification: ``demo/3 · dev: bleu 27.31, chrf 55.20 · test: …``."""
+    numbers = {
+        name: [f"{n} {card[n]:.2f}" for n in HEADLINE_METRICS if n in card] for name, card in outcome.scores.items()
+    }
+    cards = [f"{name}: {', '.join(each)}" for name, each in numbers.items()]
+    return " · ".join([outcome.model_version or f"{outcome.run}: no version registered", *cards])
+
+
+def scores_markdown(outcome: Outcome) -> str:
+    """The scores, the model version and the report's path as Markdown."""
+    lines = [f"# {outcome.run}", "", f"Model version: **{outcome.model_version or 'none registered'}**", ""]
+    if outcome.scores:
+        names = list(outcome.scores)
+        lines += ["| score | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+        for metric in metric_names(outcome.scores):
+            values = [outcome.scores[name].get(metric, "") for name in names]
+            cells = [f"{value:.2f}" if isinstance(value, float) else str(value) for value in values]
+            lines.append("| " + " | ".join([metric, *cells]) + " |")
+    reports = [row.path for row in outcome.rows if row.stage == "report" and row.path]
+    return "\n".join([*lines, "", *(f"Report: `{path}/report.html`" for path in reports)])
