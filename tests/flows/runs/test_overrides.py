@@ -1,6 +1,5 @@
 """--set: typed, checked, and helpful about what it does not know."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,44 +12,24 @@ from flows.runs.overrides import override, without_replaced
 from flows.runs.presets import PRESETS, PROFILES
 from flows.runs.titles import run_title
 from infra.errors import BadConfiguration
-from model.config import Model, Training
-
-
-@dataclass(frozen=True)
-class Ratio:
-    max: float = 2.0
-
-
-@dataclass(frozen=True)
-class Rules:
-    rules: tuple[Ratio, ...] = (Ratio(),)
-    exclude: tuple[str, ...] = ("val",)
-    strict: bool = False
-
-
-@dataclass(frozen=True)
-class Some:
-    name: str = "some"
-    model: Model = Model()  # noqa: RUF009
-    training: Training = Training()  # noqa: RUF009
-    filters: Rules = Rules()
+from tasks.cleaning.filters import LengthRatio
 
 
 def test_values_take_the_type_of_their_field() -> None:
-    words = [
-        "training.updates=2_00",
-        "training.factor=2",
-        "model.norm=pre",
-        "model.tied=no",
-        "filters.exclude=val, test",
-    ]
-    run = override(Some(), words)
-    assert run.training.updates == 200
-    assert isinstance(run.training.factor, float)
-    assert (run.model.norm, run.model.tied, run.filters.exclude) == ("pre", False, ("val", "test"))
-    assert override(Some(), ["filters.rules.Ratio.max=1.5"]).filters.rules == (Ratio(1.5),)
-    assert override(Some(), ["filters.exclude="]).filters.exclude == ()
-    assert override(Some(), []) == Some()
+    demo = RUNS["demo"]
+    words = ["training.updates=8_00", "training.peak=1", "model.norm=post", "vocabulary.nfkc=yes", "evaluate=dev, test"]
+    run = override(demo, words)
+    assert run.training.updates == 800
+    assert isinstance(run.training.peak, float)
+    assert (run.model.norm, run.vocabulary.nfkc, run.evaluate) == ("post", True, ("dev", "test"))
+    (ratio,) = (
+        rule
+        for rule in override(demo, ["filters.rules.LengthRatio.max=1.5"]).filters.rules
+        if rule.name == "length_ratio"
+    )
+    assert ratio == LengthRatio(1.5)
+    assert override(run, ["evaluate="]).evaluate == ()
+    assert override(demo, []) == demo
 
 
 def test_the_last_of_two_values_for_a_field_counts_and_is_the_only_one_shown() -> None:

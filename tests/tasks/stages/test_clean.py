@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flows.runs import DEMO
 from infra.errors import BadData
 from infra.store.store import Artifact
 from model.config.normalise import Normalise
@@ -20,13 +21,9 @@ from tasks.cleaning.filters import (
     Filter,
     Filters,
     Identical,
-    InvalidUnicode,
-    Language,
-    Length,
     LengthRatio,
     NoLetters,
     NotIn,
-    OverlongWord,
     Script,
 )
 from tasks.corpus import catalogue
@@ -34,19 +31,7 @@ from tasks.corpus.catalogue import Corpus, File, Part, Text, files
 from tasks.demo import corpus as demo_corpus
 from tasks.stages import clean
 
-DEMO_RULES = (
-    Empty(),
-    InvalidUnicode(),
-    NoLetters(),
-    OverlongWord(),
-    Length(2, 60),
-    Identical(),
-    Script(),
-    Language("en", "de"),
-    LengthRatio(2.5),
-    NotIn(),
-    Distinct(),
-)
+DEMO_RULES = DEMO.filters.rules
 AS_READ = Normalise(nfc=False, control=False, white_space=False)
 
 
@@ -186,32 +171,20 @@ def test_lines_of_excluded_sets_leave_after_rewriting(tmp_path: Path) -> None:
     assert set(rejected["source"]) == {"In dev.", "In dev"}
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, int], pl.DataFrame, pl.DataFrame]:
-    folder = tmp_path_factory.mktemp("demo")
-    (folder / "demo").mkdir()
+def test_every_planted_defect_of_the_demo_is_found_and_nothing_else(tmp_path: Path) -> None:
+    def lines(name: str) -> list[str]:
+        return demo_corpus.content(f"demo/{name}").decode().splitlines()
+
+    (tmp_path / "demo").mkdir()
     for path in demo_corpus.paths():
-        (folder / path).write_bytes(demo_corpus.content(path))
-    archives = {f.path: Artifact("download", f.path, folder / "demo") for f in files(catalogue.DEMO)}
-    sets = tuple(
-        excluded_set(
-            folder / name,
-            list(
-                zip(
-                    *(demo_corpus.content(f"demo/{name}.{side}").decode().split("\n")[:-1] for side in ("en", "de")),
-                    strict=True,
-                )
-            ),
-        )
-        for name in ("dev", "test")
-    )
-    return cleaned(folder / "out", catalogue.DEMO, archives, Filters(DEMO_RULES, exclude=("dev", "test")), sets)
-
-
-def test_every_planted_defect_is_found_and_nothing_else(
-    demo: tuple[dict[str, int], pl.DataFrame, pl.DataFrame],
-) -> None:
-    assert demo[0] == {
+        (tmp_path / path).write_bytes(demo_corpus.content(path))
+    archives = {f.path: Artifact("download", f.path, tmp_path / "demo") for f in files(catalogue.DEMO)}
+    names = ("dev", "test")
+    pairs = {name: list(zip(lines(f"{name}.en"), lines(f"{name}.de"), strict=True)) for name in names}
+    sets = tuple(excluded_set(tmp_path / name, pairs[name]) for name in names)
+    filters = Filters(DEMO_RULES, exclude=names)
+    counts, _, _ = cleaned(tmp_path / "out", catalogue.DEMO, archives, filters, sets)
+    assert counts == {
         "empty": 40,
         "invalid_unicode": 60,
         "no_letters": 40,
