@@ -34,7 +34,7 @@ from flows.runner.paper import PaperRequest, PaperResults, ResolvedPaper, RowsFa
 from flows.runner.paper_group import paper_group
 from flows.runner.request import ResolvedRun, RunRequest, plan
 from flows.runner.run import run as run_resolved
-from flows.runs.titles import SEPARATOR
+from flows.runs.overrides import SEPARATOR
 from flows.tuning.sweep import ResolvedSweep, SweepRequest, SweepResults, run_sweep
 from flows.views.terminal import TerminalDisplay, say
 from infra.errors import Fault, NetworkFault

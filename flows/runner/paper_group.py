@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from flows.runner.outcome import Outcome
 from flows.runner.paper import PaperResults, ResolvedPaper
+from flows.runs.overrides import run_title
 from flows.runs.paper_rows import effective_scale
-from flows.runs.titles import run_title
 from infra.site import Site
 from infra.tracking.run_description import table
 from infra.tracking.tracker import Tracker

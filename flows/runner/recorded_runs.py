@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.runner.records import KILLED, NAME_FORMAT, REQUEST_FIELDS, RUNNING, record_files
-from flows.runs.titles import SEPARATOR
+from flows.runs.overrides import SEPARATOR
 from infra.errors import BadData
 from infra.processes.identity import process_state
 

@@ -11,7 +11,7 @@ from flows.runner.outcome import Outcome, StageFailed, cached_outcome
 from flows.runner.recorded_runs import UnreadableRecord, earlier_values, newest_artifacts, read_header
 from flows.runner.records import FINISHED, KILLED, RUNNING
 from flows.runner.request import ResolvedRun
-from flows.runs.titles import run_title, settings_text
+from flows.runs.overrides import run_title, settings_text
 from infra.errors import Fault, Pruned, describe
 from infra.tracking.tracker import OVERRIDES, PARENT, PRUNED, SETTINGS, Tracker
 from tasks.engine.keys import canonical

@@ -6,10 +6,9 @@ filters.rules=+NumbersDiffer,-Identical               the run's rules, with one 
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
-from typing import Any, get_type_hints
+from typing import Any
 
-from flows.runs.values import parse_value, unknown_name
+from flows.runs.values import parse_value, record, unknown_name
 from tasks.cleaning import filters, language_id, web_filters
 from tasks.cleaning.filters import Filter
 
@@ -59,14 +58,5 @@ def _rule(name: str, values: Mapping[str, str], whole: str) -> Filter:
     """The rule of this name with these fields, from text."""
     if name not in RULES:
         raise ValueError(unknown_name(name, list(RULES), whole, "rule"))
-    kind = RULES[name]
-    known = {field.name: field for field in fields(kind)}
-    hints = get_type_hints(kind)
-    for field in values:
-        if field not in known:
-            raise ValueError(unknown_name(field, list(known), f"{whole}: {name}"))
-    for field, declared in known.items():
-        if declared.default is MISSING and field not in values:
-            raise ValueError(f"{whole}: {name} has no {field}, allowed is {name}({field}=…)")
-    rule: Filter = kind(**{field: parse_value(hints[field], text, f"{name}.{field}") for field, text in values.items()})
+    rule: Filter = record(RULES[name], values, name, parse_value)
     return rule

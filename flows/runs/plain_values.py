@@ -5,12 +5,12 @@ names its class in ``rule``, a value of one of several classes names its own in 
 """
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from flows.runs.filter_rules import RULES
-from flows.runs.values import unknown_name
+from flows.runs.values import record, unknown_name
 from infra.errors import BadConfiguration
 from tasks.cleaning.filters import Filter
 from tasks.corpus.catalogue import File, Text
@@ -124,15 +124,7 @@ def _member(known: Mapping[str, type], value: Any, path: str, by: str) -> Any:
 def _record(kind: Any, value: Any, path: str) -> Any:
     if not isinstance(value, dict):
         raise ValueError(f"{path} is {_short(value)}, allowed is a table")
-    declared = {field.name: field for field in fields(kind)}
-    hints = get_type_hints(kind)
-    for name in value:
-        if name not in declared:
-            raise ValueError(unknown_name(name, list(declared), path))
-    for name, field in declared.items():
-        if name not in value and field.default is MISSING and field.default_factory is MISSING:
-            raise ValueError(f"{path} has no {name}")
-    return kind(**{name: from_plain(hints[name], each, f"{path}.{name}") for name, each in value.items()})
+    return record(kind, value, path, from_plain)
 
 
 def _short(value: object) -> str:

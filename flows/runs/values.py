@@ -1,10 +1,10 @@
 """Values of fields from text, by the types that dataclasses declare, and sentences about unknown names."""
 
 import difflib
-from collections.abc import Iterable, Sequence
-from dataclasses import is_dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
 def parse_value(kind: Any, text: str, whole: str) -> Any:
@@ -36,6 +36,22 @@ def parse_value(kind: Any, text: str, whole: str) -> Any:
     if kind is str:
         return text
     raise ValueError(f"{whole} cannot be set on the command line")
+
+
+def record(kind: Any, given: Mapping[str, Any], path: str, convert: Callable[[Any, Any, str], Any]) -> Any:
+    """A dataclass of these values, each converted to the declared type of its field by ``convert(type, value, path)``.
+
+    Raises ValueError naming a field that does not exist, with its neighbours, or one that is missing.
+    """
+    known = {field.name: field for field in fields(kind)}
+    hints = get_type_hints(kind)
+    for name in given:
+        if name not in known:
+            raise ValueError(unknown_name(name, list(known), path))
+    for name, field in known.items():
+        if name not in given and field.default is MISSING and field.default_factory is MISSING:
+            raise ValueError(f"{path} has no {name}")
+    return kind(**{name: convert(hints[name], value, f"{path}.{name}") for name, value in given.items()})
 
 
 def unknown_name(name: str, known: Sequence[str], whole: str, what: str = "field") -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.initial_weights import initial_weights_of
-from flows.runs.titles import run_title
+from flows.runs.overrides import run_title
 from flows.tuning.search_space import Dimension, Direction, parse_space
 from flows.tuning.study_copy import StudyCopy
 from infra.errors import BadConfiguration, Fault, Pruned, describe

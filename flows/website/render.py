@@ -10,8 +10,7 @@ from flows.website.campaign import anchor
 from flows.website.registry import Score
 from infra.tracking.provenance import short_commit
 from tasks.evaluation import html
-from tasks.reporting.page import duration, readable, visible
-from tasks.reporting.sparkline import sparkline
+from tasks.reporting.page import duration, readable, sparkline, visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -17,7 +17,7 @@ import yaml
 from infra.store.manifest import Manifest
 from infra.tracking.model_version import scored_sets
 from model.metric_names import BLEU, BLEU_PAPER, CHRF, COMET, DEV_PERPLEXITY, GPU_KWH, PERPLEXITY, TER
-from tasks.corpus.terms import OWN, TERMS
+from tasks.corpus.catalogue import OWN, TERMS
 from tasks.lazy_libraries import pl
 from tasks.reporting.about_synthetic import about_synthetic
 from tasks.reporting.examples import translation_examples

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from flows.runner.request import RunRequest
 from flows.runs import RUNS
-from flows.runs.overrides import override, without_replaced
+from flows.runs.overrides import override, run_title, without_replaced
 from flows.runs.presets import PRESETS, PROFILES
-from flows.runs.titles import run_title
 from infra.errors import BadConfiguration
 from tasks.cleaning.filters import LengthRatio
 
@@ -116,3 +115,16 @@ def test_only_what_all_of_them_come_to_is_checked() -> None:
     both = ["sharding.min_pieces=300", "sharding.max_pieces=320", "training.batch_tokens=400"]
     assert override(RUNS["demo"], both).sharding.max_pieces == 320
     assert override(RUNS["demo"], ["training.seed=2", "training.seed=3"]).training.seed == 3, "the last one counts"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "title"),
+    [
+        ((), "multi30k-ende"),
+        (("model.p_drop=0.2", "training.seed=3"), "multi30k-ende · p_drop 0.2 · seed 3"),
+        (("filters.rules.Length.max=70",), "multi30k-ende · Length.max 70"),
+        (("filters.rules=+NumbersDiffer,-Identical",), "multi30k-ende · rules +NumbersDiffer,-Identical"),
+    ],
+)
+def test_a_title_names_the_run_and_its_settings(overrides: tuple[str, ...], title: str) -> None:
+    assert run_title("multi30k-ende", overrides) == title

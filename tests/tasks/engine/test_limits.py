@@ -16,7 +16,7 @@ from tasks.engine.limits import Limits
 from tasks.engine.planner import Planner, Scope
 from tasks.engine.runner import Runner
 from tasks.engine.stage import Facts, checks, engine, stage
-from tasks.reporting.sparkline import sparkline
+from tasks.reporting.page import sparkline
 
 
 def artifact(folder: Path, name: str, facts: Mapping[str, Any]) -> Artifact:
