@@ -83,6 +83,7 @@ REMOVED: dict[str, str] = {
     "path": "use `repro show NAME --path`",
     "restore": "use `repro backup --restore FOLDER`",
     "runs": "use `repro show`",
+    "sign": "checksums remain: `repro verify` reads every byte, `repro check` compares with what is recorded",
     "unfinished": "use `repro status`, and `repro status --close`",
 }
 """What to use instead of a command that was removed in the last release."""

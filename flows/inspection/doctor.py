@@ -28,12 +28,15 @@ from infra.store.s3_client import Bucket
 
 Verdict = Literal["ok", "warning", "failure"]
 GIB = 2**30
-LITTLE_MEMORY, LEAST_MEMORY = 4 * GIB, GIB
-LITTLE_DISK, LEAST_DISK = 10 * GIB, GIB
+LITTLE_MEMORY = 4 * GIB
+LEAST_MEMORY = GIB
+LITTLE_DISK = 10 * GIB
+LEAST_DISK = GIB
 WIDE = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve")
 """Instructions of CPUs, x86 and ARM, that make matrix products fast."""
 ANSWER_SECONDS = 5.0
-SKEW_SECONDS, MAX_SKEW_SECONDS = 60.0, 900.0
+SKEW_SECONDS = 60.0
+MAX_SKEW_SECONDS = 900.0
 """From the second on, S3 refuses requests."""
 CGROUP = Path("/sys/fs/cgroup")
 GPU = Path("/dev/nvidia0")
@@ -111,7 +114,8 @@ def _torch(site: Site) -> Check:
 
 
 def _cores(site: Site) -> Check:
-    cores, wanted = len(os.sched_getaffinity(0)), site.threads_each * (site.ranks // site.nodes)
+    cores = len(os.sched_getaffinity(0))
+    wanted = site.threads_each * (site.ranks // site.nodes)
     quota = _cpu_quota()
     found = f"{cores}" + (f", of which this container may use {quota:.1f}" if quota else "")
     usable = min(cores, max(1, int(quota))) if quota else cores
@@ -141,7 +145,8 @@ def _memory() -> Check:
     except OSError:
         return Check("memory", "ok", "unknown here")
     fields = {name: int(value.split()[0]) * 1024 for name, _, value in (line.partition(":") for line in lines)}
-    free, whole = fields["MemAvailable"], fields["MemTotal"]
+    free = fields["MemAvailable"]
+    whole = fields["MemTotal"]
     try:
         limit = int((CGROUP / "memory.max").read_text())
         free = min(free, limit - int((CGROUP / "memory.current").read_text()))
