@@ -21,8 +21,7 @@ import polars as pl
 from flows.inference.load_version import load_version, select_versions
 from flows.inference.served_version import attention_of
 from flows.inspection.artifacts import find_artifact
-from flows.inspection.compare import common_sets, find_system, read_sentences
-from flows.inspection.curves import find_training, training_table
+from flows.inspection.compare import common_sets, find_system, find_training, read_sentences, training_table
 from flows.orchestration.dispatch import dispatch, has_user_server
 from flows.runner.outcome import Outcome
 from flows.runner.recorded_runs import run_names

@@ -12,8 +12,7 @@ from made_up_roots import artifact, record, row_of
 
 from flows.inspection.artifact_graph import read_graph
 from flows.inspection.artifacts import artifact_folders, list_artifacts
-from flows.inspection.compare import find_system
-from flows.inspection.curves import find_training
+from flows.inspection.compare import find_system, find_training
 from flows.runner.artifact_names import find_artifacts, model_manifests
 from flows.runner.named_runs import NamedRun, name_run
 from flows.runner.recorded_runs import read_runs
