@@ -58,7 +58,7 @@ def test_scores_curves_and_sentences_of_a_run_and_a_version(small: Path) -> None
     both = api.sentences("small/1", "small")
     assert (both["gain"] == 0).all()
     assert both["hypothesis_b"].equals(read["hypothesis"])
-    with pytest.raises(BadConfiguration, match="no model 'smal' is registered"):
+    with pytest.raises(BadConfiguration, match="'smal'"):
         api.scores("smal/1")
 
 
@@ -72,7 +72,7 @@ def test_translations_and_attention_are_those_of_the_version(small: Path) -> Non
     assert found["score"][0] >= found["score"][1]
     with pytest.raises(BadConfiguration, match="n_best is 4"):
         api.translate([LINE], served, n_best=4)
-    with pytest.raises(BadData, match="text 1 has a sentence of"):
+    with pytest.raises(BadData, match="text 1"):
         api.translate([LINE, "dog " * 4_000], served)
     maps = api.attention(LINE, served)
     assert maps["cross"].weights.shape == (1, 2, len(maps["cross"].rows), len(maps["cross"].columns))
@@ -82,7 +82,7 @@ def test_translations_and_attention_are_those_of_the_version(small: Path) -> Non
 
 def test_an_artifact_is_one(small: Path) -> None:
     assert pl.read_parquet(api.artifact("small/clean").path() / "rejected.parquet").columns[-1] == "filter"
-    with pytest.raises(BadConfiguration, match="names 2 artifacts, allowed is one of: small/score/dev, small/score/t"):
+    with pytest.raises(BadConfiguration, match="small/score/dev, small/score/t"):
         api.artifact("small/score")
 
 

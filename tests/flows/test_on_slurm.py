@@ -44,5 +44,5 @@ def test_the_small_run_by_slurm_is_the_small_run(
 def test_a_launcher_whose_program_is_missing_is_one_sentence(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_LAUNCHER", "slurm")
     monkeypatch.setenv("PATH", f"{small}")
-    with pytest.raises(BadConfiguration, match=r"^the launcher is 'slurm', but this machine has no program 'sbatch'"):
+    with pytest.raises(BadConfiguration, match="'sbatch'"):
         run_small(RunRequest("small", force=("train",)))

@@ -46,8 +46,8 @@ def test_since_and_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_wrong_words_are_refused() -> None:
-    with pytest.raises(BadConfiguration, match="unknown run 'dmo' in the records of .*did you mean demo"):
+    with pytest.raises(BadConfiguration, match="'dmo' .*did you mean demo"):
         history("dmo")
     for text in ("soon", "4m", "99999999999w"):
-        with pytest.raises(BadConfiguration, match=f"--since is '{text}', allowed is 12h, 30d, 4w or a date"):
+        with pytest.raises(BadConfiguration, match=f"--since is '{text}'"):
             start_of(text)

@@ -75,10 +75,10 @@ def test_the_text_says_what_was_removed(made: list[Artifact], capsys: pytest.Cap
 
 def test_a_typo_gets_the_nearest_names(made: list[Artifact]) -> None:
     for text, near in (("demo/claen", "demo/clean"), ("trian.de", "train.de"), ("demos", "demo")):
-        with pytest.raises(BadConfiguration, match=f"nothing is called '{text}' here.*did you mean .*{near}"):
+        with pytest.raises(BadConfiguration, match=f"'{text}' .*did you mean .*{near}"):
             find_lineage(text, Site.named())
     artifact(LocalStore(Site.named().root), "clean", "c0ffee2")
-    with pytest.raises(BadConfiguration, match="which 2 artifacts have, among them clean/c0ffee, clean/c0ffee2"):
+    with pytest.raises(BadConfiguration, match="clean/c0ffee, clean/c0ffee2"):
         find_lineage("c0ffee", Site.named())
 
 

@@ -25,7 +25,7 @@ def test_names_have_a_run_a_stage_and_an_item() -> None:
     assert parse_name("demo") == ArtifactName("demo")
     assert parse_name("demo/score/val") == ArtifactName("demo", "score", "val")
     assert parse_name("demo/download/demo/train.en") == ArtifactName("demo", "download", "demo/train.en")
-    with pytest.raises(BadConfiguration, match=r"'claen' in 'demo/claen'; did you mean clean\? known are: download"):
+    with pytest.raises(BadConfiguration, match=r"'claen' .*did you mean clean\?"):
         parse_name("demo/claen")
     with pytest.raises(BadConfiguration, match="'/clean' names no run"):
         parse_name("/clean")
@@ -66,9 +66,7 @@ def test_a_name_means_the_newest_artifact_without_overrides(small: Path, capsys:
     printed = capsys.readouterr().out
     assert printed == f"{made.rows[-1].path}\n"
     assert [Path(printed.strip())] != old
-    with pytest.raises(
-        BadConfiguration, match="'small' --set a=b has no artifact .* on record: --set profile=tutorial; n"
-    ):
+    with pytest.raises(BadConfiguration, match="--set a=b .*--set profile=tutorial"):
         artifact_folders("small/clean", site, ("a=b",))
 
 
@@ -83,21 +81,19 @@ def test_missing_and_damaged_artifacts_are_marked(small: Path) -> None:
     assert states["average"][0] == "damaged"
     assert "model.json has" in states["average"][1]
     assert averaged.is_dir(), "a list moves nothing"
-    with pytest.raises(BadData, match="small/clean is .*, but it is missing: the next run makes it again"):
+    with pytest.raises(BadData, match="small/clean .*missing"):
         artifact_folders("small/clean", site)
-    with pytest.raises(BadData, match="small/average is .*, but model.json has"):
+    with pytest.raises(BadData, match="small/average .*model.json"):
         artifact_folders("small/average", site)
 
 
 def test_what_does_not_exist_is_named(small: Path) -> None:
     site = Site.named()
-    with pytest.raises(BadConfiguration, match="run 'smal' has no artifact on record here, .*: small$"):
+    with pytest.raises(BadConfiguration, match="'smal' .*: small$"):
         list_artifacts("smal", site)
-    with pytest.raises(
-        BadConfiguration, match="'small/score/val' has no artifact .*: small/score/dev, small/score/tes"
-    ):
+    with pytest.raises(BadConfiguration, match="'small/score/val' .*small/score/dev, small/score/test"):
         list_artifacts("small/score/val", site)
-    with pytest.raises(BadConfiguration, match="'small' names a whole run, allowed is a stage of it: small/download, "):
+    with pytest.raises(BadConfiguration, match="'small' .*small/download, "):
         artifact_folders("small", site)
 
 
@@ -105,9 +101,7 @@ def test_other_commands_take_names(small: Path, capsys: pytest.CaptureFixture[st
     site = Site.named()
     assert list(find_system("small/score/test", site).scores) == ["test"]
     assert find_system("small/score", site).scores == find_system("small", site).scores
-    with pytest.raises(
-        BadConfiguration, match="'small/clean' is an artifact of clean, allowed is a run or small/score"
-    ):
+    with pytest.raises(BadConfiguration, match="'small/clean' .*small/score"):
         find_system("small/clean", site)
     assert find_trained_model("small/translate/test", site).weights == find_trained_model("small", site).weights
     (folder,) = artifact_folders("small/clean", site)

@@ -92,9 +92,9 @@ def test_every_record_is_of_a_built_in_run_and_its_sets() -> None:
 
 
 def test_the_command_refuses_unknown_runs_and_an_empty_root(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(BadConfiguration, match="nothing is recorded of run 'dem', recorded are: demo, multi30k-ende"):
+    with pytest.raises(BadConfiguration, match="'dem', .*demo, multi30k-ende"):
         check("dem")
-    with pytest.raises(Fault, match="demo: not reproduced, because download .* is not there as it was made"):
+    with pytest.raises(Fault, match="not reproduced, because download "):
         check("demo", as_json=True)
     printed = json.loads(capsys.readouterr().out)
     assert (printed["run"], printed["reproduced"], printed["agrees"]) == ("demo", False, [])
