@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from ..config import Model
 from .linear import Linear, linear
-from .padding import padded_indices, to_padded, valid_positions
 from .widths import Widths
 
 KeysValues = tuple[Tensor, ...]
@@ -59,15 +58,23 @@ class SequenceOffsets:
 
     def padded_indices(self) -> tuple[Tensor, Tensor]:
         """Positions (B, max_seqlen) of the pieces of each sentence that is not empty, and which of them are valid."""
-        return padded_indices(self.cu_seqlens, self.max_seqlen)
+        begins_N = self.cu_seqlens[:-1].long()
+        ends_N = self.cu_seqlens[1:].long()
+        filled_N = ends_N > begins_N
+        index_BT = begins_N[filled_N, None] + torch.arange(self.max_seqlen, device=self.cu_seqlens.device)
+        valid_BT = index_BT < ends_N[filled_N, None]
+        return index_BT.where(valid_BT, 0), valid_BT
 
     def valid_positions(self) -> Tensor:
         """Which positions of ``to_padded`` hold a piece: (N, max_seqlen)."""
-        return valid_positions(self.cu_seqlens, self.max_seqlen)
+        return torch.arange(self.max_seqlen, device=self.cu_seqlens.device) < self.cu_seqlens.diff()[:, None]
 
     def to_padded(self, values: Tensor) -> Tensor:
         """Values (M, …) as padded rows (N, max_seqlen, …), zero in padding; empty sentences have a row too."""
-        return to_padded(values, self.cu_seqlens, self.max_seqlen)
+        places_NT = self.cu_seqlens[:-1, None] + torch.arange(self.max_seqlen, device=self.cu_seqlens.device)
+        padding_NT = ~self.valid_positions()
+        padding = padding_NT.view(*padding_NT.shape, *[1] * (values.dim() - 1))
+        return values[places_NT.clamp_max(len(values) - 1)].masked_fill(padding, 0)
 
 
 @dataclass(frozen=True)

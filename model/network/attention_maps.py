@@ -4,6 +4,7 @@ Used for figures of single pairs; nothing is cached. Shape suffixes are those of
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import torch
@@ -36,31 +37,28 @@ def attention_maps(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> 
     cross: list[Tensor] = []
 
     def self_attention_hook(kept: list[Tensor], causal: bool) -> Callable[[nn.Module, tuple[Tensor, PaddedMask]], None]:
-        def look(attention: nn.Module, inputs: tuple[Tensor, PaddedMask]) -> None:
+        def record(attention: nn.Module, inputs: tuple[Tensor, PaddedMask]) -> None:
             assert isinstance(attention, SelfAttention)
             x_BTD, attention_mask = inputs[:2]
             steps = x_BTD.shape[1]
             seen = torch.ones(steps, steps, dtype=torch.bool, device=x_BTD.device).tril()
             kept.append(attention.weights(x_BTD, PaddedMask(seen) if causal else attention_mask))
 
-        return look
+        return record
 
     def cross_attention_hook(attention: nn.Module, inputs: tuple[Tensor, KeysValues, AttentionMask]) -> None:
         assert isinstance(attention, CrossAttention)
         cross.append(attention.weights(*inputs))
 
-    hooks = [
-        layer.attention.register_forward_pre_hook(self_attention_hook(encoder, causal=False)) for layer in model.encoder
-    ]
-    hooks += [
-        layer.attention.register_forward_pre_hook(self_attention_hook(decoder, causal=True)) for layer in model.decoder
-    ]
-    hooks += [layer.cross.register_forward_pre_hook(cross_attention_hook) for layer in model.decoder]
-    try:
+    with ExitStack() as hooks:
+        for encoder_layer in model.encoder:
+            hook = self_attention_hook(encoder, causal=False)
+            hooks.enter_context(encoder_layer.attention.register_forward_pre_hook(hook))
+        for layer in model.decoder:
+            hook = self_attention_hook(decoder, causal=True)
+            hooks.enter_context(layer.attention.register_forward_pre_hook(hook))
+            hooks.enter_context(layer.cross.register_forward_pre_hook(cross_attention_hook))
         model(source_BS, target_BT)
-    finally:
-        for hook in hooks:
-            hook.remove()
     return AttentionMaps(torch.stack(encoder), torch.stack(decoder), torch.stack(cross))
 
 

@@ -35,20 +35,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return F.linear(x, weight, bias)
 
 
-def linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """max(0, x W^T + b); in bfloat16 on a GPU one operation, which writes the product once."""
-    if not _fuses_relu(x):
-        return F.relu(linear(x, weight, bias))
-    joined = [value.to(torch.bfloat16) for value in (x.flatten(0, -2), weight, bias)]
-    out: Tensor = _LinearReLU.apply(*joined)  # type: ignore[no-untyped-call]
-    return out.view(*x.shape[:-1], -1)
-
-
-def _fuses_relu(x: Tensor) -> bool:
-    narrow = x.dtype == torch.bfloat16 or torch.is_autocast_enabled("cuda")
-    return x.device.type == "cuda" and narrow
-
-
 def without_gradient_in_bfloat16(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
     """``without_gradient`` with weights, inputs and results rounded to bfloat16."""
     narrow = weight.detach().bfloat16()
@@ -93,20 +79,6 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         return linear(x, self.weight, self.bias)
-
-
-class _LinearReLU(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        out: Tensor = torch.ops.aten._addmm_activation(bias, x, weight.T)
-        ctx.save_for_backward(x, weight, out)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x, weight, out = ctx.saved_tensors
-        rows = torch.where(out > 0, grad_output, 0)
-        return rows @ weight, rows.T @ x, rows.sum(0)
 
 
 class _OneDNNLinear(torch.autograd.Function):

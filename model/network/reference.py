@@ -7,6 +7,7 @@ has no effect, and packed batches are not supported.
 """
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from typing import Any, Self
 
 import torch
@@ -89,13 +90,11 @@ class Reference(Transformer):
             weights.append(output[1])
 
         crosses = [layer.get_submodule("multihead_attn") for layer in self.stacks[1].layers]
-        hooks = [cross.register_forward_pre_hook(request_weights, with_kwargs=True) for cross in crosses]
-        hooks += [cross.register_forward_hook(record) for cross in crosses]
-        try:
+        with ExitStack() as hooks:
+            for cross in crosses:
+                hooks.enter_context(cross.register_forward_pre_hook(request_weights, with_kwargs=True))
+                hooks.enter_context(cross.register_forward_hook(record))
             self.forward(source_BS, target_BT)
-        finally:
-            for hook in hooks:
-                hook.remove()
         return torch.stack(weights)
 
 

@@ -14,6 +14,7 @@ Special pieces: 0 pad, 1 bos, 2 eos, 3 unknown. A source ends with eos; a decode
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
@@ -35,7 +36,7 @@ from .attention import (
     project_memories,
 )
 from .dropout import Dropout
-from .linear import Linear, linear, linear_relu
+from .linear import Linear, linear
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class FeedForward(nn.Module):
         self.drop = Dropout(config.p_drop_relu)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        out: Tensor = self.outer(self.drop(linear_relu(x_BTD, self.inner.weight, self.inner.bias)))
+        out: Tensor = self.outer(self.drop(F.relu(self.inner(x_BTD))))
         return out
 
 
@@ -283,12 +284,10 @@ class Transformer(nn.Module):
             assert isinstance(cross, CrossAttention)
             weights.append(cross.weights(*inputs))
 
-        hooks = [layer.cross.register_forward_pre_hook(record) for layer in self.decoder]
-        try:
+        with ExitStack() as hooks:
+            for layer in self.decoder:
+                hooks.enter_context(layer.cross.register_forward_pre_hook(record))
             self.forward(source_BS, target_BT)
-        finally:
-            for hook in hooks:
-                hook.remove()
         return torch.stack(weights)
 
     def embed(self, pieces: Tensor, embedding_ND: Tensor, positions: Positions, start: int | Tensor) -> Tensor:

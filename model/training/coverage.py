@@ -16,7 +16,7 @@ Shape suffixes are those of ``model.network.attention``; N sentences, empty ones
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -58,12 +58,10 @@ class CoverageLoss:
             loss_N = coverage_loss(attention_marginal(attention, inputs, batch), positions_N)
             terms.append(weight * (loss_N * pieces_N).sum())
 
-        hooks = [attention.register_forward_pre_hook(partial(add, weight)) for attention, weight in self.attentions]
-        try:
+        with ExitStack() as hooks:
+            for attention, weight in self.attentions:
+                hooks.enter_context(attention.register_forward_pre_hook(partial(add, weight)))
             yield terms
-        finally:
-            for hook in hooks:
-                hook.remove()
 
 
 def sentence_sizes(batch: Batch) -> tuple[Tensor, Tensor]:

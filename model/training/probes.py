@@ -8,7 +8,7 @@ Shape suffixes are those of ``model.network.transformer``.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -52,7 +52,6 @@ def probe(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> Values:
 @contextmanager
 def _record(model: Transformer, source_real: Tensor, target_real: Tensor, found: dict[str, Tensor]) -> Iterator[None]:
     """Record the numbers of every layer that computes in the block; ``…_real`` mark the positions without padding."""
-    hooks = []
 
     def add_norm(
         name: str, real: Tensor, _: nn.Module, inputs: tuple[Tensor, ...], output: Tensor | None = None
@@ -77,21 +76,20 @@ def _record(model: Transformer, source_real: Tensor, target_real: Tensor, found:
         ("encoder", model.encoder, source_real),
         ("decoder", model.decoder, target_real),
     )
-    for stack, layers, real in stacks:
-        for number, layer in enumerate(layers, start=1):
-            hooks.append(layer.register_forward_hook(partial(add_cosine, f"{stack}_cosine_{number}", real)))
-            around = layer.around_feed_forward
-            norm = partial(add_norm, f"{stack}_norm_{number}", real)
-            hooks.append(
-                around.register_forward_hook(norm) if around.pre else around.norm.register_forward_pre_hook(norm)
-            )
-            attention = layer.cross if isinstance(layer, DecoderLayer) else layer.attention
-            hooks.append(attention.register_forward_pre_hook(partial(add_attention, number)))
-    try:
+    with ExitStack() as hooks:
+        for stack, layers, real in stacks:
+            for number, layer in enumerate(layers, start=1):
+                add = partial(add_cosine, f"{stack}_cosine_{number}", real)
+                hooks.enter_context(layer.register_forward_hook(add))
+                around = layer.around_feed_forward
+                norm = partial(add_norm, f"{stack}_norm_{number}", real)
+                if around.pre:
+                    hooks.enter_context(around.register_forward_hook(norm))
+                else:
+                    hooks.enter_context(around.norm.register_forward_pre_hook(norm))
+                attention = layer.cross if isinstance(layer, DecoderLayer) else layer.attention
+                hooks.enter_context(attention.register_forward_pre_hook(partial(add_attention, number)))
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def cosine(x_BTD: Tensor, real_BT: Tensor) -> Tensor:
