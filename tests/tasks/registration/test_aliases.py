@@ -81,6 +81,14 @@ def test_what_a_person_promotes_while_two_versions_are_registered_stays() -> Non
             _check(made, 20.0)
 
 
+def test_a_repeated_registration_takes_no_version_of_its_run_that_was_measured_otherwise() -> None:
+    with model() as made:
+        made.register("run", 30.0)
+        made.register("run", 40.0)
+        made.register("run", 40.0)
+        assert made.made["run"]["version"] == 2
+
+
 def _check(made: Model, best: float) -> None:
     """The champion has this BLEU, and each registration says what it is."""
     champion = made.holder("champion")
