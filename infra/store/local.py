@@ -99,7 +99,7 @@ class LocalStore(Store):
             write_stamps(index, found)
 
     def input_names(self, stage: str, key: str) -> Sequence[str]:
-        """The same also for a manifest with a wrong sum."""
+        """Read a manifest with a wrong sum too: its inputs are needed to make the artifact again."""
         path = Path(f"{self.root}/{stage}/{key}/{MANIFEST}")
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
             if is_artifact_name(f"{stage}/{key}") and is_regular(path):

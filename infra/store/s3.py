@@ -85,7 +85,7 @@ class S3Store(Store):
         return [*found, *(f"{name} is not listed in its manifest" for name in unlisted)]
 
     def list(self, stage: str = "") -> Iterator[Manifest]:
-        """The same: one listing in all, and one request for each manifest that this machine has no copy of."""
+        """One listing in all, and one request for each manifest that this machine has no copy of."""
         found = (remote.manifest for _, remote in self._manifests.get_all() if remote)
         return (manifest for manifest in found if stage in ("", manifest.stage))
 
@@ -166,7 +166,7 @@ class S3Store(Store):
         return self.bucket.url(renamed)
 
     def path(self, artifact: Artifact) -> Path:
-        """The same: downloaded unless an undamaged copy is there, and kept in the cache until a stage ends."""
+        """Download the artifact unless an undamaged copy is here; the cache keeps it until a stage ends."""
         stage = artifact.stage
         key = artifact.key
         self._cache.pin(stage, key)

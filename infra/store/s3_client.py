@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,13 @@ from infra.errors import BadConfiguration, Fault, NetworkFault, NoSpace
 from infra.guards.address_secrets import public_address
 from infra.guards.path_names import is_path_name
 from infra.processes import signals
+from infra.processes.threads import run_in_threads
 
 SCHEME = "s3://"
 MAX_ATTEMPTS = 6
 """Attempts of each request to a busy or broken server, with pauses that grow to some 20 s."""
 BLOCK_BYTES = 2**24
-DELETE_BATCH = 1000
+REQUESTS_AT_ONCE = 16
 QUOTA_CODES = ("QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull")
 """Error codes of a store whose quota or disk is full; Ceph answers 403, which otherwise means refused credentials."""
 CONNECT_SECONDS = 10
@@ -49,10 +50,6 @@ class AccessRefused(BadConfiguration):
     """The store does not let these credentials do that."""
 
 
-class _RequestRefused(BadConfiguration):
-    """The store does not know the request, or wants another form of it."""
-
-
 @dataclass(frozen=True)
 class ObjectInfo:
     """An object in a listing; ``modified`` in seconds since 1970."""
@@ -69,7 +66,6 @@ class Bucket:
         self.address = check_s3_url(address)
         self.name, _, prefix = self.address.removeprefix(SCHEME).partition("/")
         self._prefix = f"{prefix}/" if prefix else ""
-        self._deletes_batches = True
 
     @cached_property
     def _files(self) -> Any:
@@ -151,21 +147,12 @@ class Bucket:
             self._files.put_file(str(path), self._path(name))
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects; names without an object are ignored."""
-        left = list(names)
-        while len(left) > 1 and self._deletes_batches:
-            objects = {"Objects": [{"Key": self._key(name)} for name in left[:DELETE_BATCH]], "Quiet": True}
-            try:
-                errors = self._call("", "delete_objects", Delete=objects).get("Errors")
-            except _RequestRefused:  # older stores want a Content-MD5, which botocore sends no more
-                self._deletes_batches = False
-                break
-            if errors:
-                raise BadConfiguration(f"{self._where(errors[0]['Key'])} cannot be deleted: {errors[0]['Code']}")
-            left = left[DELETE_BATCH:]
-        for name in left:
-            with contextlib.suppress(NoSuchKey):
-                self._call(name, "delete_object", Key=self._key(name))
+        """Delete objects, several at a time; names without an object are ignored."""
+        run_in_threads([partial(self._delete, name) for name in names], REQUESTS_AT_ONCE, "delete")
+
+    def _delete(self, name: str) -> None:
+        with contextlib.suppress(NoSuchKey):
+            self._call(name, "delete_object", Key=self._key(name))
 
     def abort_uploads(self, before: float, *, delete: bool) -> int:
         """The number of unfinished multipart uploads begun before that time; ``delete`` aborts them."""
@@ -237,7 +224,7 @@ class Bucket:
         if status in (401, 403) or isinstance(error, PermissionError):
             return AccessRefused(f"{where} is refused to these credentials ({code or 'access denied'})")
         if status in (400, 405, 409, 411, 416, 501):
-            return _RequestRefused(f"{where}: the store does not take the request ({code or status})")
+            return BadConfiguration(f"{where}: the store does not take the request ({code or status})")
         if status or isinstance(error, OSError | BotoCoreError | TimeoutError):
             reason = f"{code} ({status})" if code else type(error).__name__
             return NetworkFault(f"{where} does not answer as it should, after several tries: {reason}")

@@ -15,9 +15,8 @@ from infra.guards.path_names import is_artifact_name, is_plain_name
 from infra.processes.threads import run_in_threads
 from infra.store.files import write_atomically
 from infra.store.manifest import MANIFEST, Manifest, manifest_envelope, parse_manifest
-from infra.store.s3_client import Bucket, NoSuchKey, ObjectInfo
+from infra.store.s3_client import REQUESTS_AT_ONCE, Bucket, NoSuchKey, ObjectInfo
 
-READS_AT_ONCE = 16
 MANIFESTS_IN_MEMORY = 1000
 
 
@@ -92,7 +91,7 @@ class RemoteManifests:
         for first in range(0, len(names), MANIFESTS_IN_MEMORY):
             some = names[first : first + MANIFESTS_IN_MEMORY]
             calls = [partial(self.get, stage, key, relist=False) for stage, key in some]
-            yield from zip(some, run_in_threads(calls, READS_AT_ONCE, "manifest"), strict=True)
+            yield from zip(some, run_in_threads(calls, REQUESTS_AT_ONCE, "manifest"), strict=True)
 
     def has(self, stage: str, key: str) -> bool:
         """Whether the bucket has a manifest for the artifact, readable or not."""
