@@ -17,6 +17,9 @@ ADDRESS = re.compile(r"hf://datasets/(?P<name>[^/@]+/[^/@]+)(?:@(?P<revision>[^/
 JSON = (".json", ".jsonl")
 PARQUET = "hf://datasets/{}@refs%2Fconvert%2Fparquet/default/train/*.parquet"
 """Where the Hub has a dataset of another format as Parquet."""
+STATE = "state.json"
+SPLITS = "dataset_dict.json"
+"""Files of a saved dataset, and of a folder with one for each split."""
 
 
 def hub_files(address: str, option: str) -> tuple[tuple[Path, ...], tuple[str, ...]]:
@@ -55,11 +58,6 @@ def hub_files(address: str, option: str) -> tuple[tuple[Path, ...], tuple[str, .
         raise NetworkFault(f"{option}: the Hugging Face Hub does not give {address} ({reason}); {advice}") from error
     pinned = tuple(f"{SCHEME}datasets/{name}@{found.sha}/{each}" for each in chosen)
     return tuple(Path(place) for place in places), pinned
-
-
-STATE = "state.json"
-SPLITS = "dataset_dict.json"
-"""Files of a saved dataset, and of a folder with one for each split."""
 
 
 def shards(folder: Path, option: str) -> tuple[Path, ...]:

@@ -17,6 +17,7 @@ ADDED_UP = (PRESET, "filters.rules")
 """Paths of which each assignment counts: ``filters.rules=+Length`` changes the rules that are there."""
 STRICT_NUMERICS = ("training.numerics=strict", "decoding.numerics=strict")
 """What ``--strict-numerics`` stands for (docs/reproducibility.md)."""
+SEPARATOR = " · "
 
 
 def override(run: Value, assignments: Sequence[str]) -> Value:
@@ -150,9 +151,6 @@ def _checked(value: Any) -> Any:
     if not is_dataclass(value) or isinstance(value, type):
         return value
     return replace(value, **{field.name: _checked(getattr(value, field.name)) for field in fields(value)})
-
-
-SEPARATOR = " · "
 
 
 def settings_text(overrides: Sequence[str]) -> str:

@@ -29,6 +29,10 @@ LOOKED_AT = 200_000
 HELD_OUT = 1_000
 SEED = 1
 """Pairs that are held out as a dev set, at most a twentieth of the corpus, and the seed that chooses them."""
+MANY = 0.2
+"""The share of lines from which on swapped sides and repeated lines are said."""
+MANY_BROKEN = 0.01
+"""The share of lines from which on broken characters are said: single ones are usual."""
 
 
 @dataclass(frozen=True)
@@ -249,12 +253,6 @@ def filters_of(like: Run, languages: tuple[str, str], exclude: tuple[str, ...]) 
     """Rules for these languages; limits of length are those of ``like``."""
     words = next((rule for rule in like.filters.rules if isinstance(rule, Length)), Length(1, 150))
     return standard_filters(*languages, words, exclude)
-
-
-MANY = 0.2
-"""The share of lines from which on swapped sides and repeated lines are said."""
-MANY_BROKEN = 0.01
-"""The share of lines from which on broken characters are said: single ones are usual."""
 
 
 def remarks_on_text(report: TextReport, run: Run) -> Iterator[str]:

@@ -38,6 +38,8 @@ from tasks.cleaning.web_filters import (
 
 Evidence = tuple[str, str]
 """The measured value and the allowed one, as text."""
+ROWS_LOOKED_AT = 20_000
+"""Where the first pairs are enough, so that a web corpus costs no more than a small one."""
 
 
 @singledispatch
@@ -160,10 +162,6 @@ def _(rule: Identified, pair: pl.DataFrame) -> Evidence:
 
 def _both(pair: pl.DataFrame, count: Callable[[pl.Expr], pl.Expr]) -> str:
     return " and ".join(f"{pair.select(count(pl.col(side))).item():,}" for side in SIDES)
-
-
-ROWS_LOOKED_AT = 20_000
-"""Where the first pairs are enough, so that a web corpus costs no more than a small one."""
 
 
 @dataclass(frozen=True)

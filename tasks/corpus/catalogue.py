@@ -1,4 +1,4 @@
-"""The catalogue of corpora: which files they consist of, with URLs and checksums.
+"""The catalogue of corpora: which files they consist of, with URLs and checksums, and on which terms.
 
 Values only. A file is identified by its path and its checksum; its URL may change without changing any key. Mirrors
 have the files under the same paths (``multi30k/train.en.gz``).
@@ -366,5 +366,6 @@ TERMS = {
         "that of its sources: Europarl v7, news sets of WMT, Common Crawl", "small machines; research"
     ),
 }
+"""By the name of the part; ``docs/data.md`` says the same. A mirror may have further terms."""
 OWN = Terms("not stated", "not stated: text of whoever made the run")
 """Terms of a part that this project does not know."""

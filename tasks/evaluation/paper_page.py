@@ -54,6 +54,18 @@ NOTES = (
     "counted: 2 for each weight and token of a matrix product forward, 4 backward, without padding. Hours at "
     "peak multiplies our hours by the data sheet's rate of the GPU, if it is known.",
 )
+NOT_RUN = "not run"
+PAPER_CORPUS = "wmt14-ende"
+VARIANTS = {
+    "post-ln": "the norm follows each residual sum, as in the paper",
+    "pre-ln": "the norm precedes each sublayer",
+    "own-greedy": "this project's layers, greedy search",
+    "own-beam": "this project's layers, beam search",
+    "torch-greedy": "torch.nn.Transformer, greedy search",
+    "torch-beam": "torch.nn.Transformer, beam search",
+}
+"""The variants of base that the paper does not have, and what each is."""
+SHAPE_COLUMNS = ("N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "ε_ls", "train steps")
 
 
 def row_cells(line: PaperComparison) -> tuple[str, ...]:
@@ -171,20 +183,6 @@ def _weights(averaged: int) -> str:
 def _hours(ours: Mapping[str, Any]) -> str:
     kind = {"cuda": "GPU", "cpu": "CPU"}.get(ours.get("device", ""), "")
     return _number(ours, "hours", f"{{:.2f}} {kind}".strip())
-
-
-NOT_RUN = "not run"
-PAPER_CORPUS = "wmt14-ende"
-VARIANTS = {
-    "post-ln": "the norm follows each residual sum, as in the paper",
-    "pre-ln": "the norm precedes each sublayer",
-    "own-greedy": "this project's layers, greedy search",
-    "own-beam": "this project's layers, beam search",
-    "torch-greedy": "torch.nn.Transformer, greedy search",
-    "torch-beam": "torch.nn.Transformer, beam search",
-}
-"""The variants of base that the paper does not have, and what each is."""
-SHAPE_COLUMNS = ("N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "ε_ls", "train steps")
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,15 @@ HARM = (
 Facts = Mapping[str, Any]
 Examples = Mapping[str, Sequence[Mapping[str, Any]]]
 """Translations by kind (best, worst, random), as ``tasks.reporting.examples`` chooses them."""
+SENTENCES = "sentences.parquet"
+"""The file of a score that holds the translations."""
+EXAMPLES_OF_EACH_KIND = 3
+LOAD = """repro translate --model {quoted} < in.txt > out.txt
+
+import mlflow
+model = mlflow.pyfunc.load_model({address})
+model.predict(["A dog runs."])
+"""
 
 
 @dataclass(frozen=True)
@@ -270,17 +279,6 @@ def _escaped(text: object) -> str:
 
 def _row(cells: Any) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-SENTENCES = "sentences.parquet"
-"""The file of a score that holds the translations."""
-EXAMPLES_OF_EACH_KIND = 3
-LOAD = """repro translate --model {quoted} < in.txt > out.txt
-
-import mlflow
-model = mlflow.pyfunc.load_model({address})
-model.predict(["A dog runs."])
-"""
 
 
 def card_from_tags(

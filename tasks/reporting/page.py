@@ -10,6 +10,9 @@ from typing import Any
 
 LONGEST_TEXT = 400
 """Characters of a sentence that are shown."""
+WIDTH = 132
+HEIGHT = 30
+MARGIN = 4
 
 
 def render(values: dict[str, Any]) -> str:
@@ -45,11 +48,6 @@ def visible(text: str) -> str:
     """Text for the page: unprintable characters become U+FFFD, overlong text is cut."""
     shown = "".join(c if c.isprintable() else "\ufffd" for c in text)
     return shown if len(shown) <= LONGEST_TEXT else shown[:LONGEST_TEXT] + " …"
-
-
-WIDTH = 132
-HEIGHT = 30
-MARGIN = 4
 
 
 class Svg(str):

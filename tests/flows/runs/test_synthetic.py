@@ -1,4 +1,4 @@
-"""``Run.synthetic``: which keys it changes, what it accepts, and the reversed run."""
+"""``Run.synthetic``: which keys it changes, the reversed run, and what teacher and student share."""
 
 from dataclasses import replace
 
@@ -6,11 +6,14 @@ import pytest
 
 from flows.runner.outcome import Outcome
 from flows.runner.request import RunRequest, plan
+from flows.runs import RUNS
 from flows.runs.built_in_runs import MULTI30K_ENDE, MULTI30K_ENDE_BACK_TRANSLATION
 from flows.runs.reversal import monolingual_filters, reversed_run
+from model.config.parameter_count import parameters
 from tasks.cleaning.filters import Distinct, Language, NotIn
 
-NAME = "multi30k-ende-bt"
+BACK = "multi30k-ende-bt"
+DISTILLED = "demo-distilled"
 
 
 def keys(outcome: Outcome) -> dict[tuple[str, str], str]:
@@ -18,38 +21,45 @@ def keys(outcome: Outcome) -> dict[tuple[str, str], str]:
 
 
 def test_it_changes_what_is_trained_on_and_leaves_the_rest() -> None:
-    without, with_it = keys(plan(RunRequest("multi30k-ende"))), keys(plan(RunRequest(NAME)))
+    without, with_it = keys(plan(RunRequest("multi30k-ende"))), keys(plan(RunRequest(BACK)))
     same = {of for of in without if without[of] == with_it[of]}
     assert {stage for stage, _ in same} == {"download", "prepare_sets", "clean"}
-    untagged = keys(plan(RunRequest(NAME, overrides=("synthetic.tag=",))))
+    untagged = keys(plan(RunRequest(BACK, overrides=("synthetic.tag=",))))
     assert untagged["learn_bpe", ""] == without["learn_bpe", ""]
     assert untagged["shard", "val"] == without["shard", "val"]
     assert untagged["shard", "train"] != without["shard", "train"]
 
 
 @pytest.mark.parametrize(
-    ("override", "changed"),
+    ("name", "override", "changed"),
     [
-        ("training.seed=2", "train"),
-        ("synthetic.tag=<synthetic>", "learn_bpe"),
-        ("synthetic.search=sample", "translate_text"),
-        ("synthetic.lines=100", "translate_text"),
-        ("synthetic.decoding.beam=1", "translate_text"),
-        ("synthetic.seed=2", "train reverse"),
-        ("synthetic.updates=5000", "train reverse"),
+        (BACK, "training.seed=2", "train"),
+        (BACK, "synthetic.tag=<synthetic>", "learn_bpe"),
+        (BACK, "synthetic.search=sample", "translate_text"),
+        (BACK, "synthetic.lines=100", "translate_text"),
+        (BACK, "synthetic.decoding.beam=1", "translate_text"),
+        (BACK, "synthetic.seed=2", "train reverse"),
+        (BACK, "synthetic.updates=5000", "train reverse"),
+        (DISTILLED, "synthetic.teacher.p_drop=0.2", "train teacher/seed-1"),
+        (DISTILLED, "synthetic.seeds=2", "train teacher/seed-2"),
+        (DISTILLED, "synthetic.n_best=3", "translate_text"),
+        (DISTILLED, "synthetic.decoding.beam=5", "translate_text"),
+        (DISTILLED, "synthetic.references=true", "extract_best"),
+        (DISTILLED, "model.layers=2", "train"),
+        (DISTILLED, "training.seed=2", "train"),
     ],
 )
-def test_each_value_changes_the_stages_from_its_own_on(override: str, changed: str) -> None:
-    before, after = (plan(RunRequest(NAME, overrides=words)).rows for words in ((), (override,)))
-    labels = [f"{row.stage} {row.item}".strip() for row in before if row.key not in {each.key for each in after}]
-    assert labels[0] == changed
+def test_each_value_changes_the_stages_from_its_own_on(name: str, override: str, changed: str) -> None:
+    before, after = (plan(RunRequest(name, overrides=words)).rows for words in ((), (override,)))
+    known = {row.key for row in before}
+    assert next(f"{row.stage} {row.item}".strip() for row in after if row.key not in known) == changed
 
 
 def test_the_reverse_model_serves_translate_text() -> None:
-    rows = plan(RunRequest(NAME, until="mix")).rows
+    rows = plan(RunRequest(BACK, until="mix")).rows
     assert (rows[-1].stage, rows[-1].item) == ("mix", "")
     assert {row.stage for row in rows if row.item == "reverse"} == {"clean", "learn_bpe", "train", "average"}
-    assert {row.item for row in plan(RunRequest(NAME, until="clean")).rows} & {"reverse", "reverse/val"} == set()
+    assert {row.item for row in plan(RunRequest(BACK, until="clean")).rows} & {"reverse", "reverse/val"} == set()
 
 
 def test_a_run_reversed_twice_is_the_run() -> None:
@@ -62,11 +72,11 @@ def test_a_run_reversed_twice_is_the_run() -> None:
 
 def test_the_reverse_model_has_a_length_of_its_own() -> None:
     words = ("training.updates=0", "training.epochs=3")
-    long = RunRequest(NAME, overrides=words).resolve().run
+    long = RunRequest(BACK, overrides=words).resolve().run
     assert reversed_run(long, seed=1).training.epochs == 3
     assert reversed_run(long, seed=1, updates=7_000).training == replace(long.training, epochs=0, updates=7_000)
     as_long = (f"synthetic.updates={MULTI30K_ENDE.training.updates}",)
-    assert plan(RunRequest(NAME, until="score", overrides=as_long)).rows == plan(RunRequest(NAME, until="score")).rows
+    assert plan(RunRequest(BACK, until="score", overrides=as_long)).rows == plan(RunRequest(BACK, until="score")).rows
 
 
 def test_monolingual_text_never_has_lines_of_a_set() -> None:
@@ -74,3 +84,43 @@ def test_monolingual_text_never_has_lines_of_a_set() -> None:
     filters = monolingual_filters(replace(run, filters=replace(run.filters, rules=(), exclude=())))
     assert {NotIn(), Distinct()} <= set(filters.rules)
     assert filters.exclude == ("val", "test_2016_flickr")
+
+
+@pytest.mark.parametrize(("name", "teacher"), [(DISTILLED, "demo"), ("multi30k-ende-distilled", "multi30k-ende")])
+def test_the_teacher_is_the_model_of_its_own_run_and_the_student_has_a_third_of_its_size(
+    name: str, teacher: str
+) -> None:
+    own, distilled = keys(plan(RunRequest(teacher))), keys(plan(RunRequest(name)))
+    dev = RUNS[name].dev
+    assert distilled["train", "teacher/seed-1"] == own["train", ""]
+    assert distilled["average", "teacher/seed-1"] == own["average", ""]
+    assert distilled["shard", f"teacher/{dev}"] == distilled["shard", dev] == own["shard", dev]
+    assert distilled["shard", "teacher/train"] == own["shard", "train"] != distilled["shard", "train"]
+    same = {of for of in own if distilled[of] == own[of]}
+    assert {stage for stage, _ in same} == {"download", "prepare_sets", "clean", "learn_bpe", "shard"}
+    size = RUNS[name].vocabulary.size
+    student, large = (parameters(RUNS[each].model, size, size) for each in (name, teacher))
+    assert 0.3 < student / large < 0.36
+
+
+def test_teachers_of_several_seeds_translate_together_and_serve_translate_text() -> None:
+    rows = plan(RunRequest(DISTILLED, until="extract_best", overrides=("synthetic.seeds=1,2",))).rows
+    found = [(row.stage, row.item) for row in rows if row.stage not in ("download", "prepare_sets")]
+    assert found == [
+        ("clean", ""),
+        ("learn_bpe", ""),
+        ("shard", "teacher/train"),
+        ("shard", "teacher/dev"),
+        ("train", "teacher/seed-1"),
+        ("average", "teacher/seed-1"),
+        ("train", "teacher/seed-2"),
+        ("average", "teacher/seed-2"),
+        ("translate_text", ""),
+        ("extract_best", ""),
+    ]
+    alone = keys(plan(RunRequest(DISTILLED)))
+    assert (
+        alone["translate_text", ""]
+        != keys(plan(RunRequest(DISTILLED, overrides=("synthetic.seeds=1,2",))))["translate_text", ""]
+    )
+    assert [row.stage for row in plan(RunRequest(DISTILLED, until="learn_bpe")).rows][-1] == "learn_bpe"
