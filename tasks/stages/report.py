@@ -27,6 +27,23 @@ from tasks.reporting.pictures import picture_specs, training_speed
 from tasks.reporting.remarks import dev_set, run_remarks
 
 
+def _remarks(run: Artifact, hypotheses: Mapping[str, Artifact], scores: Mapping[str, Artifact]) -> list[str]:
+    translations = {name: made.store.find(made.stage, made.key) for name, made in hypotheses.items()}
+    dev = dev_set(run.store.find(run.stage, run.key), translations)
+    facts = ({name: made.facts for name, made in each.items()} for each in (hypotheses, scores))
+    return run_remarks(dev, run.facts, *facts)
+
+
+def _synthetic(pairs: Artifact, corpus: Artifact) -> dict[str, Any]:
+    """What the page says of synthetic pairs."""
+    manifest = pairs.store.find(pairs.stage, pairs.key)
+    files = [artifact.path() / "pairs.parquet" for artifact in (pairs, corpus)]
+    return {
+        "about": about_synthetic(manifest, pairs.store.find) if manifest else (),
+        "examples": synthetic_examples(files[0], pairs.facts, files[1]),
+    }
+
+
 @stage(version=1)
 def report(
     out: Path,
@@ -83,20 +100,3 @@ def report(
     page = render(values).encode()
     (out / "report.html").write_bytes(page)
     return {"bytes": len(page), "pictures": len(pictures)}
-
-
-def _remarks(run: Artifact, hypotheses: Mapping[str, Artifact], scores: Mapping[str, Artifact]) -> list[str]:
-    translations = {name: made.store.find(made.stage, made.key) for name, made in hypotheses.items()}
-    dev = dev_set(run.store.find(run.stage, run.key), translations)
-    facts = ({name: made.facts for name, made in each.items()} for each in (hypotheses, scores))
-    return run_remarks(dev, run.facts, *facts)
-
-
-def _synthetic(pairs: Artifact, corpus: Artifact) -> dict[str, Any]:
-    """What the page says of synthetic pairs."""
-    manifest = pairs.store.find(pairs.stage, pairs.key)
-    files = [artifact.path() / "pairs.parquet" for artifact in (pairs, corpus)]
-    return {
-        "about": about_synthetic(manifest, pairs.store.find) if manifest else (),
-        "examples": synthetic_examples(files[0], pairs.facts, files[1]),
-    }

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,23 @@ def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str,
     return card, table.with_columns(pl.Series(n, v, pl.Float64) for n, v in columns.items())
 
 
+def score_facts(card: Mapping[str, Any]) -> Facts:
+    """The facts of the stage: the scores of the card, the headline with its interval."""
+    scores = card["scores"]
+    return {
+        metric_names.BLEU: scores[metric_names.BLEU]["score"],
+        "bleu_low": scores[metric_names.BLEU]["low"],
+        "bleu_high": scores[metric_names.BLEU]["high"],
+        **{name: scores[name]["score"] for name in scores if name != metric_names.BLEU},
+        metric_names.PERPLEXITY: card[metric_names.PERPLEXITY],
+        metric_names.PERPLEXITY_WORD: card[metric_names.PERPLEXITY_WORD],
+        "sentences": card["sentences"],
+        "signature": scores[metric_names.BLEU]["signature"],
+        "protocols": "; ".join(f"{name}: {scores[name]['protocol']}" for name in scores),
+        "references_sha256": card["references_sha256"],
+    }
+
+
 @stage(version=3)
 def score(
     out: Path, hypotheses: Artifact, pairs: Artifact, set_name: str, language: str, comet: tuple[Comet, ...] = ()
@@ -151,17 +168,4 @@ def score(
     table.select("pair_id", "source", "reference", "hypothesis", metric_names.BLEU, metric_names.CHRF).write_parquet(
         out / "sentences.parquet", compression="zstd"
     )
-    scores = card["scores"]
-    return {
-        metric_names.BLEU: scores[metric_names.BLEU]["score"],
-        "bleu_low": scores[metric_names.BLEU]["low"],
-        "bleu_high": scores[metric_names.BLEU]["high"],
-        **{name: scores[name]["score"] for name in scores if name != metric_names.BLEU},
-        metric_names.PERPLEXITY: card[metric_names.PERPLEXITY],
-        metric_names.PERPLEXITY_WORD: card[metric_names.PERPLEXITY_WORD],
-        "sentences": card["sentences"],
-        "signature": scores[metric_names.BLEU]["signature"],
-        "protocols": "; ".join(f"{name}: {scores[name]['protocol']}" for name in scores),
-        "references_sha256": card["references_sha256"],
-        **changed,
-    }
+    return score_facts(card) | changed

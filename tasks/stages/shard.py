@@ -330,6 +330,37 @@ def _write(folder: Path, schema: pa.Schema, pairs_per_shard: int, encoded: Itera
     return _Written(pairs, pieces[source], pieces[target], unknown[source], unknown[target], writer.shards, cut)
 
 
+def _reported(calls: Sequence[tuple[int, RowRange, int | None]], paths: Iterable[Path], total: int) -> Iterator[Path]:
+    """``paths``, the results of ``calls``, with progress in pairs."""
+    done = 0
+    for (_, rows, _), path in zip(calls, paths, strict=True):
+        done += rows.rows
+        progress(done, total, "pairs")
+        yield path
+
+
+def shard_facts(read: int, sharding: Sharding, plain: _Written, drawings: Sequence[_Written]) -> Facts:
+    """The facts of the stage: ``plain`` are the shards of plain pieces, ``drawings`` those of the segmentations."""
+    facts: Facts = {
+        "pairs": plain.pairs,
+        "dropped": read - plain.pairs,
+        "source_pieces": plain.source_pieces,
+        "target_pieces": plain.target_pieces,
+        "source_unknown": plain.source_unknown,
+        "target_unknown": plain.target_unknown,
+        "shards": plain.shards,
+    }
+    if sharding.too_long == "cut":
+        facts["cut"] = plain.cut
+    if drawings:
+        drawn_pieces = sum(each.source_pieces + each.target_pieces for each in drawings)
+        facts["segmentations"] = len(drawings)
+        facts["pieces_by_dropout"] = round(
+            drawn_pieces / len(drawings) / (plain.source_pieces + plain.target_pieces), 4
+        )
+    return facts
+
+
 @stage(version=1)
 def shard(out: Path, pairs: Artifact, vocabulary: Artifact, sharding: Sharding) -> Facts:
     """Write the pairs of ``pairs.parquet`` within the limits of ``sharding`` as shards, and each drawn segmentation."""
@@ -353,30 +384,4 @@ def shard(out: Path, pairs: Artifact, vocabulary: Artifact, sharding: Sharding) 
     plain = written[0]
     if not plain.pairs:
         raise BadData(f"none of {read} pairs is within the limits in pieces: {sharding}")
-    facts: Facts = {
-        "pairs": plain.pairs,
-        "dropped": read - plain.pairs,
-        "source_pieces": plain.source_pieces,
-        "target_pieces": plain.target_pieces,
-        "source_unknown": plain.source_unknown,
-        "target_unknown": plain.target_unknown,
-        "shards": plain.shards,
-    }
-    if sharding.too_long == "cut":
-        facts["cut"] = plain.cut
-    if drawings:
-        drawn_pieces = sum(each.source_pieces + each.target_pieces for each in written[1:])
-        facts["segmentations"] = len(drawings)
-        facts["pieces_by_dropout"] = round(
-            drawn_pieces / len(drawings) / (plain.source_pieces + plain.target_pieces), 4
-        )
-    return facts
-
-
-def _reported(calls: Sequence[tuple[int, RowRange, int | None]], paths: Iterable[Path], total: int) -> Iterator[Path]:
-    """``paths``, the results of ``calls``, with progress in pairs."""
-    done = 0
-    for (_, rows, _), path in zip(calls, paths, strict=True):
-        done += rows.rows
-        progress(done, total, "pairs")
-        yield path
+    return shard_facts(read, sharding, plain, written[1:])

@@ -14,6 +14,11 @@ from model.config import Model, Training
 from tasks.engine.stage import Facts, job_facts, run_job, stage
 
 
+def newest_checkpoint(out: Path) -> int:
+    """The update of the newest checkpoint, 0 if there is none."""
+    return max((int(path.name) for path in out.glob("checkpoints/*") if path.name.isdigit()), default=0)
+
+
 @stage(version=2, retries=3, resume=True, needs="gpu")
 def train(
     out: Path,
@@ -41,8 +46,3 @@ def train(
             # A job that left a newer checkpoint is relaunched without using one of the stage's retries.
             if newest_checkpoint(out) <= before:
                 raise
-
-
-def newest_checkpoint(out: Path) -> int:
-    """The update of the newest checkpoint, 0 if there is none."""
-    return max((int(path.name) for path in out.glob("checkpoints/*") if path.name.isdigit()), default=0)
