@@ -11,6 +11,8 @@ Tables are polars frames, arrays are NumPy's. No function needs a server. State 
 ``infra.errors.BadConfiguration``, each a sentence that says what is allowed.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -215,7 +217,7 @@ def versions(model: str = "") -> pl.DataFrame:
     return pl.DataFrame(rows, schema, orient="row")
 
 
-def load(model: str = "demo@champion") -> "VersionTranslator":
+def load(model: str = "demo@champion") -> VersionTranslator:
     """Load a model version once, for several calls of ``translate`` and ``attention``.
 
     Raises BadConfiguration for an unknown version, BadData for damaged weights.
@@ -227,7 +229,7 @@ def load(model: str = "demo@champion") -> "VersionTranslator":
 
 def translate(
     texts: Sequence[str],
-    model: "str | VersionTranslator" = "demo@champion",
+    model: str | VersionTranslator = "demo@champion",
     *,
     n_best: int = 1,
     beam: int | None = None,
@@ -271,7 +273,7 @@ def translate(
 
 
 def attention(
-    sentence: str, model: "str | VersionTranslator" = "demo@champion", *, target: str = ""
+    sentence: str, model: str | VersionTranslator = "demo@champion", *, target: str = ""
 ) -> Mapping[str, AttentionMap]:
     """The attention weights of a sentence and its translation, or of ``target`` in its place.
 

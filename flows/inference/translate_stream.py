@@ -45,6 +45,7 @@ class LineWarning:
         return f"{self.what}: {several}line {self.first}"
 
 
+@dataclass
 class TranslationStream:
     """Translates blocks of lines as they arrive.
 
@@ -53,27 +54,20 @@ class TranslationStream:
     ``split`` finds lines with several sentences that were translated as one.
     """
 
-    def __init__(
-        self,
-        translate: Callable[[list[str], list[str]], Sequence[Translation]],
-        seen: int,
-        split: SentenceSplitter,
-        as_json: bool,
-        prefix: str = "",
-        prefix_column: bool = False,
-    ) -> None:
-        self.translate = translate
-        self.seen = seen
-        self.split = split
-        self.as_json = as_json
-        self.prefix = prefix
-        self.prefix_column = prefix_column
+    translate: Callable[[list[str], list[str]], Sequence[Translation]]
+    seen: int
+    split: SentenceSplitter
+    as_json: bool
+    prefix: str = ""
+    prefix_column: bool = False
+
+    def __post_init__(self) -> None:
         self.lines = 0
         self.untranslated = LineWarning("not translated, left empty")
         self.unreadable = LineWarning("not UTF-8, U+FFFD replaces the bytes that could not be read")
         self.several = LineWarning("several sentences were translated as one (--split always separates them)")
         self.unseen = LineWarning(
-            f"a sentence has more than {seen} pieces, the longest in training, and may be translated badly"
+            f"a sentence has more than {self.seen} pieces, the longest in training, and may be translated badly"
         )
         self.cut = LineWarning("the output was cut at the maximum length")
 

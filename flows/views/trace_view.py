@@ -125,7 +125,7 @@ def body(step: Step, traced: PairTrace) -> Iterator[RenderableType]:
             if written and written[0] != step.beams[0].text:
                 yield Text("\nnot what the stage wrote: beside other sentences, sums round otherwise", "yellow")
             yield Text("\neach written piece, and the source piece that it looked at most:")
-            yield _attended_table(step.looks)
+            yield _attended_table(step.attended)
         case Scored():
             yield _named([("reference", step.reference), ("hypothesis", step.hypothesis)])
 
@@ -193,10 +193,12 @@ def _step_table(steps: Sequence[Sequence[BeamRow]]) -> Table:
     return table
 
 
-def _attended_table(looks: Sequence[AttendedPiece]) -> Table:
+def _attended_table(pieces: Sequence[AttendedPiece]) -> Table:
     table = _table("written", "source", "weight", "")
-    for look in looks:
-        table.add_row(Text(look.written), Text(look.source), f"{look.weight:.2f}", "▇" * round(BAR_WIDTH * look.weight))
+    for piece in pieces:
+        table.add_row(
+            Text(piece.written), Text(piece.source), f"{piece.weight:.2f}", "▇" * round(BAR_WIDTH * piece.weight)
+        )
     return table
 
 

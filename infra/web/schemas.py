@@ -16,10 +16,6 @@ from infra.web.served_model import AttentionKind, SamplingSettings, SearchSettin
 
 MAX_ALPHA = 5.0
 """Above this alpha, length alone would decide."""
-TEMPERATURES = (0.05, 5.0)
-"""Below, the likeliest token is always drawn; above, all tokens are about equally likely."""
-MAX_TOP_K = 1_000_000
-MAX_SEED = 2**31 - 1
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -40,14 +36,24 @@ class TranslateRequest(BaseModel):
     model: str = Field("", description="a name or alias of /api/models; empty: the first")
     beam: int | None = Field(None, description="hypotheses kept at each step, 1 is greedy; default: the version's")
     alpha: float | None = Field(
-        None, allow_inf_nan=False, description="exponent of the length penalty; default: the version's"
+        None,
+        ge=0,
+        le=MAX_ALPHA,
+        allow_inf_nan=False,
+        description="exponent of the length penalty; default: the version's",
     )
     nbest: int = Field(1, description="hypotheses per sentence, at most 2 x beam - 1")
     prefix: Text = Field("", description="how the translation of each paragraph begins")
     sample: bool = Field(False, description="draw each token from the model's distribution instead of beam search")
-    temperature: float = Field(1.0, allow_inf_nan=False, description="with sample: below 1 favours likely tokens")
-    top_k: int = Field(0, description="with sample: draw from this many most likely tokens only; 0: from all")
-    seed: int = Field(1, description="with sample: seed of the random numbers; the same seed draws the same")
+    temperature: float = Field(
+        1.0, ge=0.05, le=5, allow_inf_nan=False, description="with sample: below 1 favours likely tokens"
+    )
+    top_k: int = Field(
+        0, ge=0, le=1_000_000, description="with sample: draw from this many most likely tokens only; 0: from all"
+    )
+    seed: int = Field(
+        1, ge=0, lt=2**31, description="with sample: seed of the random numbers; the same seed draws the same"
+    )
 
 
 class AttentionRequest(BaseModel):
@@ -195,7 +201,6 @@ class ModelIndex:
             self.sampling(request),
         )
         check_range("beam", search.beam, 1, self.widest(served))
-        check_range("alpha", search.alpha, 0, MAX_ALPHA)
         finished = f", the most that can finish with beam {search.beam}"
         most = (1, " with sample") if request.sample else (served.most_hypotheses(search.beam), finished)
         check_range("nbest", request.nbest, 1, *most)
@@ -227,9 +232,6 @@ class ModelIndex:
                 if value != getattr(SamplingSettings, name):
                     raise RefusedRequest(422, f"{name} is {value}, allowed with sample only")
             return None
-        check_range("temperature", asked.temperature, *TEMPERATURES)
-        check_range("top_k", asked.top_k, 0, MAX_TOP_K)
-        check_range("seed", asked.seed, 0, MAX_SEED)
         return asked
 
     def check_attention(self, served: ServedModel, request: AttentionRequest) -> None:

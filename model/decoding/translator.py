@@ -6,7 +6,6 @@ Sentences are sorted by length for batching; results are in the order of the cal
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -112,17 +111,6 @@ class Translator:
         where = JobSettings(device=device).torch_device()
         models = [load_model(folder, where) for folder in (weights, *others)]
         return cls(models[0], TokenizerPair.load(vocabulary), where, models[1:])
-
-    def translate(self, lines: Sequence[str], decoding: Decoding) -> list[Hypothesis]:
-        """Translate lines of one sentence each; ``VersionTranslator`` takes longer ones.
-
-        The results are in the order of the lines, and an empty line stays empty. Raises ValueError that names the line
-        (counted from 1) whose source is too long for the model.
-        """
-        sources = self.vocabulary.encode_source(self.vocabulary.read(lines))
-        for number, source in enumerate(sources, start=1):
-            self.check_source(source, f"line {number}")
-        return [replace(found, text=self.text(found)) for found in self.search(sources, decoding)]
 
     def source_tokens(self, source: Sequence[int]) -> list[int]:
         """Return the tokens of a source as the models read them, with special tokens."""

@@ -193,7 +193,7 @@ class Decoded:
     stage: str = "average"
 
     @property
-    def looks(self) -> tuple[AttendedPiece, ...]:
+    def attended(self) -> tuple[AttendedPiece, ...]:
         """From the mean over the heads of the upper half of the layers, as in the report's picture."""
         mean = self.weights[len(self.weights) // 2 :].mean(axis=(0, 1))
         return tuple(
@@ -251,5 +251,5 @@ def _step_as_json(step: Step) -> dict[str, Any]:
     if isinstance(step, Decoded):
         del values["weights"]
         values["beams"] = [beam.as_json() for beam in step.beams]
-        values["looks"] = [asdict(look) for look in step.looks]
+        values["attended"] = [asdict(piece) for piece in step.attended]
     return values

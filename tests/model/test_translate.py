@@ -4,7 +4,7 @@ import json
 import random
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,11 +21,10 @@ from model.data.bpe import TokenizerPair, with_plain_quotes
 from model.decoding.translation import Hypothesis
 from model.decoding.translator import Translator
 from model.errors import JobError
-from model.experimental.static_decoder import StaticSteps
-from model.job import Job, JobSettings, Metrics
+from model.job import Job
 from model.network.transformer import Transformer
 from model.network.weights import save_model
-from model.translate import EXAMPLES, ProgressReporter, examples, load, work
+from model.translate import EXAMPLES, examples, work
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
 TEXT = ["Two dogs run over the green meadow.", "It's 2014 again, isn't it?", "The men don't run."] * 3
@@ -79,20 +78,6 @@ def test_a_set_is_translated_in_bf16_and_scored_in_fp32(job: Job, monkeypatch: p
     assert found[0][0] != found[1][0]
 
 
-@pytest.mark.parametrize("graphs", [False, True])
-def test_the_site_says_whether_steps_of_a_search_are_recorded(job: Job, graphs: bool) -> None:
-    site = JobSettings(device="cpu", search_graphs=graphs)
-    expected = StaticSteps if graphs else None
-    assert load(replace(job, site=site), Decoding()).stepping == expected
-
-
-def test_translations_say_that_quotes_of_the_sources_were_made_plain(job: Job) -> None:
-    assert "source_input" not in work(job)
-    file = job.inputs["vocabulary"] / "tokenizer.json"
-    with_plain_quotes(TokenizerPair.load(file.parent).source).save(str(file))
-    assert work(job)["source_input"] == "typographic quotes made plain"
-
-
 def test_sources_are_read_as_the_training_text_was(job: Job, tmp_path: Path) -> None:
     def hypotheses(lines: list[str], normalise: Normalise) -> list[str]:
         inputs = {**job.inputs, "text": write_text(tmp_path / f"text-{len(list(tmp_path.iterdir()))}", lines)}
@@ -111,12 +96,6 @@ def test_the_text_of_another_set_is_refused(job: Job, tmp_path: Path) -> None:
     other = write_text(tmp_path / "other", sources()[:-1])
     with pytest.raises(JobError, match=f"{other} holds other pairs than the shards"):
         work(Job(job.config, {**job.inputs, "text": other}, job.out))
-
-
-def test_translations_say_how_sources_were_normalised(job: Job) -> None:
-    facts = work(Job({**job.config, "normalise": asdict(STANDARD)}, job.inputs, job.out))
-    said = "control characters removed, characters composed (NFC), white space made single spaces"
-    assert facts["source_input"] == said
 
 
 def test_translations_say_that_foreign_characters_of_the_sources_were_unknown(job: Job) -> None:
@@ -229,15 +208,6 @@ def test_an_invalid_input_is_named(job: Job, tmp_path: Path) -> None:
         model.target_embedding[7] = torch.nan
     save_model(narrow, model)
     fails("not finite", weights=narrow)
-
-
-def test_a_stop_signal_ends_the_job_at_the_next_batch(tmp_path: Path) -> None:
-    stop = SimpleNamespace(received=False)
-    progress = ProgressReporter(Metrics(tmp_path), stop, total=20, seconds=1000.0).phase(10)
-    progress(3, 10)
-    stop.received = True
-    with pytest.raises(JobError, match="after 16 of 20"):
-        progress(6, 10)
 
 
 def test_examples_are_of_moderate_length_and_spread_over_the_set() -> None:

@@ -1,6 +1,7 @@
 """Random models of every shape, with vocabularies to speak: what an export is checked with."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from model.config import Decoding, Model
 from model.config.special_pieces import BOS, EOS, PAD, UNK
 from model.data.bpe import TokenizerPair
+from model.decoding.translation import Hypothesis
 from model.decoding.translator import Translator
 from model.network.transformer import Transformer
 from model.network.weights import build, save_model
@@ -88,3 +90,9 @@ def sources(count: int, longest: int = 12) -> list[list[int]]:
     """Random pieces of the source's vocabulary."""
     draw = random.Random(5)
     return [[draw.randrange(UNK + 1, SIZES[0]) for _ in range(draw.randint(1, longest))] for _ in range(count)]
+
+
+def translated(translator: Translator, lines: Sequence[str], decoding: Decoding) -> list[Hypothesis]:
+    """Translate lines of one sentence each by the own search."""
+    found = translator.search(translator.vocabulary.encode_source(translator.vocabulary.read(lines)), decoding)
+    return [replace(each, text=translator.text(each)) for each in found]

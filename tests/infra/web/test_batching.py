@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from web_fake import Fake
@@ -79,16 +78,6 @@ def test_a_request_for_one_hypothesis_shares_no_batch_with_one_for_several() -> 
 
     asyncio.run(work())
     assert [(sentences, n_best) for sentences, _, n_best in fake.batches] == [(["1", "1"], 1), (["3", "2"], 3)]
-
-
-def test_an_exclusive_call_returns_its_result_or_raises() -> None:
-    async def work() -> None:
-        async with Batcher(Limits()) as batcher:
-            with pytest.raises(ZeroDivisionError):
-                await batcher.run_exclusively(lambda: 1 / 0)
-            assert await batcher.run_exclusively(lambda: 8) == 8
-
-    asyncio.run(work())
 
 
 def test_a_client_alone_does_not_wait_and_several_are_gathered() -> None:

@@ -128,22 +128,6 @@ def test_two_versions_are_compared_with_their_differences_marked(page: Page) -> 
     expect(page.locator("#out-0")).to_contain_text("TWO HOUNDS.")
 
 
-def test_a_version_stands_beside_itself_with_another_search(page: Page) -> None:
-    page.locator("#nbest").fill("2")
-    translate(page)
-    expect(page.locator("#name-0")).to_have_text("fake/1")
-    page.locator("#beside").select_option("@greedy")
-    expect(page.locator("#name-1")).to_have_text("fake/1, greedy")
-    expect(page.locator("#name-0")).to_have_text("fake/1, beam 4")
-    expect(page.locator("#out-1 mark").first).to_have_text("greedily")
-    page.locator("#nbest").fill("1")
-    page.locator("#beam").select_option("1")
-    page.locator("#beside").select_option("@beam")
-    expect(page.locator("#name-0")).to_have_text("fake/1, greedy")
-    expect(page.locator("#name-1")).to_have_text("fake/1, beam 4")
-    expect(page.locator("#status")).to_contain_text(" in ")
-
-
 def test_a_translation_begins_with_a_text_and_is_drawn_again(page: Page, browser: Browser) -> None:
     page.locator("#prefix").fill("Ein Hund")
     translate(page)

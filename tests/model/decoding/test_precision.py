@@ -16,7 +16,6 @@ from model.decoding.cached_decoder import decoder_starter
 from model.decoding.translator import Translator
 from model.job import Job, StopSignal
 from model.network.reference import Reference
-from model.numerics import configure_precision
 from model.training.distributed import Ranks
 from model.training.setup import build_trainer
 
@@ -26,18 +25,6 @@ WIDE = replace(MODEL, layers=2, d_model=32, d_ff=64, d_k=16, d_v=16, p_drop=0.0)
 def test_torchs_layers_are_not_searched_in_bfloat16() -> None:
     with pytest.raises(ValueError, match="decoding.precision is 'bf16', allowed is fp32 or tf32 where model.attention"):
         decoder_starter(Reference(replace(MODEL, attention="torch"), SIZE, SIZE), bfloat16=True)
-
-
-def test_a_cpu_refuses_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu = torch.device("cpu")
-    with pytest.raises(ValueError, match=r"decoding.precision is 'tf32', allowed is fp32 or bf16 on a CPU"):
-        configure_precision("decoding.precision", "tf32", cpu)
-    monkeypatch.setattr("model.numerics.CPU_FLAGS", tmp_path / "cpuinfo")
-    (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512f")
-    with pytest.raises(ValueError, match=r"decoding.precision is 'bf16', allowed is fp32 on this CPU"):
-        configure_precision("decoding.precision", "bf16", cpu)
-    with pytest.raises(ValueError, match=r"decoding.precision is 'bf16', allowed is fp32 where decoding.numerics"):
-        Decoding(numerics="strict", precision="bf16")
 
 
 @pytest.mark.slow  # it trains a model until it is sure of its outputs

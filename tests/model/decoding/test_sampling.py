@@ -83,12 +83,3 @@ def test_constraints_hold_and_the_batch_does_not_matter(constraints: list[Search
 def test_a_prefix_with_a_forbidden_token_is_an_error() -> None:
     with pytest.raises(ValueError, match="prefix is .* tokens other than"):
         drawn([0], [SearchConstraints(5, 1, (PAD,))], Sampling())
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [({"temperature": 0.0}, "temperature is 0"), ({"top_k": -1}, "top_k is -1"), ({"top_p": 0.0}, "top_p is 0")],
-)
-def test_impossible_settings_are_named(change: dict[str, float], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        Sampling(**change)  # type: ignore[arg-type]

@@ -3,19 +3,19 @@
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_models import translated
 from torch import Tensor
 
 from model.config import Decoding, Model, Sampling
 from model.config.special_pieces import EOS
 from model.data.bpe import TokenizerPair
-from model.decoding.batches import batch_by_length, batch_pieces
+from model.decoding.batches import batch_by_length
 from model.decoding.cached_decoder import CachedDecoder
 from model.decoding.translation import Hypothesis
 from model.decoding.translator import Translator
@@ -80,27 +80,17 @@ def test_a_line_is_translated_the_same_alone_and_in_any_batch(
     translator: Translator, order: list[int], budget: int
 ) -> None:
     translator.batch_pieces = 1000
-    alone = [translator.translate([line], DECODING)[0] for line in LINES]
+    alone = [translated(translator, [line], DECODING)[0] for line in LINES]
     assert len({t.pieces for t in alone}) > 2
     translator.batch_pieces = budget
-    together = translator.translate([LINES[n] for n in order], DECODING)
+    together = translated(translator, [LINES[n] for n in order], DECODING)
     assert same(together, [alone[n] for n in order])
 
 
 def test_an_empty_line_stays_empty_and_costs_nothing(translator: Translator) -> None:
-    for translation in (translator.translate(LINES, DECODING)[1], *translator.translate(["", " \t"], DECODING)):
+    for translation in (translated(translator, LINES, DECODING)[1], *translated(translator, ["", " \t"], DECODING)):
         assert (translation.text, translation.log_probability, translation.pieces) == ("", 0.0, ())
-    assert translator.translate([], DECODING) == []
-
-
-@pytest.mark.parametrize("positions", ["sinusoid", "learned"])
-def test_a_line_that_is_too_long_is_named_with_its_length_and_the_limit(vocabulary: Path, positions: str) -> None:
-    translator = translator_of(vocabulary, Model(**{**vars(SHAPE), "positions": positions, "max_positions": 60}))
-    limit = 59 if positions == "learned" else 1000
-    longest = "7" + " 7" * limit
-    length = len(translator.vocabulary.encode_source([longest])[0])
-    with pytest.raises(ValueError, match=rf"line 2 has {length} pieces, .* takes has {limit}"):
-        translator.translate(["A dog", longest], DECODING)
+    assert translated(translator, [], DECODING) == []
 
 
 def test_learned_positions_bound_the_output(vocabulary: Path) -> None:
@@ -185,7 +175,7 @@ def test_loading(tmp_path: Path, vocabulary: Path, translator: Translator) -> No
     loaded = Translator.load(tmp_path, vocabulary, device="cpu")
     assert loaded.log_probabilities([[5, 6]], [[]]) != translator.log_probabilities([[5, 6]], [[]])
     loaded.model.logits = translator.model.logits
-    assert same(loaded.translate(LINES, DECODING), translator.translate(LINES, DECODING))
+    assert same(translated(loaded, LINES, DECODING), translated(translator, LINES, DECODING))
     twice = Translator.load(tmp_path, vocabulary, device="cpu", others=[tmp_path])
     assert twice.log_probabilities([[5, 6]], [[7]]) == pytest.approx(
         Translator.load(tmp_path, vocabulary, device="cpu").log_probabilities([[5, 6]], [[7]])
@@ -251,13 +241,3 @@ def test_lengths_are_absolute_and_relative(
     assert 1 <= shortest <= longest == min(source - 1 + most, max(1, int(ratio * source)) if ratio else 10**9)
     assert shortest == longest or (shortest >= least + 1 and shortest >= least_ratio * source)
     assert Decoding(max_extra=most).lengths(source) == (1, source - 1 + most)
-
-
-@pytest.mark.parametrize(("gibibytes", "pieces"), [(16, 16_384), (80, 40_960), (139, 65_536)])
-def test_a_gpu_searches_in_batches_that_fit_its_memory(
-    gibibytes: int, pieces: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    facts = SimpleNamespace(total_memory=gibibytes << 30)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: facts)
-    assert batch_pieces(torch.device("cuda")) == pieces
-    assert batch_pieces(torch.device("cpu")) == 1_024

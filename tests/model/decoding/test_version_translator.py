@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from small_models import translated
 
 from model.config import Decoding, Sampling
 from model.decoding.search_engine import SearchEngine
@@ -66,7 +67,7 @@ def test_a_language_has_its_own_abbreviations() -> None:
 
 
 def test_a_paragraph_is_its_sentences_joined(translator: Translator) -> None:
-    alone = translator.translate(by_full_stops(PARAGRAPH), DECODING)
+    alone = translated(translator, by_full_stops(PARAGRAPH), DECODING)
     version = version_of(translator)
     found = version.translate(["A dog", PARAGRAPH, "", " \t"], Search(DECODING))
     assert [len(each.sources) for each in found] == [1, 4, 0, 0]
@@ -78,7 +79,7 @@ def test_a_paragraph_is_its_sentences_joined(translator: Translator) -> None:
     assert joined.finished == all(each.finished for each in alone)
     assert [each.hypotheses[0].text for each in found[2:]] == ["", ""]
     [never] = version.translate([PARAGRAPH], Search(DECODING, split="never"))
-    assert never.hypotheses[0].pieces == translator.translate([PARAGRAPH], DECODING)[0].pieces
+    assert never.hypotheses[0].pieces == translated(translator, [PARAGRAPH], DECODING)[0].pieces
 
 
 def test_long_mode_splits_only_texts_longer_than_in_training(translator: Translator) -> None:

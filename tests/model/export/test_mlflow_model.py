@@ -8,7 +8,7 @@ from typing import Any
 
 import mlflow
 import pytest
-from small_models import LINES, SMALL, write_model
+from small_models import LINES, SMALL, translated, write_model
 
 import model.export
 from infra.tracking.model_logging import TextModel, _save
@@ -47,27 +47,12 @@ def loaded(folders: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory)
 def test_the_signature_lists_every_param_with_its_default(loaded: Any) -> None:
     params = {each.name: each.default for each in loaded.metadata.signature.params}
     assert params == translator_params(DECODING) | {"split": "never"}
-    asked = (
-        "beam",
-        "alpha",
-        "n_best",
-        "scores",
-        "sample",
-        "temperature",
-        "top_k",
-        "top_p",
-        "seed",
-        "prefix",
-        "split",
-        "engine",
-    )
-    assert set(asked) <= set(params)
 
 
 def test_without_params_the_output_is_a_text_for_each_line(loaded: Any, translator: Translator) -> None:
-    assert loaded.predict(TEXT) == [each.text for each in translator.translate(TEXT, DECODING)]
+    assert loaded.predict(TEXT) == [each.text for each in translated(translator, TEXT, DECODING)]
     greedy = loaded.predict(TEXT, params={"beam": 1, "alpha": 0.0})
-    assert greedy == [each.text for each in translator.translate(TEXT, replace(DECODING, beam=1, alpha=0.0))]
+    assert greedy == [each.text for each in translated(translator, TEXT, replace(DECODING, beam=1, alpha=0.0))]
 
 
 def test_n_best_and_scores_give_a_dict_for_each_hypothesis(loaded: Any, translator: Translator) -> None:
@@ -111,15 +96,15 @@ def test_prefix_and_samples(loaded: Any, translator: Translator) -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "sentence"),
+    ("field", "params"),
     [
-        ({"n_best": 6}, "n_best is 6, allowed is 1 to 5, the most that can finish with decoding.beam 3"),
-        ({"sample": True, "n_best": 2}, "n_best is 2, allowed is 1 with sample"),
-        ({"temperature": 0.5}, "temperature is 0.5, allowed is 1.0 without sample"),
-        ({"engine": "marian"}, "engine is 'marian', allowed is auto, own or ctranslate2"),
-        ({"sample": True, "top_p": 0.0}, "sampling.top_p is 0.0, allowed is above 0"),
+        ("n_best", {"n_best": 6}),
+        ("n_best", {"sample": True, "n_best": 2}),
+        ("temperature", {"temperature": 0.5}),
+        ("engine", {"engine": "marian"}),
+        ("top_p", {"sample": True, "top_p": 0.0}),
     ],
 )
-def test_impossible_params_are_named(loaded: Any, params: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+def test_impossible_params_are_named(loaded: Any, field: str, params: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=field):
         loaded.predict(TEXT, params=params)

