@@ -32,8 +32,8 @@ UV_NAMES = {
 LISTS = ("UV_FIND_LINKS",)
 """Variables that separate values by commas, where pip has spaces."""
 UNUSED = ("docker", "gitpython", "gunicorn", "scikit-learn", "scipy", "skops")
-"""Libraries that MLflow declares and that nothing imports that this program uses. Without them, and what they
-alone need, an installation has twelve packages and 150 MB less."""
+"""Libraries that MLflow declares as needed and never imports in this program. Without them, and without what only they
+need, an installation has twelve packages and 150 MB less."""
 
 
 def uv_environment(listed: str, present: Mapping[str, str]) -> dict[str, str]:

@@ -133,7 +133,7 @@ class Kubernetes:
         job = self._request(self.batch.read_namespaced_job, name=name, ignore=404)
         if job is None:
             return QueueStatus("ended", "gone", Fault(f"Kubernetes job {name} was deleted by another client"))
-        conditions = {each.type for each in job.status.conditions or () if each.status == "True"}
+        conditions = {condition.type for condition in job.status.conditions or () if condition.status == "True"}
         if "Complete" in conditions:
             return QueueStatus("ended", "complete", status=0)
         pods = self._request(self.core.list_namespaced_pod, label_selector=f"{LABEL}={name}").items
@@ -325,7 +325,7 @@ def _container_states(pods: list[Any], kind: str) -> Iterator[Any]:
 
 def _phase(pod: Any) -> str:
     """``Running``, or ``Pending (Unschedulable: 0/3 nodes are available)``."""
-    unschedulable = [each for each in pod.status.conditions or () if each.reason == "Unschedulable"]
+    unschedulable = [condition for condition in pod.status.conditions or () if condition.reason == "Unschedulable"]
     why = f" (Unschedulable: {unschedulable[0].message or ''})" if unschedulable else ""
     return f"{pod.status.phase or 'Pending'}{why}"
 

@@ -57,7 +57,7 @@ def restore(root: Path, folder: Path, say: Callable[[str], None]) -> list[Path]:
     try:
         names = json.loads((folder / ABOUT).read_text())["files"]
     except (OSError, ValueError, KeyError, TypeError):
-        known = ", ".join(f"{each}" for each in sorted((root / FOLDER).glob("*"))) or "none"
+        known = ", ".join(f"{backup}" for backup in sorted((root / FOLDER).glob("*"))) or "none"
         raise BadConfiguration(f"{folder} is no whole backup: it has no {ABOUT}; backups here: {known}") from None
     places = {name: root / name for name in FILES if Path(name).name in names}
     if not places:
@@ -74,10 +74,12 @@ def restore(root: Path, folder: Path, say: Callable[[str], None]) -> list[Path]:
 
 def put_back(root: Path, folder: Path) -> None:
     """Copy the databases of a whole backup over those of ``root``."""
-    for name in (each for each in FILES if (folder / Path(each).name).exists()):
-        place = root / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        _copy(folder / Path(name).name, place)
+    for name in FILES:
+        copy = folder / Path(name).name
+        if copy.exists():
+            place = root / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            _copy(copy, place)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -90,11 +90,11 @@ def close_abandoned(flows: Sequence[str]) -> int:
                 state = Cancelled() if run.state_type is StateType.CANCELLING else _crashed("its process is gone")
                 client.set_flow_run_state(run.id, state, force=True)
             crashed = _unfinished_task_runs(client, flows, state=_any_type(("CRASHED", "CANCELLED")))
-            affected = {run.id for run in dead} | {each.flow_run_id for each in crashed if each.flow_run_id}
+            affected = {run.id for run in dead} | {task.flow_run_id for task in crashed if task.flow_run_id}
             # An event in transit when the process was killed can still arrive and reopen a task run.
             end = time.monotonic() + (EVENT_DELAY_SECONDS if affected else 0)
             while time.monotonic() < end:
-                unfinished = _unfinished_task_runs(client, flows, id={"any_": [f"{each}" for each in affected]})
+                unfinished = _unfinished_task_runs(client, flows, id={"any_": [f"{flow_run}" for flow_run in affected]})
                 _close(client, unfinished, {}, "its process is gone")
                 time.sleep(REPEAT_SECONDS)
             ended = {"before_": datetime.now(UTC) - timedelta(seconds=CLOCK_SKEW_SECONDS)}

@@ -36,4 +36,4 @@ def allowed_origins(variable: str, outer: Mapping[str, str]) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    return [word for each in text.split(",") if (word := each.strip())]
+    return [word.strip() for word in text.split(",") if word.strip()]

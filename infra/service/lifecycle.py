@@ -154,4 +154,4 @@ def _failure(service: Service, bad: list[ProgramState]) -> str:
     lines = (
         [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.exists() else []
     )
-    return f"{first.name} did not come up ({first.told or first.state}); see {log}: {' '.join(lines[-1:])[:300]}"
+    return f"{first.name} did not come up ({first.message or first.state}); see {log}: {' '.join(lines[-1:])[:300]}"

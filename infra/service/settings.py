@@ -29,7 +29,7 @@ class Service:
     cpu_workers: int = 1
     gpu_workers: int = 0
     health_ports: tuple[int, ...] = ()
-    """Each worker's port for health checks on loopback."""
+    """Ports of the workers for health checks on loopback, in the order of ``pools``."""
 
     def __post_init__(self) -> None:
         for name in ("prefect_port", "mlflow_port"):

@@ -24,7 +24,7 @@ class ProgramState:
     healthy: bool
     link: str
     log: str
-    told: str
+    message: str
     """The supervisor's message about a program that does not run."""
 
     @property
@@ -33,26 +33,33 @@ class ProgramState:
 
 
 def states(service: Service) -> list[ProgramState]:
-    """Each program's state, servers first; empty if nothing runs."""
+    """The states of all programs, servers first; empty if nothing runs."""
     info = process_info(service)
     found = list[ProgramState]()
     for program in programs(service):
         if not (process := info.get(program.name)):
             continue
-        name = program.name
         pid = process["pid"]
         state = process["statename"].lower()
-        well = pid > 0 and healthy(program.health)
-        if well and state == "starting":  # which supervisord says for STABLE_SECONDS
+        is_healthy = pid > 0 and healthy(program.health)
+        if is_healthy and state == "starting":  # which supervisord says for STABLE_SECONDS
             state = "running"
-        since = datetime.fromtimestamp(process["start"], UTC).isoformat(timespec="seconds") if pid else ""
-        log = str(log_of(service, name))
-        message = process["spawnerr"]
-        found.append(ProgramState(name, state, pid, since, well, program.link, log, message))
+        found.append(
+            ProgramState(
+                name=program.name,
+                state=state,
+                pid=pid,
+                since=datetime.fromtimestamp(process["start"], UTC).isoformat(timespec="seconds") if pid else "",
+                healthy=is_healthy,
+                link=program.link,
+                log=str(log_of(service, program.name)),
+                message=process["spawnerr"],
+            )
+        )
     return found
 
 
 def as_json(found: Sequence[ProgramState]) -> dict[str, Any]:
     """The JSON form. ``running``: there is a service; ``healthy``: all its programs answer."""
-    well = bool(found) and all(each.healthy for each in found)
-    return {"running": bool(found), "healthy": well, "programs": [asdict(each) for each in found]}
+    well = bool(found) and all(program.healthy for program in found)
+    return {"running": bool(found), "healthy": well, "programs": [asdict(program) for program in found]}

@@ -39,7 +39,7 @@ def main(name: str) -> int:
     signals.install_handlers()
     folder = folder_of(os.environ)
     service = read(folder)
-    program = next(each for each in programs(service) if each.name == name)
+    program = next(program for program in programs(service) if program.name == name)
     end_all(lambda: tagged_pids(folder, name), OWN_SECONDS)  # left by a killed predecessor
     while program.after and not healthy(program.after):
         signals.wait(POLL_SECONDS)

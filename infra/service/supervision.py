@@ -131,17 +131,18 @@ def supervisor_of(service: Service) -> int:
 def process_info(service: Service) -> dict[str, dict[str, Any]]:
     """supervisord's process info by program name; empty if no supervisor answers."""
     try:
-        return {each["name"]: each for each in _rpc(service).getAllProcessInfo()}
+        return {info["name"]: info for info in _rpc(service).getAllProcessInfo()}
     except (OSError, HTTPException, RpcFault):
         return {}
 
 
 def revive(service: Service) -> list[str]:
     """Restart programs that the supervisor gave up or that were stopped; returns their names."""
-    stopped = [each for each in process_info(service).values() if each["statename"] in ("FATAL", "STOPPED", "EXITED")]
-    for each in stopped:
-        _rpc(service).startProcess(f"{each['group']}:{each['name']}", False)
-    return [str(each["name"]) for each in stopped]
+    ended = ("FATAL", "STOPPED", "EXITED")
+    stopped = [program for program in process_info(service).values() if program["statename"] in ended]
+    for program in stopped:
+        _rpc(service).startProcess(f"{program['group']}:{program['name']}", False)
+    return [str(program["name"]) for program in stopped]
 
 
 def stop(service: Service) -> bool:

@@ -1,6 +1,6 @@
 """Brings databases of older versions of MLflow and Prefect up to date, before the servers start.
 
-Each database is backed up first. Where an upgrade fails, the backup is put back and the service does not start.
+Backs them up first. If an upgrade fails, puts the backup back; the service then does not start.
 """
 
 import os
@@ -45,19 +45,20 @@ def upgrade(root: Path, say: Callable[[str], None]) -> None:
         return
     folder = default_folder(root)
     back_up(root, folder)
-    for each in found:
-        say(f"{each.file} is of another version of {each.library} (schema {each.revision}): backed up to {folder}")
-    for each in found:
-        say(f"upgrading {each.file}")
+    for database in found:
+        library = database.library
+        say(f"{database.file} is of another version of {library} (schema {database.revision}): backed up to {folder}")
+    for database in found:
+        say(f"upgrading {database.file}")
         environment = {**os.environ, **NO_TELEMETRY, "PREFECT_HOME": f"{root / 'prefect'}"}
-        environment |= {"PREFECT_SERVER_DATABASE_CONNECTION_URL": sqlite_uri(each.file, "sqlite+aiosqlite")}
-        done = subprocess.run(each.command, capture_output=True, text=True, env=environment)
+        environment |= {"PREFECT_SERVER_DATABASE_CONNECTION_URL": sqlite_uri(database.file, "sqlite+aiosqlite")}
+        done = subprocess.run(database.command, capture_output=True, text=True, env=environment)
         if done.returncode:
             put_back(root, folder)
             reason = _reason(done.stderr or done.stdout)
             raise JobFailed(
-                f"{each.library} could not upgrade {each.file} ({reason}); the databases are as "
-                f"before, also in {folder}: use the version of {each.library} that wrote them, or move {each.file} away"
+                f"{database.library} could not upgrade {database.file} ({reason}); the databases are as before, also "
+                f"in {folder}: use the version of {database.library} that wrote them, or move {database.file} away"
             )
 
 
@@ -69,19 +70,19 @@ def _reason(output: str) -> str:
 
 def outdated(root: Path) -> list[Outdated]:
     """The databases of ``root`` with another schema than the installed libraries have."""
-    python = sys.executable
     mlflow = root / "mlflow.db"
     prefect = root / "prefect" / "prefect.db"
-    upgrades = (
-        ("MLflow", mlflow, SCHEMA_REVISION, (python, "-m", "mlflow", "db", "upgrade", sqlite_uri(mlflow))),
-        ("Prefect", prefect, prefect_revision(), (python, "-m", "prefect", "server", "database", "upgrade", "-y")),
-    )
-    found = [(library, file, _revision(file), newest, command) for library, file, newest, command in upgrades]
-    return [
-        Outdated(library, file, old, command)
-        for library, file, old, newest, command in found
-        if old and newest and old != newest
-    ]
+    upgrade_mlflow = (sys.executable, "-m", "mlflow", "db", "upgrade", sqlite_uri(mlflow))
+    upgrade_prefect = (sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y")
+    found = []
+    for library, file, newest, command in (
+        ("MLflow", mlflow, SCHEMA_REVISION, upgrade_mlflow),
+        ("Prefect", prefect, prefect_revision(), upgrade_prefect),
+    ):
+        present = _revision(file)
+        if present and newest and present != newest:
+            found.append(Outdated(library, file, present, command))
+    return found
 
 
 def _revision(file: Path) -> str:

@@ -94,7 +94,7 @@ def store_again(uri: str, model_id: str, model: TextModel) -> None:
 
 
 def requirements(libraries: Sequence[str]) -> list[str]:
-    """Each library pinned to the installed version, without a local build suffix (``+cpu``)."""
+    """The libraries pinned to the installed versions, without a local build suffix (``+cpu``)."""
     return [f"{library}=={installed(library).partition('+')[0]}" for library in libraries]
 
 
@@ -161,7 +161,7 @@ def _importable(package: Path) -> Iterator[None]:
         yield
     finally:
         sys.path.remove(f"{package.parent}")
-        for name in [each for each in sys.modules if each.partition(".")[0] == package.name]:
+        for name in [module for module in sys.modules if module.partition(".")[0] == package.name]:
             del sys.modules[name]
 
 
@@ -176,16 +176,16 @@ def _attach(store: Any, run_id: str, model_id: str, metrics: Sequence[ModelMetri
         store.log_outputs(producer, [LoggedModelOutput(model_id, step=0)])
     numbers = [
         Metric(
-            each.name,
-            each.value,
+            metric.name,
+            metric.value,
             now,
             0,
             model_id=model_id,
-            dataset_name=each.dataset or None,
-            dataset_digest=each.digest[:DATASET_DIGEST] or None,
+            dataset_name=metric.dataset or None,
+            dataset_digest=metric.digest[:DATASET_DIGEST] or None,
             run_id=run_id,
         )
-        for each in metrics
+        for metric in metrics
     ]
     for begin in range(0, len(numbers), 1000):
         store.log_batch(run_id, numbers[begin : begin + 1000])

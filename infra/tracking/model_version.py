@@ -225,4 +225,6 @@ def ordered(found: Iterable[Version], by: Order) -> list[Version]:
 
 def history(of_model: Iterable[Version]) -> list[Promotion]:
     """Every move of every alias of one model, the newest first."""
-    return sorted((move for each in of_model for move in each.promotions), key=lambda move: move.when, reverse=True)
+    return sorted(
+        (move for version in of_model for move in version.promotions), key=lambda move: move.when, reverse=True
+    )

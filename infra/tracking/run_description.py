@@ -28,7 +28,7 @@ class StageRow:
     state: str
     run_id: str = ""
     experiment: str = ""
-    begun: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
     facts: Mapping[str, Any] = field(default_factory=dict)
 

@@ -73,7 +73,7 @@ class SystemMetrics:
 
 
 def _cpu_times() -> list[int]:
-    """Ticks of all cores together since the start of the machine, by kind; empty where the system does not tell."""
+    """Ticks that all cores spent since boot as user, nice, system, idle and so on; empty where /proc does not exist."""
     with suppress(OSError, ValueError, IndexError):
         return [int(word) for word in STAT.read_text().splitlines()[0].split()[1:9]]
     return []

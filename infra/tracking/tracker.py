@@ -129,7 +129,7 @@ class Tracker:
         row = self._row(run_id)
         if row and row.state == "running":
             row.state = {"FINISHED": "completed"}.get(status, status.lower())
-            row.seconds = time.monotonic() - row.begun
+            row.seconds = time.monotonic() - row.started
             row.facts = facts
             self._log_headline(row)
         if run_id:
