@@ -73,7 +73,7 @@ def compare_results(
     run: str, rows: Sequence[StageResult], store: Store, expected: RecordedResults
 ) -> ReproductionCheck:
     """Compare the planned stages of a run with the record. A damaged or missing artifact counts as a difference."""
-    missing = [f"{label_of(row)} is not there as it was made: {row.miss.reason}" for row in rows if row.miss]
+    missing = [f"{label_of(row)} is not there as it was made ({row.miss})" for row in rows if row.miss]
     scores = list(_compare_scores(rows, expected))
     kind = kind_of(rows, store)
     sums = expected.digests.get(kind, {})

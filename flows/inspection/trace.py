@@ -64,7 +64,8 @@ def trace_context(resolved: ResolvedRun) -> TraceContext:
             continue
         if row.waits_for and found.manifest and not store.damage(found.manifest):
             made[row.stage, row.item] = store.artifact(found.manifest)
-        reasons[row.stage, row.item] = "; ".join([found.reason, *row.changes])
+        waits = f"runs if the output of {', '.join(row.waits_for)} changes" if row.waits_for else ""
+        reasons[row.stage, row.item] = "; ".join([waits or f"{found}", *row.changes])
     if planned.initial:
         made["learn_bpe", ""] = planned.initial.vocabulary
     how = run.synthetic

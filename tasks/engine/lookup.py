@@ -46,6 +46,9 @@ class Miss:
     """The stage whose output changed, or what is damaged."""
     change: CodeChange = UNCHANGED
 
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}" if self.detail else f"{self.reason}"
+
 
 def look_up(store: Store, site: Site, call: StageCall, attempt: str = "") -> Hit | Miss:
     """Look up the artifact of ``call``; with an ``attempt``, only an artifact of that attempt is a hit.

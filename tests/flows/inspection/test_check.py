@@ -15,6 +15,7 @@ from flows.runs import RUNS
 from flows.runs.recorded_results import RecordedResults, recorded_results
 from infra.errors import BadConfiguration, Fault
 from infra.store.local import LocalStore
+from tasks.engine.lookup import Miss, MissReason
 from tasks.engine.planner import StageResult
 
 WEIGHTS = bytes(range(64))
@@ -75,10 +76,12 @@ def test_other_kinds_of_machines_are_compared_by_scores_alone(tmp_path: Path, ke
 
 
 def test_what_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
-    rows = [StageResult("average", "", "a", "miss", why="model.safetensors was altered")]
+    rows = [
+        StageResult("average", "", "a", "miss", miss=Miss(MissReason.DAMAGED, detail="model.safetensors was altered"))
+    ]
     found = compare_results("demo", rows, LocalStore(tmp_path), EXPECTED)
     assert found.differs == (
-        "average is not there as it was made: model.safetensors was altered",
+        "average is not there as it was made (damaged: model.safetensors was altered)",
         "dev has no bleu, recorded is 91.26 ± 3.00",
     )
 

@@ -16,6 +16,7 @@ from flows.runner.run import run
 from flows.views.terminal import TerminalDisplay
 from infra.processes.identity import process_identity
 from infra.store.local import LocalStore
+from tasks.engine.lookup import Miss
 from tasks.engine.stage import StageCall
 from tasks.stages.clean import clean
 
@@ -96,7 +97,7 @@ def test_a_run_at_work_says_what_it_made(mirror: Path, tmp_path: Path) -> None:
     seen: list[RecordedRun] = []
 
     class Watching(TerminalDisplay):
-        def begin(self, call: StageCall, why: str) -> None:
+        def begin(self, call: StageCall, missing: Miss) -> None:
             seen.extend(read_history(LocalStore(tmp_path / "repro")))
 
     run(RunRequest("small", until="clean").resolve(), Watching(lambda *_: None))

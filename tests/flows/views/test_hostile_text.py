@@ -20,6 +20,7 @@ from flows.views.terminal import TerminalDisplay, print_text, say
 from flows.views.trace_view import visible
 from infra.site import Site
 from tasks.cleaning.rejections import RejectedPair, RejectionReport
+from tasks.engine.lookup import Miss, MissReason
 from tasks.engine.planner import StageResult
 
 HOSTILE = "a\x1b[2J\x1b]0;owned\x07b\x9b31mc\u202ed"
@@ -40,7 +41,7 @@ def messages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     display._live = True
     call: Any = SimpleNamespace(stage=SimpleNamespace(name="clean"), item="", label="clean", key="k")
     say(f"line 3 is {HOSTILE}")
-    display.begin(call, HOSTILE)
+    display.begin(call, Miss(MissReason.DAMAGED, detail=HOSTILE))
     display._shown = 0.0
     display.progress(call, 1, 2, HOSTILE)
     display.say(HOSTILE)
@@ -49,7 +50,7 @@ def messages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     console = Console(width=300)
-    console.print(stage_table([StageResult("clean", "", "k", "failed", why=HOSTILE)]))
+    console.print(stage_table([StageResult("clean", "", "k", "failed", failure=HOSTILE)]))
     trial = SimpleNamespace(number=1, state="failed", settings=(), failure=HOSTILE, value=None, seconds=1.0)
     found: Any = SimpleNamespace(
         resolved=SimpleNamespace(dimensions=[], request=SimpleNamespace(on="dev.bleu")), ranked=lambda: [trial]

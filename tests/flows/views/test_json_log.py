@@ -16,6 +16,7 @@ from flows.views import json_log
 from flows.views.json_log import configure_log
 from flows.views.terminal import TerminalDisplay, console, say
 from infra.errors import BadConfiguration
+from tasks.engine.lookup import Miss, MissReason
 from tasks.engine.planner import StageResult
 from tasks.engine.stage import StageCall
 
@@ -72,7 +73,7 @@ def test_stages_have_fields(monkeypatch: pytest.MonkeyPatch) -> None:
     with json_log_on(monkeypatch) as written:
         display = TerminalDisplay(lambda *_: None, "seed 2")
         call = StageCall(make, "train.en", {"number": Number()})
-        display.begin(call, "not made yet")
+        display.begin(call, Miss(MissReason.NOT_MADE))
         display._shown = 0.0
         display.progress(call, 1, 4, "text")
         names = {"run": "seed 2", "stage": "make", "item": "train.en"}

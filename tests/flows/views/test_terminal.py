@@ -13,7 +13,7 @@ from tasks.evaluation.paper_page import COLUMNS
 def test_brackets_are_no_markup() -> None:
     why = "[Errno 28] in [/some/where]: rules[0].max: 2 -> [bold]3"
     shown = io.StringIO()
-    Console(file=shown, width=200).print(stage_table([StageResult("clean", "", "k", "failed", why=why)]))
+    Console(file=shown, width=200).print(stage_table([StageResult("clean", "", "k", "failed", failure=why)]))
     assert why in shown.getvalue()
 
 
