@@ -164,10 +164,10 @@ class RemoteManifests:
     def _read_copy(self, stage: str, key: str, etag: str) -> str | None:
         try:
             copy = json.loads(self._copy(stage, key).read_text())
-            return json.dumps(copy["told"]) if copy["etag"] == etag else None
+            return json.dumps(copy["document"]) if copy["etag"] == etag else None
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
     def _write_copy(self, stage: str, key: str, etag: str, remote: RemoteManifest) -> None:
         with contextlib.suppress(OSError):  # without a copy the next look downloads it again
-            write_atomically(self._copy(stage, key), json.dumps({"etag": etag, "told": remote.to_json()}))
+            write_atomically(self._copy(stage, key), json.dumps({"etag": etag, "document": remote.to_json()}))

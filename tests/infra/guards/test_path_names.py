@@ -36,7 +36,7 @@ def test_an_accepted_name_stays_below_its_folder(tmp_path: Path) -> None:
     for _ in range(5000):
         name = "".join(draw.choice((*PIECES, "/")) for _ in range(draw.randint(0, 6)))
         if not is_path_name(name):
-            with pytest.raises(BadData, match="is no name of a file below"):
+            with pytest.raises(BadData):
                 path_below(tmp_path, name)
             continue
         accepted += 1

@@ -81,7 +81,7 @@ def test_a_user_who_may_only_read_is_stopped_before_the_work(
     s3.inject_faults(status=403, code="AccessDenied", times=99, match=method)
     assert other.find("clean", "k1")
     assert other.artifact(manifest_of(other)).path()
-    with pytest.raises(BadConfiguration, match=r"s3://.*/store cannot be written: .*REPRO_ROOT"):
+    with pytest.raises(BadConfiguration, match="REPRO_ROOT"):
         other.begin("clean", "k2", {})
     assert not (other.root / "clean" / "k2").exists()
     s3.inject_faults()
@@ -95,5 +95,5 @@ def test_a_user_who_may_only_read_is_stopped_before_the_work(
 @pytest.mark.parametrize(("status", "code"), [(403, "QuotaExceeded"), (507, "XMinioStorageFull")])
 def test_a_full_quota_is_no_space(s3: Server, store: S3Store, status: int, code: str) -> None:
     s3.inject_faults(status=status, code=code, times=99, match="PUT")
-    with pytest.raises(NoSpace, match=f"s3://.* has no space left .{code}.*quota"):
+    with pytest.raises(NoSpace, match=code):
         store.begin("clean", "k1", {})
