@@ -16,7 +16,7 @@ import torch
 from benchmarks.contestants import Contestant, Setting
 from benchmarks.machine import spread
 from model.config import Model
-from model.config.presets import BASE, BIG
+from model.config.paper_models import BASE, BIG
 from model.data.shards import Array, Shards
 from model.training.flops import PEAKS, training_flops
 

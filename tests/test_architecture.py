@@ -41,7 +41,7 @@ TORCH_FREE = {
     "model.config.parameter_count",
     "model.config.mixture",
     "model.config.normalise",
-    "model.config.presets",
+    "model.config.paper_models",
     "model.config.pyfunc_params",
     "model.config.quotes",
     "model.config.special_pieces",

@@ -7,7 +7,7 @@ from flows.runs.presets import PROFILES
 from flows.runs.run import Run
 from flows.runs.synthetic import BackTranslation, Distillation, monolingual
 from model.config import Averaging, Decoding, Model, Training
-from model.config.presets import BASE, BASE_TRAINING, BIG, BIG_TRAINING, TABLE_3
+from model.config.paper_models import BASE, BASE_TRAINING, BIG, BIG_TRAINING, TABLE_3
 from tasks.cleaning.filters import Length
 from tasks.corpus import catalogue
 from tasks.stages.learn_bpe import Vocabulary

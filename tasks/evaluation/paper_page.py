@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from model.config.presets import TABLE_3
+from model.config.paper_models import TABLE_3
 from model.metric_names import BLEU, BLEU_PAPER_UNTWEAKED, GPU_KWH, PERPLEXITY
 from tasks.evaluation.html import Picture, render
 from tasks.evaluation.paper_figures import NOT_IN_PAPER, PARSING, PEERS, ROWS, TABLE_2_SYSTEMS

@@ -36,8 +36,8 @@ from infra.processes import signals
 from infra.site import Site
 from infra.store.local import LocalStore
 from model.config import Averaging
+from model.config.paper_models import TABLE_3
 from model.config.parameter_count import parameters
-from model.config.presets import TABLE_3
 from tasks.engine import jobs
 from tasks.engine.planner import StageResult
 from tasks.evaluation.paper_figures import ROWS

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from model.config.paper_models import BASE, TABLE_3
 from model.config.parameter_count import parameters
-from model.config.presets import BASE, TABLE_3
 from tasks.evaluation.paper_figures import DEV, PEERS, ROWS
 from tasks.evaluation.paper_page import COLUMNS, markdown, page, paper_tables, row_cells
 from tasks.evaluation.paper_row import PaperComparison, PaperRow, compare_to_paper

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from model.config import check_compatible, supports_varlen_attention
-from model.config.presets import BASE, BASE_TRAINING, TABLE_3
+from model.config.paper_models import BASE, BASE_TRAINING, TABLE_3
 
 ROWS = [row for row in TABLE_3 if row not in ("base", "big")]
 MAY_DIFFER = {
