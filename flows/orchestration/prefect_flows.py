@@ -31,7 +31,7 @@ from flows.orchestration.single_stage import StageRequest, run_single_stage
 from flows.reproduce import StageName
 from flows.runner.outcome import Outcome, cached_outcome
 from flows.runner.paper import PaperRequest, PaperResults, ResolvedPaper, RowsFailed, run_rows, write_pages
-from flows.runner.paper_group import paper_group
+from flows.runner.paper_group import run_group
 from flows.runner.request import ResolvedRun, RunRequest, plan
 from flows.runner.run import run as run_resolved
 from flows.runs.overrides import SEPARATOR
@@ -188,9 +188,7 @@ def paper_flow(known: ResolvedPaper | None) -> Flow[..., Any]:
         if duplicate := duplicate_run("paper", parameter_defaults(paper)):
             return Completed(name="Skipped", message=duplicate)
         resolved = known or PaperRequest(rows, corpus, scale, at_once, overrides, site).resolve()
-        with paper_group(resolved) as group:
-            found = run_rows(group.resolved, run_with_prefect, say)
-            group.results.append(found)
+        found = run_group(resolved, lambda rows_to_run: run_rows(rows_to_run, run_with_prefect, say))
         page = write_pages(found, Site.named(site).root)
         title = resolved.request.title
         publish_markdown("paper", page.with_suffix(".md").read_text(), f"Against the paper: {title}")

@@ -29,6 +29,7 @@ from infra import errors
 from infra.errors import BadConfiguration, Fault, JobFailed, NetworkFault
 from infra.processes import signals
 from infra.servers.prefect_states import HEARTBEAT_TIMEOUT_SECONDS
+from tasks.engine.prefect_runner import PREFECT_ERRORS
 from tasks.engine.run_settings import RemoteStage
 
 POLL_SECONDS = 1.0
@@ -54,28 +55,32 @@ class DeploymentDispatch:
     """Dispatches stages of ``request`` to the deployment ``stage/<pool>``."""
 
     def __init__(self, request: RunRequest, pool: str, say: Callable[[str], None]) -> None:
-        self.request, self.pool, self.say = request, pool, say
+        self.request = request
+        self.pool = pool
+        self.say = say
 
     def __call__(self, remote: RemoteStage) -> None:
         with get_client(sync_client=True) as client:
             while True:
-                run, mine = _newest(client, remote, UNFINISHED), False
+                run = _newest(client, remote, UNFINISHED)
+                mine = False
                 if run is None:
-                    run, mine = self._submit(client, remote), True
+                    run = self._submit(client, remote)
+                    mine = True
                 self._announce(run, remote, mine)
                 try:
                     state = self._wait_until_final(client, run, remote, mine)
-                except Exception:
-                    raise
-                except BaseException:
-                    _cancel(client, run, mine)
+                except BaseException as error:
+                    if not isinstance(error, Exception):  # this run is stopped
+                        _cancel(client, run, mine)
                     raise
                 if mine or state.type != StateType.CANCELLED:
                     return raise_for_state(state, f"{remote.call.label} ({run.name})")
                 # The run that started it was cancelled, but this run still needs the artifact.
 
     def _submit(self, client: SyncPrefectClient, remote: RemoteStage) -> FlowRun:
-        call, request = remote.call, self.request
+        call = remote.call
+        request = self.request
         parameters = StageRequest(
             request.run,
             call.stage.name,
@@ -107,11 +112,13 @@ class DeploymentDispatch:
         action = "dispatched to" if mine else "already running in"
         self.say(f"{remote.call.label}: {action} pool {self.pool}, flow run {run.name} ({link})")
         if link.startswith("http"):
-            with suppress(Exception):  # a missing link must not fail the stage
+            with suppress(*PREFECT_ERRORS):  # a missing link must not fail the stage
                 create_link_artifact(link, link_text=f"{remote.call.label}: {run.name}", key="handed-over")
 
     def _wait_until_final(self, client: SyncPrefectClient, run: FlowRun, remote: RemoteStage, mine: bool) -> State:
-        label, started, warned = remote.call.label, time.monotonic(), False
+        label = remote.call.label
+        started = time.monotonic()
+        warned = False
         last_answer = last_error = last_check = started
         while True:
             signals.wait(POLL_SECONDS)
@@ -154,7 +161,7 @@ class DeploymentDispatch:
 def _cancel(client: SyncPrefectClient, run: FlowRun, mine: bool) -> None:
     """Cancel a flow run that nobody waits for any more: not that of another run that lives."""
     if mine or not _has_live_parent(client, run):
-        with suppress(Exception):  # the server may be unreachable; the store keeps the work in any case
+        with suppress(*PREFECT_ERRORS):  # the store keeps the work in any case
             client.set_flow_run_state(run.id, Cancelling(message="The run that waited for it ended."))
 
 
@@ -178,8 +185,8 @@ def _parent_tag(run_id: str | None) -> str:
 
 def _has_live_parent(client: SyncPrefectClient, run: FlowRun) -> bool:
     """Whether the run that started it is still running."""
-    with suppress(Exception):
-        parent = next(tag.removeprefix("for:") for tag in run.tags if tag.startswith("for:"))
+    parent = next((tag.removeprefix("for:") for tag in run.tags if tag.startswith("for:")), "")
+    with suppress(ValueError, *PREFECT_ERRORS):  # an id that is none, or a run that was deleted
         state = client.read_flow_run(UUID(parent)).state
         return state is not None and not state.is_final()
     return False

@@ -99,9 +99,7 @@ def run_single_stage(request: StageRequest, display: Display, task_wrapper: Task
     except StopPipeline:
         status = "FINISHED"
         return runner.rows[-1]
-    except Exception:
-        raise
-    except BaseException:
+    except (KeyboardInterrupt, SystemExit):
         status = "KILLED"
         raise
     finally:

@@ -83,7 +83,7 @@ def _close_records(site: Site) -> int:
     dead = [found for found in read_headers(site.root) if _is_dead(found) and with_stages(found)]
     if not dead:
         return 0
-    from infra.tracking.client import end_abandoned
+    from infra.tracking.client import end_abandoned, mlflow_errors
 
     failed = _failed_file(site)
     with suppress(OSError):
@@ -94,11 +94,9 @@ def _close_records(site: Site) -> int:
         for found in dead:
             records.set_outcome(found.path, KILLED)
             store.share(found.path)
-    except (Fault, OSError):
+    except Fault:
         return 0
-    except Exception as error:
-        if not type(error).__module__.startswith(("mlflow", "sqlalchemy", "requests")):
-            raise
+    except mlflow_errors():
         return 0
     failed.unlink(missing_ok=True)
     return len(dead)

@@ -133,7 +133,8 @@ def write_pages(paper: PaperResults, root: Path) -> Path:
 
     Pages of other rows, and of the same rows with other settings, stay.
     """
-    heading, lines = paper.request.heading, paper.comparisons()
+    heading = paper.request.heading
+    lines = paper.comparisons()
     settings = without_replaced(paper.request.overrides)
     curves = {
         row: row_curves(paper.resolved.rows[row], paper.outcomes[row])
@@ -188,7 +189,7 @@ def run_rows(
             return cached or run_resolved(each)
         except StageFailed as failed:
             outcome = failed.outcome
-        except Exception as error:  # an unreachable server, a missing folder: the next row may succeed
+        except (Fault, OSError) as error:  # an unreachable server, a missing folder: the next row may succeed
             outcome = Outcome(each.request.run, failure=describe(error))
         say(f"row {row}: {outcome.failure}")
         return outcome

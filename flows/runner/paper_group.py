@@ -1,8 +1,7 @@
 """Groups the rows of the paper in MLflow: one experiment, with a run above those of the rows."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from flows.runner.outcome import Outcome
 from flows.runner.paper import PaperResults, ResolvedPaper
@@ -14,22 +13,18 @@ from infra.tracking.tracker import Tracker
 from model.metric_names import BLEU
 
 
-@dataclass
-class PaperGroup:
-    """Rows whose runs in MLflow are in one experiment, below one run."""
+def run_group(resolved: ResolvedPaper, run_all: Callable[[ResolvedPaper], PaperResults]) -> PaperResults:
+    """Begin the run above the rows, or go on with that of an earlier call, run the rows, and end it with their scores.
 
-    resolved: ResolvedPaper
-    results: list[PaperResults] = field(default_factory=list)
-    """The results, once they are known."""
-
-
-@contextmanager
-def paper_group(resolved: ResolvedPaper) -> Iterator[PaperGroup]:
-    """Begin the run above the rows, or go on with that of an earlier call, and end it with the rows' scores."""
-    asked, site = resolved.request, Site.named(resolved.request.site)
-    name, scale = asked.record_name, effective_scale(asked.scale, asked.corpus)
+    ``run_all`` gets the rows with their place in MLflow.
+    """
+    asked = resolved.request
+    site = Site.named(resolved.request.site)
+    name = asked.record_name
+    scale = effective_scale(asked.scale, asked.corpus)
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts", token=name)
-    tags, params = {"overrides": " ".join(asked.overrides)}, {"corpus": asked.corpus, "scale": scale}
+    tags = {"overrides": " ".join(asked.overrides)}
+    params = {"corpus": asked.corpus, "scale": scale}
     parent = tracker.start(name, asked.title, tags, params)
     rows = {
         row: replace(
@@ -37,15 +32,17 @@ def paper_group(resolved: ResolvedPaper) -> Iterator[PaperGroup]:
         )
         for row, each in resolved.rows.items()
     }
-    group, status = PaperGroup(replace(resolved, rows=rows)), "KILLED"
+    status = "FAILED"
+    facts: dict[str, float] = {}
     try:
-        yield group
-        status = "FINISHED" if group.results and not group.results[0].failed else "FAILED"
-    except Exception:
-        status = "FAILED"
+        found = run_all(replace(resolved, rows=rows))
+        facts = _scores_by_row(found.outcomes)
+        status = "FAILED" if found.failed else "FINISHED"
+        return found
+    except (KeyboardInterrupt, SystemExit):
+        status = "KILLED"
         raise
     finally:
-        facts = _scores_by_row(group.results[0].outcomes) if group.results else {}
         if facts:
             lines = [[name.removesuffix(f".{BLEU}"), f"{bleu:.2f}"] for name, bleu in facts.items()]
             tracker.describe(table(["row and set", "BLEU"], lines))

@@ -25,7 +25,9 @@ FILE_NAME = re.compile(r"\d{8}T\d{6}-\d{6}\.json")
 NOT_ASCII = re.compile(r"[^A-Za-z0-9_-]+")
 SEEDS = "-seeds"
 """The end of the name of a file that compares seeds."""
-RUNNING, KILLED, FINISHED = "RUNNING", "KILLED", "FINISHED"
+RUNNING = "RUNNING"
+KILLED = "KILLED"
+FINISHED = "FINISHED"
 """Outcomes that decide what is resumed and what is kept."""
 
 

@@ -100,7 +100,8 @@ def run(
         resolved.walk(runner, planned.initial)
         status = FINISHED
     except Pruned as pruned:
-        status, outcome.pruned = PRUNED, f"{pruned}"
+        status = PRUNED
+        outcome.pruned = f"{pruned}"
     except Exception as error:
         outcome.failure = _failure(runner.rows, error)
         raise StageFailed(outcome) from error
@@ -160,8 +161,11 @@ def conclude(resolved: ResolvedRun, done: Outcome, say: Callable[[str], None]) -
 
 
 def _start_tracking(tracker: Tracker, resolved: ResolvedRun) -> None:
-    run, request, initial = resolved.run, resolved.request, resolved.plan.initial
-    overrides, start = " ".join(request.overrides), initial.version if initial else ""
+    run = resolved.run
+    request = resolved.request
+    initial = resolved.plan.initial
+    overrides = " ".join(request.overrides)
+    start = initial.version if initial else ""
     settings = {name: getattr(run, name) for name in TRACKED_SETTINGS}
     tags = {OVERRIDES: overrides, SETTINGS: settings_text(request.overrides), "site": request.site, "start": start}
     by_field = {f"set.{path}": text for path, _, text in (each.partition("=") for each in request.overrides)}
@@ -184,7 +188,9 @@ def _write_record(
     failure: str = "",
     checks: Sequence[Check] = (),
 ) -> None:
-    store, request, name = resolved.plan.store, vars(resolved.request), resolved.run.name
+    store = resolved.plan.store
+    request = vars(resolved.request)
+    name = resolved.run.name
     attempt = resolved.plan.scope.attempt.id
     try:
         member = (resolved.group, resolved.title)

@@ -22,7 +22,10 @@ from flows.tuning.study_copy import JOURNAL
 from infra.errors import BadConfiguration
 from infra.store.files import write_atomically
 
-FAILURE, ASSIGNMENTS, MLFLOW_RUN, REPEATED = "failure", "assignments", "mlflow_run", "repeated"
+FAILURE = "failure"
+ASSIGNMENTS = "assignments"
+MLFLOW_RUN = "mlflow_run"
+REPEATED = "repeated"
 """Attributes of trials; the last two are those of the study. REPEATED: failed trials that were queued again."""
 STARTUP_TRIALS = 5
 """Trials with random settings, none of them pruned, before the search learns from results."""
@@ -117,7 +120,8 @@ class SweepStudy:
 
     def rows(self) -> list[TrialRow]:
         """All trials by number, without those that were queued again."""
-        repeated, trials = self._repeated, self.study.get_trials(deepcopy=False)
+        repeated = self._repeated
+        trials = self.study.get_trials(deepcopy=False)
         cut_off = [t.state == TrialState.FAIL and FAILURE not in t.user_attrs for t in trials]
         kept = [t for t, cut in zip(trials, cut_off, strict=True) if not cut and t.number not in repeated]
         return [_row(t) for t in kept if t.state != TrialState.WAITING]

@@ -190,9 +190,12 @@ class _Sweep:
     ) -> None:
         from flows.tuning.study import SweepStudy  # loads Optuna, for a third of a second
 
-        self.resolved, self.run_trial, self.say = resolved, run_trial, say
+        self.resolved = resolved
+        self.run_trial = run_trial
+        self.say = say
         self._lock = threading.Lock()
-        site, asked = resolved.base.site, resolved.request
+        site = resolved.base.site
+        asked = resolved.request
         copy.fetch()
         place = "" if site.shares_tracking else f" of {site.root.absolute()} on {platform.node()}"
         self.study: SweepStudy = SweepStudy(
@@ -216,11 +219,14 @@ class _Sweep:
         run_in_threads([self._run_one] * missing, asked.at_once, "trial")
 
     def _run_one(self) -> None:
-        asked, (trial, assignments) = self.resolved.request, self.study.ask()
+        asked = self.resolved.request
+        (trial, assignments) = self.study.ask()
         label = f"trial {trial.number}"
         self.say(f"{label} of {asked.trials}: {' '.join(assignments)}")
         watch = DevCurve(trial, MEASURES[asked.on])
-        value, failure, pruned = None, "", ""
+        value = None
+        failure = ""
+        pruned = ""
         try:
             run = replace(
                 self.resolved.trial(assignments),
@@ -234,7 +240,7 @@ class _Sweep:
             value = None if pruned else self.resolved.value_of(outcome)
         except StageFailed as failed:
             failure = failed.outcome.failure
-        except Exception as error:  # settings that do not fit together, an unreachable server
+        except (Fault, OSError) as error:  # settings that do not fit together, an unreachable server
             failure = describe(error)
         self.study.tell(trial, value, pruned=bool(pruned), failure=failure)
         shown = f"{asked.on} {value:.2f}" if value is not None else pruned or failure
@@ -263,7 +269,8 @@ class DevCurve:
     """Reports the dev curve of a trial's training to the study; raises Pruned where that gives the trial up."""
 
     def __init__(self, trial: "Trial", direction: Direction) -> None:
-        self.trial, self.sign = trial, 1 if direction == "minimize" else -1
+        self.trial = trial
+        self.sign = 1 if direction == "minimize" else -1
 
     def __call__(self, call: StageCall, rows: Sequence[Mapping[str, Any]]) -> None:
         for row in rows if call.stage.name == PRUNED_STAGE else ():
@@ -293,8 +300,10 @@ def write_results(found: SweepResults) -> list[Path]:
     """Write ``sweep.json`` and ``sweep.png`` into the sweep's folder; gives their paths."""
     from tasks.evaluation import plots
 
-    folder, asked = found.resolved.folder, found.resolved.request
-    listed, picture = folder / "sweep.json", folder / "sweep.png"
+    folder = found.resolved.folder
+    asked = found.resolved.request
+    listed = folder / "sweep.json"
+    picture = folder / "sweep.png"
     write_atomically(listed, json.dumps(found.as_json(), indent=1, ensure_ascii=False))
     done = [row for row in found.rows if row.value is not None]
     settings = {

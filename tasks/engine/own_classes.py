@@ -71,7 +71,8 @@ class _Loaded(MetaPathFinder):
 
 class _TextLoader(Loader):
     def __init__(self, source: Source, file: _UserFile) -> None:
-        self.source, self.file = source, file
+        self.source = source
+        self.file = file
 
     def exec_module(self, module: ModuleType) -> None:
         exec(compile(self.source.text, self.source.path, "exec", dont_inherit=True), vars(module))

@@ -78,7 +78,8 @@ def _neighbour(folder: Path, name: str) -> dict[str, Source]:
     """The modules that ``import name`` loads from ``folder``; none if it finds another module elsewhere."""
     if is_foreign(name) or not name.isidentifier() or _is_elsewhere(name, folder):
         return {}
-    package, file = folder / name, folder / f"{name}.py"
+    package = folder / name
+    file = folder / f"{name}.py"
     files = [file] if file.is_file() and not (package / "__init__.py").is_file() else sorted(package.rglob("*.py"))
     return {_module(path, folder): Source(path, path.read_bytes()) for path in files if path.is_file()}
 

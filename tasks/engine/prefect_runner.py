@@ -20,7 +20,7 @@ from prefect.artifacts import create_markdown_artifact, create_progress_artifact
 from prefect.cache_policies import CacheKeyFnPolicy
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.context import TaskRunContext
-from prefect.exceptions import PrefectHTTPStatusError
+from prefect.exceptions import PrefectException, PrefectHTTPStatusError
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
@@ -40,6 +40,10 @@ SERVER_TIMEOUT_SECONDS = 600.0
 HEALTH_SECONDS = 5.0
 POLL_SECONDS = 1.0
 MAX_ATTEMPTS = 3
+SERVER_ERRORS = (httpx.TransportError, PrefectHTTPStatusError)
+"""What Prefect's client raises for a server that is lost."""
+PREFECT_ERRORS = (httpx.HTTPError, PrefectException, RuntimeError)
+"""The same, for an answer that refuses, and for a server that was never reached."""
 
 
 def is_retryable(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:  # noqa: ARG001
@@ -141,8 +145,9 @@ class PrefectTaskWrapper:
         if not _server_answers():  # Prefect's client would retry for minutes
             return
         self._progress_times[call.label] = time.monotonic()
-        percent, key = min(100.0, 100.0 * done / total), f"{call.stage.name}-progress".replace("_", "-")
-        with suppress(Exception):  # a progress bar must not fail the stage
+        percent = min(100.0, 100.0 * done / total)
+        key = f"{call.stage.name}-progress".replace("_", "-")
+        with suppress(*PREFECT_ERRORS):  # a progress bar must not fail the stage
             if call.label in self._progress:
                 update_progress_artifact(self._progress[call.label], percent, description=text)
             elif isinstance(artifact_id := create_progress_artifact(percent, key=key, description=text), UUID):
@@ -151,11 +156,8 @@ class PrefectTaskWrapper:
 
 def publish_markdown(key: str, markdown: str, description: str) -> None:
     """Publish a Markdown artifact of the current flow run, if the server accepts it."""
-    with suppress(Exception):
+    with suppress(*PREFECT_ERRORS):
         create_markdown_artifact(key=key, markdown=markdown, description=description)
-
-
-SERVER_ERRORS = (httpx.TransportError, PrefectHTTPStatusError)
 
 
 def wait_for_server() -> None:

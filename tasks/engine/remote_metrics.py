@@ -24,8 +24,12 @@ class RemoteMetrics:
     def __init__(
         self, store: Store, call: StageCall, watch: MetricsWatch, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.store, self.call, self.watch, self._clock = store, call, watch, clock
-        self._next, self._seen = 0.0, 0
+        self.store = store
+        self.call = call
+        self.watch = watch
+        self._clock = clock
+        self._next = 0.0
+        self._seen = 0
 
     def __call__(self) -> None:
         """Look for new rows if it is time; raises what the watch raises."""
@@ -39,7 +43,8 @@ class RemoteMetrics:
             self.watch(self.call, new)
 
     def _content(self) -> bytes:
-        stage, key = self.call.stage.name, self.call.key
+        stage = self.call.stage.name
+        key = self.call.key
         with suppress(NetworkFault):
             return self.store.unfinished_file(stage, key, METRICS)
         return b""

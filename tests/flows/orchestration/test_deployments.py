@@ -33,17 +33,6 @@ def test_runs_of_every_flow_are_closed_when_their_process_is_gone() -> None:
     assert set(notify.FLOWS) == flows - {"stage"}  # a stage on another machine ends as part of a run
 
 
-def test_each_alias_that_a_registration_moved_has_its_own_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    posted: list[tuple[str, ...]] = []
-    monkeypatch.setattr(notify, "tell_of_alias", lambda *words: posted.append(words))
-    facts = {"name": "demo", "version": 3, "aliases": "candidate, champion", "decision": "champion: dev BLEU 88.63"}
-    notify.tell_of_registration(facts)
-    assert posted == [
-        ("demo/3", "candidate", "the newest run without overrides; champion: dev BLEU 88.63"),
-        ("demo/3", "champion", "dev BLEU 88.63"),
-    ]
-
-
 def test_every_run_has_a_deployment() -> None:
     *deployments, stage = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())["deployments"]
     assert [each["name"] for each in deployments] == [*(name for name in RUNS if name not in VARIATIONS), "paper"]
@@ -147,11 +136,6 @@ def test_wrong_times_of_a_schedule_are_refused_before_anything_is_deployed(times
         BadConfiguration, match=r"--cron is '.*', allowed are minute, hour, .* is every Friday at 22:00"
     ):
         deploying.deploy(REPOSITORY / "prefect.yaml", ["demo"], "on", print, times)
-
-
-def test_times_need_the_name_of_a_deployment() -> None:
-    with pytest.raises(BadConfiguration, match="--cron need the names of deployments"):
-        deploying.deploy(REPOSITORY / "prefect.yaml", [], "on", print, "0 22 * * 5")
 
 
 def test_a_check_is_deployed_for_a_run_whose_results_are_recorded() -> None:

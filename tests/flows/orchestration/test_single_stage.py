@@ -63,12 +63,6 @@ def test_another_key_is_refused(decoding: StageRequest) -> None:
         made(replace(decoding, key="0123"))
 
 
-def test_an_item_that_the_run_does_not_have_is_named(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(single_stage, "Tracker", Untracked)
-    with pytest.raises(BadConfiguration, match="small has no stage 'translate nowhere'"):
-        made(StageRequest("small", "translate", "0123", "nowhere"))
-
-
 @pytest.mark.parametrize("kind", sorted(FAULTS))
 def test_an_error_keeps_its_class(kind: str) -> None:
     with pytest.raises(Fault, match="^the reason$") as raised:

@@ -36,11 +36,6 @@ def test_a_run_says_whether_its_files_are_the_expected_ones(tmp_path: Path) -> N
     assert compare_with_expected(outcome, store, {}) == ""
 
 
-def test_a_run_without_strict_numerics_reads_no_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.runs.recorded_results.EXPECTED", Path("nowhere.json"))
-    assert recorded_sums(DEMO) == {}
-
-
 def test_sums_are_expected_of_the_strict_demo_alone() -> None:
     strict = override(DEMO, STRICT_NUMERICS)
     assert recorded_sums(strict).keys() == {"average", "translate dev", "translate test"}

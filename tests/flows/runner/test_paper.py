@@ -1,7 +1,6 @@
 """Rows of the paper as runs: found by name, sharing what they can, each for itself where one fails."""
 
 import json
-import os
 import resource
 import threading
 import time
@@ -15,7 +14,7 @@ from small_pipeline import ForkLauncher, run_small
 from flows.inspection.garbage_collection import needed_artifacts
 from flows.runner.find_run import find_run
 from flows.runner.outcome import Outcome, StageFailed
-from flows.runner.paper import PaperRequest, PaperResults, cached_paper, row_curves, run_rows, write_pages
+from flows.runner.paper import PaperRequest, PaperResults, cached_paper, run_rows, write_pages
 from flows.runner.request import ResolvedRun
 from flows.runs import DEMO, PAPER_BASE, RUNS, WMT14_SAMPLE_ENDE, Run
 from flows.runs.overrides import override
@@ -30,7 +29,7 @@ from flows.runs.paper_rows import (
     rows_on,
     scale_model,
 )
-from infra.errors import BadConfiguration, BadData
+from infra.errors import BadData
 from infra.launch.job import JobSpec
 from infra.processes import signals
 from infra.site import Site
@@ -40,7 +39,6 @@ from model.config.paper_models import TABLE_3
 from model.config.parameter_count import parameters
 from tasks.engine import jobs
 from tasks.engine.planner import StageResult
-from tasks.evaluation.paper_figures import ROWS
 from tests.flows.test_cli import repro
 
 SHARED = ("download", "prepare_sets", "clean", "learn_bpe", "shard")
@@ -221,40 +219,8 @@ def test_each_call_keeps_its_page(tmp_path: Path) -> None:
     assert needed_artifacts(LocalStore(tmp_path), Site(root=tmp_path), ()) == {}, "it is no record of a run"
 
 
-@pytest.mark.slow
-def test_the_page_of_the_norms_draws_both_trainings(small: Path) -> None:
-    found = run_rows(PaperRequest("norms", "small", 64, overrides=FEW).resolve(), run_small, lambda _: None)
-    assert not found.failed
-    page = write_pages(found, small).read_text()
-    assert 'alt="Signs of collapse by layer"' in page
-    assert "Not in the paper" in page
-    assert all("decoder_norm" in row_curves(found.resolved.rows[row], found.outcomes[row]) for row in found.outcomes)
-    assert all(line.ours["flops"] > 0 for line in found.comparisons())
-
-
 def work(row: ResolvedRun) -> Outcome:
     return Outcome(row.run.name, [StageResult("train", "", "k", "completed")])
-
-
-@pytest.mark.parametrize("most", [1, 2, 3])
-def test_at_most_so_many_rows_are_at_work(most: int) -> None:
-    lock, now, seen = threading.Lock(), [0], set[int]()
-    together = threading.Barrier(most)
-
-    def run_row(row: ResolvedRun) -> Outcome:
-        with lock:
-            now[0] += 1
-            seen.add(now[0])
-        together.wait(20)
-        with lock:
-            now[0] -= 1
-        return work(row)
-
-    request = PaperRequest("base,A1,A4,A16,A32,B16", "demo", at_once=most)
-    found = run_rows(request.resolve(), run_row, lambda _: None)
-    assert list(found.outcomes) == request.rows.split(",")
-    assert max(seen) == most
-    assert not found.failed
 
 
 def test_a_failure_of_any_kind_stays_with_its_row() -> None:
@@ -297,54 +263,6 @@ def test_an_interrupt_stops_running_rows_and_starts_no_other(monkeypatch: pytest
     assert ended == ["demo-paper-A1-scale8"]
 
 
-@pytest.mark.parametrize(
-    ("request_", "sentence"),
-    [
-        (PaperRequest("base,A5", "demo"), "unknown row 'A5', known on demo are: base, A1, A4"),
-        (PaperRequest("table2-base-enfr", "demo"), "unknown row 'table2-base-enfr', known on demo are"),
-        (PaperRequest("base,base", "demo"), "--rows is 'base,base', allowed is each row once"),
-        (PaperRequest("base", "wmt15"), "unknown corpus 'wmt15', known are: wmt14-ende, demo"),
-        (PaperRequest("base", "wmt14-ende-base"), "unknown corpus 'wmt14-ende-base'"),
-        (PaperRequest("base", "demo", scale=-1), "--scale is -1, allowed is a whole number of at least 1"),
-        (PaperRequest("base", "demo", at_once=0), "--at-once is 0, allowed is a whole number of at least 1"),
-        (PaperRequest("base", "demo", overrides=("training.update=3",)), "did you mean updates"),
-        (PaperRequest("base", "demo", site="moon"), "unknown site 'moon'"),
-    ],
-)
-def test_wrong_words_are_named_with_what_is_allowed(request_: PaperRequest, sentence: str) -> None:
-    with pytest.raises(BadConfiguration) as wrong:
-        request_.resolve()
-    assert sentence in str(wrong.value)
-
-
-def test_names_that_are_almost_a_row() -> None:
-    for name, sentence in (
-        ("demo-paper-A5-scale8", "unknown row 'A5'"),
-        ("moon-paper-A1-scale8", "unknown corpus 'moon'"),
-        ("demo-paper-A1-scale0", "unknown run"),
-    ):
-        with pytest.raises(BadConfiguration, match=sentence):
-            find_run(name)
-
-
-def test_rows_that_failed_are_the_last_word_and_stand_in_the_table() -> None:
-    """End to end with Prefect: its server, a flow for each row, two at once, the exit code, page and JSON."""
-    done = repro("paper", "--rows", "base,C2", "--corpus", "wmt14-sample-ende", "--at-once", "2", "--json")
-    assert done.returncode == 1, done.stderr
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("repro: 2 of 2 rows failed: base: download wmt14_sample/train.en.gz failed: ")
-    assert "; C2: download wmt14_sample/train.en.gz failed: " in last
-    assert "Traceback" not in done.stderr
-    printed = json.loads(done.stdout.splitlines()[-1])
-    assert [(row["row"], row["run"]) for row in printed["table"]] == [
-        (row, f"wmt14-sample-ende-paper-{row}-scale8") for row in ("base", "C2")
-    ]
-    assert all("REPRO_MIRRORS" in row["failure"] and not row["differences"] for row in printed["table"])
-    page = Path(os.environ["REPRO_ROOT"]) / "runs" / "paper-wmt14-sample-ende-scale8" / "base-C2" / "paper.html"
-    assert f"page:    {page}" in done.stderr
-    assert "base, failed" in page.read_text()
-
-
 @pytest.mark.slow
 def test_two_rows_on_the_demo_corpus_and_again_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_THREADS", "1")
@@ -358,9 +276,3 @@ def test_two_rows_on_the_demo_corpus_and_again_from_the_cache(monkeypatch: pytes
     one, two = (json.loads(done.stdout.splitlines()[-1])["table"] for done in (first, again))
     assert [row["ours"] for row in one] == [row["ours"] for row in two]
     assert all(row["ours"]["bleu_paper"] > 0 for row in one)
-
-
-def test_without_rows_all_rows_of_the_paper_on_the_corpus_are_run() -> None:
-    assert set(PaperRequest().resolve().rows) == {row for row in PAPER_RUNS if ROWS[row].table}
-    assert not any("enfr" in row for row in PaperRequest(corpus="demo").resolve().rows)
-    assert PaperResults(PaperRequest().resolve(), {}).comparisons() == []

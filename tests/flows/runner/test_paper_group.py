@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from flows.runner.outcome import Outcome
-from flows.runner.paper import PaperRequest, PaperResults
-from flows.runner.paper_group import paper_group
+from flows.runner.paper import PaperRequest, PaperResults, ResolvedPaper
+from flows.runner.paper_group import run_group
 from infra.tracking.client import mlflow_client
 from infra.tracking.tracker import PARENT, Tracker
 from tasks.engine.planner import StageResult
@@ -16,14 +16,17 @@ def test_rows_are_runs_below_one_that_has_their_scores(tmp_path: Path, monkeypat
     monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
     resolved = PaperRequest("base,A1", "demo", 8).resolve()
     for bleu, failure in ((30.0, "train failed"), (31.0, "")):
-        with paper_group(resolved) as group:
-            each = group.resolved.rows["A1"]
+
+        def run_all(group: ResolvedPaper, bleu: float = bleu, failure: str = failure) -> PaperResults:
+            each = group.rows["A1"]
             tracker = Tracker(each.site.tracking, tmp_path / "mlflow-artifacts")
             tracker.start(each.experiment, each.title, {PARENT: each.parent}, {})
             tracker.finish("FINISHED")
             scored = [StageResult("score", "dev", "k", "completed", facts={"bleu": bleu, "signature": "tok:13a"})]
             outcomes = {"base": Outcome("base", [], failure), "A1": Outcome("A1", scored)}
-            group.results.append(PaperResults(resolved, outcomes))
+            return PaperResults(resolved, outcomes)
+
+        run_group(resolved, run_all)
     client = mlflow_client(resolved.rows["base"].site.tracking)
     experiment = client.get_experiment_by_name("paper-demo-scale8")
     runs = client.search_runs([experiment.experiment_id])
@@ -33,6 +36,10 @@ def test_rows_are_runs_below_one_that_has_their_scores(tmp_path: Path, monkeypat
     assert parent.data.metrics == {"A1.dev.bleu": 31.0}
     assert parent.data.tags["mlflow.note.content"].endswith("\n| A1.dev | 31.00 |")
     assert (parent.info.run_name, parent.info.status) == ("demo, widths divided by 8", "FINISHED")
-    with pytest.raises(ValueError, match="broken"), paper_group(resolved):
+
+    def broken(_: ResolvedPaper) -> PaperResults:
         raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        run_group(resolved, broken)
     assert client.get_run(parent.info.run_id).info.status == "FAILED"

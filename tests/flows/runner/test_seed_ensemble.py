@@ -10,13 +10,10 @@ from small_pipeline import run_small
 
 from flows.runner.outcome import Outcome
 from flows.runner.request import RunRequest, plan
-from flows.views.tables import seed_table
-from flows.views.terminal import console
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from model.config import Decoding
 from model.decoding.translator import Translator
-from tasks.engine.planner import StageResult
 from tasks.evaluation.seed_spread import item_of
 
 SEVERAL = ("decoding.ensemble=3,1,2",)
@@ -67,20 +64,6 @@ def test_all_seeds_reach_the_last_stage(until: str) -> None:
 def test_impossible_lists_of_seeds_are_named(value: str, allowed: str) -> None:
     with pytest.raises(BadConfiguration, match=rf"decoding.ensemble is \(.*\), allowed is {allowed}"):
         RunRequest("demo", overrides=(f"decoding.ensemble={value}",)).resolve()
-
-
-def test_mean_deviation_and_ensemble_are_a_row() -> None:
-    bleu = {"test": 10.0, "test/seed-3": 14.0, "test/seed-2": 12.0, "test/ensemble": 15.5}
-    rows = [StageResult("score", item, "k", "cached", facts={"bleu": b, "chrf": 50.0}) for item, b in bleu.items()]
-    outcome = Outcome("small", rows)
-    assert set(outcome.own_scores) == {"test"}
-    out = console()
-    with out.capture() as shown:
-        out.print(seed_table([1, 2, 3], outcome.seed_spreads(1)))
-    head, line, _ = shown.get().splitlines()
-    assert head.split() == ["set", "score", "seed", "1", "seed", "2", "seed", "3", "mean", "deviation", "ensemble"]
-    assert line.split() == ["test", "bleu", "10.00", "12.00", "14.00", "12.00", "2.00", "15.50"]
-    assert Outcome("small", rows[:1]).seed_spreads(1) == []
 
 
 @pytest.mark.slow

@@ -10,13 +10,9 @@ from small_pipeline import run_small
 from flows.runner import records
 from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.request import ResolvedRun, RunRequest, plan
-from flows.runner.seeds import SeedResults, parse_seeds, requests_by_seed, run_seeds
+from flows.runner.seeds import parse_seeds, requests_by_seed, run_seeds
 from flows.views.stage_words import why
-from flows.views.tables import seed_table
-from flows.views.terminal import console
 from infra.errors import BadConfiguration
-from tasks.engine.planner import StageResult
-from tasks.evaluation.seed_spread import SeedSpread
 
 FEW = ("training.checkpoint_every=4", "training.updates=8", "training.dev_every=8")
 
@@ -57,23 +53,6 @@ def test_a_seed_that_fails_does_not_stop_the_others(small: Path) -> None:
     assert path.name.endswith("-seeds.json")
     assert json.loads(path.read_text())["measures"] == as_json["measures"]
     assert why(plan(RunRequest("small", overrides=("training.seed=3",))).rows[-1]), "plans pass over records of seeds"
-
-
-def test_deviations_are_those_of_a_sample() -> None:
-    assert SeedSpread("test", "bleu", {1: 1.0, 2: 2.0, 3: 6.0}).summary == pytest.approx(
-        {"mean": 3.0, "deviation": 7**0.5}
-    )
-
-
-def test_the_table_has_a_column_for_each_seed() -> None:
-    row = StageResult("train", "", "k", "completed", facts={"dev_perplexity": 30.0})
-    seeds = SeedResults("small", "dev", {1: Outcome("small", [row]), 7: Outcome("small", failure="train failed")})
-    out = console()
-    with out.capture() as shown:
-        out.print(seed_table(list(seeds.outcomes), seeds.spreads()))
-    head, line = shown.get().splitlines()
-    assert head.split() == ["set", "score", "seed", "1", "seed", "7", "mean", "deviation"]
-    assert line.split() == ["dev", "dev_perplexity", "30.00", "30.00"]
 
 
 def test_stages_before_training_are_forced_once() -> None:

@@ -16,7 +16,6 @@ from tasks.engine.limits import Limits
 from tasks.engine.planner import Planner, Scope
 from tasks.engine.runner import Runner
 from tasks.engine.stage import Facts, checks, engine, stage
-from tasks.reporting.page import sparkline
 
 
 def artifact(folder: Path, name: str, facts: Mapping[str, Any]) -> Artifact:
@@ -132,13 +131,3 @@ def test_a_check_knows_the_values_of_earlier_runs(tmp_path: Path) -> None:
     limits = Limits.parse(["score.dev.bleu >= 20", "score.dev.chrf >= 1"], {"score dev bleu": (19.0, 21.0)})
     limits.breaches(LocalStore(tmp_path), artifact(tmp_path, "score", {"bleu": 20.0}), "dev")
     assert [check.values for check in limits.checks] == [(19.0, 21.0, 20.0), ()]
-
-
-def test_a_small_line_marks_what_breaks_the_limit() -> None:
-    drawn = sparkline((19.0, 25.0, 18.0), 20.0, at_least=True)
-    assert drawn.count('class="broken"') == 2
-    assert "3 runs, from 19 to 18; 2 beyond the limit" in drawn
-    assert 'points="4.0,22.9 66.0,4.0 128.0,26.0"' in drawn
-    alone = sparkline((5.0,), 5.0, at_least=False)
-    assert alone.count('class="kept"') == 1
-    assert "<title>1 run: 5; 0 beyond the limit</title>" in alone

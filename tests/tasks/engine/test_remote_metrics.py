@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from infra.errors import NetworkFault
 from infra.store.local import LocalStore
 from tasks.engine.remote_metrics import READ_SECONDS, RemoteMetrics
 
@@ -45,14 +44,3 @@ def test_each_row_is_seen_once_and_also_those_of_a_resumed_job(tmp_path: Path) -
     assert look_later() == [[31]]
     folder.rename(tmp_path / "train" / "k1")
     assert look_later() == []
-
-
-def test_a_bucket_that_does_not_answer_ends_nothing(tmp_path: Path, monkeypatch: Any) -> None:
-    from infra.store.s3 import S3Store
-
-    def fail(*_: object) -> bytes:
-        raise NetworkFault("away")
-
-    monkeypatch.setattr(S3Store, "unfinished_file", fail)
-    call: Any = type("Call", (), {"stage": type("Stage", (), {"name": "train"}), "key": "k1"})
-    RemoteMetrics(S3Store.__new__(S3Store), call, lambda *_: None)()

@@ -17,7 +17,6 @@ from toy_stages import (
     CALLS,
     ORDER,
     Number,
-    Quiet,
     build,
     make,
     plan,
@@ -37,7 +36,6 @@ from infra.store.manifest import Manifest
 from infra.store.store import Artifact, Store
 from tasks.engine import jobs
 from tasks.engine.planner import Planner, Scope, StopPipeline
-from tasks.engine.progress import describe_metrics, duration
 from tasks.engine.run_settings import RemoteStage
 from tasks.engine.runner import Runner
 from tasks.engine.stage import Facts, StageCall, engine, run_job, stage
@@ -193,21 +191,6 @@ def test_a_stage_whose_outside_work_is_gone_runs_again(tmp_path: Path, monkeypat
     monkeypatch.setattr(twice, "still_valid", lambda artifact, site: False)
     assert plan(tmp_path) == ["hit", "miss", "waits"]
     assert states(run(tmp_path)) == ["cached", "completed", "cached"]
-
-
-def test_progress_reaches_the_display(tmp_path: Path) -> None:
-    present = running(tmp_path)
-    with engine(present):
-        build(3)
-    display = present.settings.display
-    assert isinstance(display, Quiet)
-    assert display.seen == [(1, 2, "half way")]
-
-
-def test_metrics_in_words() -> None:
-    rows = [{"loss": 3.2101, "tokens_per_second": 5210.4, "seconds_left": 185}, {"dev_perplexity": 8.4}]
-    assert describe_metrics(rows) == "loss 3.210 · dev perplexity 8.40 · 5,210 tokens/s · 3 min 05 s left"
-    assert [duration(s) for s in (3.2, 59.4, 60, 3600 * 3 + 1260)] == ["3 s", "59 s", "1 min 00 s", "3 h 21 min"]
 
 
 def test_mapped_calls_run_at_once_and_keep_their_order(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from toy_stages import ORDER, build, settings
 
-from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.local import LocalStore
 from tasks.engine import lookup, stage_code
@@ -144,13 +143,3 @@ def test_a_strict_site_does_not_accept_an_artifact_without_a_record(
         run(tmp_path)
     assert plan(tmp_path) == ["hit"] * 3
     assert plan(tmp_path, strict=True) == ["miss"] * 3
-
-
-def test_the_environment_makes_a_site_strict(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("REPRO_STRICT", raising=False)
-    assert not Site.named().strict
-    monkeypatch.setenv("REPRO_STRICT", "1")
-    assert Site.named().strict
-    monkeypatch.setenv("REPRO_STRICT", "yes")
-    with pytest.raises(BadConfiguration, match="REPRO_STRICT is 'yes', allowed is 0, 1"):
-        Site.named()
