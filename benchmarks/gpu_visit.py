@@ -187,7 +187,7 @@ def gradients(visit: Visit) -> None:
         with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
             loss, _ = objective(batches[batching].to(torch.device(device)))
         loss.backward()
-        return torch.cat([p.grad.flatten().float().cpu() for p in objective.parameters() if p.grad is not None])
+        return torch.cat([p.grad.flatten().double().cpu() for p in objective.parameters() if p.grad is not None])
 
     exact = gradient("buckets", "cpu", None)
     for name, batching, attend in (
