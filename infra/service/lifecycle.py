@@ -108,25 +108,21 @@ def running(folder: Path) -> Service | None:
 
 def _prepare(service: Service, outer: Mapping[str, str], say: Say) -> None:
     private_folder(service.place / "prefect")
-    if not outer.get(databases.VARIABLE):
-        upgrade(service.place, say)
     (service.place / "mlflow-artifacts").mkdir(exist_ok=True)
-    if outer.get(databases.VARIABLE):
-        found = Databases(outer[databases.VARIABLE])
+    if address := outer.get(databases.VARIABLE):
+        found = Databases(address)
         created = found.make()
         for name in found.names:
             say(f"PostgreSQL at {found.place}: database {name}{' (created)' if name in created else ''}")
-        if files := _files(service):
-            say(f"the runs in {' and '.join(files)} stay there: servers on PostgreSQL do not show them")
-    elif not service.on_loopback and (service.place / "mlflow.db").exists():
-        say(f"experiments already in {service.place / 'mlflow.db'} keep their artifacts on this machine only")
+        files = (service.place / "prefect" / "prefect.db", service.place / "mlflow.db")
+        if unused := [f"{file}" for file in files if file.exists()]:
+            say(f"the runs in {' and '.join(unused)} stay there: servers on PostgreSQL do not show them")
+    else:
+        upgrade(service.place, say)
+        if not service.on_loopback and (service.place / "mlflow.db").exists():
+            say(f"experiments already in {service.place / 'mlflow.db'} keep their artifacts on this machine only")
     if read_credentials(outer):
         write_users_settings(service)
-
-
-def _files(service: Service) -> list[str]:
-    files = (service.place / "prefect" / "prefect.db", service.place / "mlflow.db")
-    return [str(file) for file in files if file.exists()]
 
 
 def _wait_until_healthy(service: Service, say: Say) -> list[ProgramState]:

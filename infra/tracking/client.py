@@ -37,6 +37,7 @@ DELETED_DAYS = 7
 ERRORS = (
     ("mlflow.exceptions", "MlflowException"),
     ("sqlalchemy.exc", "SQLAlchemyError"),
+    ("alembic.util.exc", "CommandError"),
     ("botocore.exceptions", "BotoCoreError"),
     ("botocore.exceptions", "ClientError"),
     ("boto3.exceptions", "Boto3Error"),
