@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,12 +107,3 @@ def test_a_failure_leaves_nothing_and_is_one_sentence(
         with pytest.raises(BadConfiguration, match=f"{library} is not installed here: .*{module}"):
             export(trained, module, "float32", out)  # type: ignore[arg-type]
     assert not list(tmp_path.glob("exports/*"))
-
-
-def test_a_search_that_ctranslate2_lacks_is_named(small: Path, tmp_path: Path) -> None:
-    pytest.importorskip("ctranslate2")
-    trained = find_trained_model("small", Site.named())
-    watching = replace(trained, decoding=replace(trained.decoding, beta=0.2))
-    with pytest.raises(BadConfiguration, match=r"small cannot be exported to ctranslate2: decoding.beta is 0.2"):
-        export(watching, "ctranslate2", "float32", tmp_path / "out")
-    assert not list(tmp_path.glob("out*"))
