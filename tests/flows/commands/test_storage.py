@@ -66,7 +66,7 @@ def corrupt(stage: str, key: str, file: str) -> None:
     # As if the store had not noticed: the manifest that this machine saw is given the new ETag.
     seen = store.root / "published" / f"{stage}-{key}.json"
     kept = json.loads(seen.read_text())
-    kept["told"]["etags"][file] = store.bucket.list(f"{stage}/{key}")[name].etag
+    kept["document"]["etags"][file] = store.bucket.list(f"{stage}/{key}")[name].etag
     seen.write_text(json.dumps(kept))
     store.local().remove(stage, key)
 
