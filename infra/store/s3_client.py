@@ -11,9 +11,10 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from infra.errors import BadConfiguration, Fault, NetworkFault, NoSpace
 from infra.guards.address_secrets import public_address
 from infra.guards.path_names import is_path_name
 from infra.processes import signals
-from infra.processes.threads import run_in_threads
 
 SCHEME = "s3://"
 MAX_ATTEMPTS = 6
@@ -147,8 +147,12 @@ class Bucket:
             self._files.put_file(str(path), self._path(name))
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects, several at a time; names without an object are ignored."""
-        run_in_threads([partial(self._delete, name) for name in names], REQUESTS_AT_ONCE, "delete")
+        """Delete objects, several at a time; names without an object are ignored.
+
+        A process that was interrupted deletes too: it cleans up.
+        """
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="delete") as pool:
+            list(pool.map(self._delete, names))
 
     def _delete(self, name: str) -> None:
         with contextlib.suppress(NoSuchKey):
