@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PRODUCT = ("flows", "tasks", "model", "infra")
-GENERATED_PAGES = {"commands.md", "run-fields.md", "python.md", "paper-rows.md"}
+GENERATED_PAGES = {"commands.md", "run-fields.md", "python.md"}
 
 
 def python_files(*folders: str) -> list[Path]:
