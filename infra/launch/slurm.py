@@ -7,9 +7,7 @@ cancellation SLURM sends SIGTERM, and the ranks write a checkpoint. A requeued j
 after a time limit the stage submits a new job.
 """
 
-import contextlib
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -101,10 +99,10 @@ class Slurm:
         return _named(answer.strip().partition(";")[0])  # number;cluster
 
     def poll(self, name: str) -> QueueStatus:
-        state, reason, status = _state(_number(name))
+        state, reason = _state(_number(name))
         description = state.lower() + (f" ({reason})" if reason not in ("", "None") else "")
         if state in ENDED:
-            return QueueStatus("ended", description, _fault(name, state), status)
+            return QueueStatus("ended", description, _fault(name, state))
         if state == "COMPLETING":
             return QueueStatus("stopping", description)
         return QueueStatus("pending" if state in WAITING else "running", description)
@@ -174,29 +172,16 @@ def _word(word: str) -> str:
     return f'"{word}"' if word.startswith("--rdzv-") else shlex.quote(word)
 
 
-def _state(number: str) -> tuple[str, str, int]:
-    """State, reason and exit status. squeue lists unfinished jobs, and ended ones for some minutes."""
-    listed = _run_or_empty("squeue", "--noheader", "--states=all", "--format=%T|%r", f"--jobs={number}")
+def _state(number: str) -> tuple[str, str]:
+    """State and reason. The controller knows an ended job for some minutes; of a forgotten one exit.json tells."""
+    try:
+        listed = _run("squeue", "--noheader", "--states=all", "--format=%T|%r", f"--jobs={number}")
+    except NetworkFault:
+        raise
+    except Fault:  # it does not know the job
+        listed = ""
     state, _, reason = listed.strip().partition("\n")[0].partition("|")
-    if state and state not in ENDED:
-        return state, reason, 1
-    # Accounting may be switched off, and the controller drops ended jobs.
-    with contextlib.suppress(NetworkFault):
-        columns = ("--allocations", "--parsable2", "--format=State,ExitCode")
-        account = _run_or_empty("sacct", "--noheader", *columns, f"--jobs={number}")
-        found = re.match(r"([A-Z_]+)[^|]*\|(\d+):(\d+)", account)
-        if found and found[1] in ENDED:  # accounting may lag behind
-            return found[1], "", _status(found[2], found[3])
-    shown = _run_or_empty("scontrol", "show", "job", "--oneliner", number)
-    shown_state = re.search(r"\bJobState=(\w+)", shown)
-    code = re.search(r"\bExitCode=(\d+):(\d+)", shown)
-    if shown_state:
-        return shown_state[1], "", _status(code[1], code[2]) if code else 1
-    return state or "FAILED", "", 1  # unknown to SLURM: exit.json decides
-
-
-def _status(code: str, signal: str) -> int:
-    return -int(signal) if int(signal) else int(code)
+    return state or "FAILED", reason
 
 
 def _fault(name: str, state: str) -> Fault | None:
@@ -211,16 +196,6 @@ def _fault(name: str, state: str) -> Fault | None:
     if state in ("CANCELLED", "REVOKED"):
         return Fault(f"{name} was cancelled outside of repro; its newest checkpoint is kept")
     return None
-
-
-def _run_or_empty(*arguments: str) -> str:
-    """The output of a program; empty if it does not know the job."""
-    try:
-        return _run(*arguments)
-    except NetworkFault:
-        raise
-    except Fault:
-        return ""
 
 
 def _run(*arguments: str) -> str:
