@@ -2,7 +2,6 @@
 
 import ipaddress
 import socket
-import time
 import urllib.request
 from contextlib import ExitStack
 from http.client import HTTPException
@@ -12,9 +11,6 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 """Addresses that mean every one of this machine's, and loopback's of the same family."""
 HEALTH_SECONDS = 3.0
-SILENT_CHECKS = 12
-CHECK_SECONDS = 10.0
-"""Pause between two checks of a running server, and how long each waits: a silent one is noticed after four minutes."""
 _without_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -47,34 +43,10 @@ def free_ports(count: int) -> tuple[int, ...]:
         return tuple(probe.getsockname()[1] for probe in probes)
 
 
-def healthy(address: str, seconds: float = HEALTH_SECONDS) -> bool:
-    """Whether ``address`` answers with a status of 2xx within ``seconds``. Proxies of the environment are ignored."""
+def healthy(address: str) -> bool:
+    """Whether ``address`` answers soon with a status of 2xx. Proxies of the environment are ignored."""
     try:
-        with _without_proxy.open(address, timeout=seconds):
+        with _without_proxy.open(address, timeout=HEALTH_SECONDS):
             return True
     except (OSError, HTTPException):
         return False
-
-
-class SilenceWatch:
-    """Notices that a running server stopped answering ``address``: it is stuck, or somebody sent it SIGSTOP."""
-
-    def __init__(self, address: str, answered: bool = False) -> None:
-        """``answered``: it answered before, so that it is not starting any more."""
-        self._address = address
-        self._next = 0.0
-        self._answered = answered
-        self._unanswered = 0
-
-    def is_silent(self) -> bool:
-        """Whether it answered once and failed the last ``SILENT_CHECKS`` checks; checks every ``CHECK_SECONDS``.
-
-        Checks are counted, not seconds, because this process may have been stopped together with the server.
-        """
-        if time.monotonic() < self._next:
-            return False
-        well = healthy(self._address, CHECK_SECONDS)
-        self._next = time.monotonic() + CHECK_SECONDS
-        self._answered = self._answered or well
-        self._unanswered = 0 if well else self._unanswered + 1
-        return self._answered and self._unanswered >= SILENT_CHECKS

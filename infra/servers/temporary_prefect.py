@@ -5,7 +5,6 @@ final state is written. Here the server is a child process that lives as long as
 """
 
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -16,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infra.errors import JobFailed
-from infra.processes.children import SAFE_PATH, die_with_parent, signal_group, terminate_group
+from infra.processes.children import SAFE_PATH, die_with_parent, terminate_group
 from infra.processes.locks import file_lock
 from infra.servers.environment import PERSISTENT_LEASES, private_folder
-from infra.servers.loopback import LOOPBACK, SilenceWatch, free_ports, healthy
+from infra.servers.loopback import LOOPBACK, free_ports, healthy
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -68,8 +67,8 @@ def temporary_server(
 ) -> Iterator[str]:
     """Serve the database under ``home`` on loopback; yields the address of the API. Raises JobFailed.
 
-    ``meanwhile`` is called with the address while the server starts, which takes seconds. A server that ends or no
-    longer answers is started again at the same address, ``RESTARTS`` times at most.
+    ``meanwhile`` is called with the address while the server starts, which takes seconds. A server that ends
+    is started again at the same address, ``RESTARTS`` times at most.
     """
     if not home.exists():
         private_folder(home)
@@ -99,12 +98,8 @@ def _keep(
 ) -> None:
     """Start the server, which is up, again whenever it is gone, and stop it when ``ended`` is set."""
     for restarts_left in reversed(range(RESTARTS + 1)):
-        watch = SilenceWatch(f"http://127.0.0.1:{port}/api/health", answered=restarts_left == RESTARTS)
         while server.poll() is None and not ended.wait(KEEP_SECONDS):
-            if watch.is_silent():
-                say("the run's Prefect server no longer answers")
-                signal_group(server, signal.SIGKILL)
-                server.wait()
+            pass
         if ended.is_set() or not restarts_left:
             break
         say(f"the run's Prefect server ended with status {server.returncode}; it is started again")

@@ -1,16 +1,13 @@
 """``python -m infra.service.supervised NAME`` runs one program of the service whose tag is in the environment.
 
 The supervisor starts this wrapper, which sets the program's environment, waits for the server that it needs, and ends
-with the supervisor. When the program ends, the wrapper ends all processes that it started, which frees its port. It
-kills a server that no longer answers, for the supervisor to start it again. It leaves a silent worker alone, because
-flow runs would end with it.
+with the supervisor. When the program ends, the wrapper ends all processes that it started, which frees its port.
 """
 
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,7 +15,7 @@ from pathlib import Path
 from infra.processes import signals
 from infra.processes.children import die_with_parent, follow_parent
 from infra.processes.locks import file_lock
-from infra.servers.loopback import SilenceWatch, healthy
+from infra.servers.loopback import healthy
 from infra.service.process_tags import end_all, folder_of, signal_all, tagged_pids, wait_until_none
 from infra.service.programs import PROJECT_ROOT, Program, command_of, environment_of, programs
 from infra.service.settings import read
@@ -52,13 +49,12 @@ def main(name: str) -> int:
             env=environment_of(service, program, os.environ),
         )
         try:
-            started = program.serves and _starts(process, program)
+            if program.lock:
+                _wait_until_started(process, program)
         except BaseException:
             _end(process, folder, name)
             raise
     try:
-        if program.serves:
-            threading.Thread(target=_kill_if_silent, args=(process, program, started), daemon=True).start()
         return process.wait()
     finally:
         _end(process, folder, name)
@@ -68,24 +64,11 @@ def _say_wait(holder: str) -> None:
     print(f"waiting for {holder}, which starts a server on the same database", flush=True)
 
 
-def _starts(process: subprocess.Popen[bytes], program: Program) -> bool:
-    """Wait until the server answers, but not longer than others should wait for the lock; whether it answered."""
+def _wait_until_started(process: subprocess.Popen[bytes], program: Program) -> None:
+    """Wait until the server answers, but not longer than others should wait for the lock."""
     deadline = time.monotonic() + LOCK_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
-        if healthy(program.health):
-            return True
+    while process.poll() is None and time.monotonic() < deadline and not healthy(program.health):
         signals.wait(POLL_SECONDS)
-    return False
-
-
-def _kill_if_silent(process: subprocess.Popen[bytes], program: Program, answered: bool) -> None:
-    watch = SilenceWatch(program.health, answered)
-    while process.poll() is None:
-        if watch.is_silent():
-            print(f"{program.name} no longer answers {program.health}: it is killed and started again", flush=True)
-            process.kill()
-            return
-        time.sleep(POLL_SECONDS)
 
 
 def _end(process: subprocess.Popen[bytes], folder: Path, name: str) -> None:

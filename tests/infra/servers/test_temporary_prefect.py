@@ -9,7 +9,7 @@ import psutil
 import pytest
 from services import wait_for
 
-from infra.servers import loopback, temporary_prefect
+from infra.servers import temporary_prefect
 from infra.servers.loopback import healthy
 from infra.servers.temporary_prefect import RESTARTS, temporary_server
 
@@ -73,27 +73,3 @@ def test_what_is_done_meanwhile_knows_the_address_and_its_error_ends_the_server(
     with pytest.raises(KeyError), temporary_server(tmp_path, meanwhile={}.__getitem__):
         pass
     assert not servers()
-
-
-@pytest.mark.usefixtures("stand_in")
-def test_a_server_that_no_longer_answers_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loopback, "CHECK_SECONDS", 1.0)
-    monkeypatch.setattr(loopback, "SILENT_CHECKS", 3)
-    said: list[str] = []
-    with temporary_server(tmp_path, said.append) as api:
-        (server,) = servers()
-        os.kill(server.pid, signal.SIGSTOP)
-        wait_for(lambda: servers() and server not in servers() and healthy(f"{api}/health"))
-    assert said[0] == "the run's Prefect server no longer answers"
-    assert said[1].endswith("ended with status -9; it is started again")
-    assert not servers()
-
-
-def test_only_a_server_that_answered_before_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [False] * 9 + [True] + [False] * 2 + [True] + [False] * 3
-    monkeypatch.setattr(loopback, "healthy", lambda *_: answers.pop(0))
-    monkeypatch.setattr(loopback, "CHECK_SECONDS", 0.0)
-    monkeypatch.setattr(loopback, "SILENT_CHECKS", 3)
-    watch = loopback.SilenceWatch("http://127.0.0.1:1/health")
-    found = [watch.is_silent() for _ in range(16)]
-    assert found == [False] * 15 + [True], "it may take long to start, and may miss some checks"

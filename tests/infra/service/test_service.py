@@ -140,24 +140,6 @@ def test_a_stuck_supervisor_is_reported_and_can_be_ended(root: Path, monkeypatch
         assert not tagged_pids(service.folder)
 
 
-def test_a_server_that_no_longer_answers_is_started_again_and_a_worker_is_not(root: Path) -> None:
-    patience = "import infra.servers.loopback as it; it.CHECK_SECONDS, it.SILENT_CHECKS = 1.0, 3\n"
-    (root.parent / "path" / "sitecustomize.py").write_text(patience)
-    with ended(root):
-        service = lifecycle.up(free_service(root), os.environ, print).service
-        before = by_name(service)
-        time.sleep(2)  # its supervisor also has to have seen it answer
-        for name in ("mlflow", "cpu-1"):
-            for pid in tagged_pids(service.folder, name) - {before[name].pid}:
-                os.kill(pid, signal.SIGSTOP)
-        wait_for(lambda: by_name(service)["mlflow"].healthy)
-        after = by_name(service)
-        changed = {name for name in after if after[name].pid != before[name].pid}
-        assert changed == {"mlflow"}, "flow runs would end with their worker"
-        assert not after["cpu-1"].healthy
-        assert "it is killed and started again" in supervision.log_of(service, "mlflow").read_text()
-
-
 @pytest.mark.parametrize(("program", "lock"), [("prefect", "prefect/start.lock"), ("mlflow", "mlflow.db.lock")])
 def test_a_server_waits_for_a_run_that_creates_its_tables(root: Path, program: str, lock: str) -> None:
     """A run without a service starts Prefect's server and MLflow's tables itself, perhaps at this moment."""
