@@ -175,7 +175,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "infra.site": {"infra.errors", "infra.processes", "infra.servers", "infra.store"},
         "infra.store": {"infra.errors", "infra.guards", "infra.processes"},
         "infra.tracking": {"infra.errors", "infra.guards", "infra.processes", "infra.servers", "infra.store"},
-        "infra.web": {"infra.errors"},
+        "infra.web": {"infra.errors", "infra.servers"},
     },
 }
 """Imports between the units of each package, lazy ones included. A unit is a sub-package or a module at the top."""

@@ -4,9 +4,8 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -15,13 +14,10 @@ from flows.views.terminal import say
 from infra.errors import BadConfiguration
 from infra.processes.children import SAFE_PATH, die_with_parent
 from infra.processes.compute import keep_pages
-from infra.servers.credentials import Credentials, read_credentials
+from infra.servers.credentials import read_credentials
 from infra.servers.environment import configure_libraries
-from infra.servers.loopback import LOOPBACK, on_loopback, own_names
+from infra.servers.loopback import on_loopback
 from infra.site import Site
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp
 
 
 def serve(
@@ -70,7 +66,7 @@ def serve(
     keep_pages()
     from flows.inference.load_version import load_version, select_versions
     from flows.inference.served_version import served_model
-    from infra.web.app import application
+    from infra.web.app import application, protected
     from infra.web.static_site import StaticSite
 
     versions = []
@@ -115,10 +111,3 @@ async def write_site(folder: Path) -> None:
         raise RuntimeError(f"repro site ended with {status}")
 
 
-def protected(app: "ASGIApp", host: str, allow_host: Sequence[str], credentials: Credentials | None) -> "ASGIApp":
-    """``app`` behind checks of Host and Origin and, with ``credentials``, a password."""
-    from infra.servers.basic_auth import BasicAuth
-    from infra.servers.same_origin import SameOrigin
-
-    hosts = [*LOOPBACK, *own_names(host), *allow_host]
-    return SameOrigin(BasicAuth(app, credentials) if credentials else app, hosts, any_address=not on_loopback(host))

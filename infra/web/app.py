@@ -20,7 +20,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
+from infra.servers.basic_auth import BasicAuth
+from infra.servers.credentials import Credentials
+from infra.servers.loopback import LOOPBACK, on_loopback, own_names
+from infra.servers.same_origin import SameOrigin
 from infra.web.batching import Batcher, QueuedRequest, TranslationFailed
 from infra.web.limits import Limits, LimitsMiddleware, Receive, RefusedRequest, Send
 from infra.web.metrics import Metrics
@@ -140,6 +145,15 @@ def application(served: Sequence[ServedModel], limits: Limits, site: StaticSite 
         return AttentionResponse(version.name, body.kind, **found)
 
     return Application(app, batcher, limits, metrics)
+
+
+def protected(app: ASGIApp, host: str, allow_host: Sequence[str], credentials: Credentials | None) -> ASGIApp:
+    """Put an application that listens on ``host`` behind checks of the headers Host and Origin and a password.
+
+    ``allow_host`` are further names that browsers may use; without ``credentials`` no password is needed.
+    """
+    hosts = [*LOOPBACK, *own_names(host), *allow_host]
+    return SameOrigin(BasicAuth(app, credentials) if credentials else app, hosts, any_address=not on_loopback(host))
 
 
 async def _planned(index: ModelIndex, body: TranslateRequest) -> TranslationPlan:

@@ -251,7 +251,14 @@ class Batcher:
         sentences = [sentence for _, part in batch for _, sentence in part]
         n_best = max(request.n_best for request, _ in batch)
         started = time.monotonic()
-        outcome = await self.worker.do(lambda: first.served.translate(sentences, first.search, n_best))
+
+        def translate() -> Sequence[SentenceJson]:
+            answers = first.served.translate(sentences, first.search, n_best)
+            if len(answers) != len(sentences):
+                raise RuntimeError(f"{first.served.name} has {len(answers)} translations of {len(sentences)} sentences")
+            return answers
+
+        outcome = await self.worker.do(translate)
         if error := outcome.exception():
             if len(batch) > 1:
                 # One request's sentence must not fail the others.

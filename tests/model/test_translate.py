@@ -21,10 +21,10 @@ from model.data.bpe import TokenizerPair, with_plain_quotes
 from model.decoding.translation import Hypothesis
 from model.decoding.translator import Translator
 from model.errors import JobError
-from model.job import Job
+from model.job import Job, Metrics
 from model.network.transformer import Transformer
 from model.network.weights import save_model
-from model.translate import EXAMPLES, examples, work
+from model.translate import EXAMPLES, ProgressReporter, examples, work
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
 TEXT = ["Two dogs run over the green meadow.", "It's 2014 again, isn't it?", "The men don't run."] * 3
@@ -181,6 +181,16 @@ def test_the_job_writes_its_files_and_facts(job: Job, tmp_path: Path) -> None:
         "metrics.jsonl",
         "exit.json",
     }
+
+
+def test_a_stop_signal_ends_the_job_after_the_batch(tmp_path: Path) -> None:
+    stop = SimpleNamespace(received=False)
+    progress = ProgressReporter(Metrics(tmp_path), stop, total=20, seconds=1000.0).phase(10)  # type: ignore[arg-type]
+    progress(3, 10)
+    stop.received = True
+    with pytest.raises(JobError) as ended:
+        progress(6, 10)
+    assert ended.value.reason == "preempted"
 
 
 def test_an_invalid_input_is_named(job: Job, tmp_path: Path) -> None:

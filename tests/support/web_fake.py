@@ -10,9 +10,8 @@ from typing import Any
 
 import httpx
 
-from flows.commands.serve import protected
 from infra.servers.credentials import Credentials
-from infra.web.app import Application, application
+from infra.web.app import Application, application, protected
 from infra.web.limits import Limits
 from infra.web.served_model import SearchSettings, SentenceJson, Source
 from infra.web.server import Server, address, bind_socket, server

@@ -61,6 +61,15 @@ def test_scores_and_hypotheses_are_this_projects(
     assert sums == pytest.approx(own.log_probabilities(requested, targets), abs=1e-3)
 
 
+@pytest.mark.parametrize("config", [SHAPES[0], SHAPES[2]], ids=name_of)
+def test_a_line_beyond_the_positions_is_named(tmp_path: Path, config: Model) -> None:
+    _, folder = exported(tmp_path, config)
+    longest = "A" * (folder.positions - 2)  # with the mark of a word and eos
+    assert folder.translate([longest], {**folder.search, "max_extra": 1, "beam": 1})
+    with pytest.raises(ValueError, match=f"line 2 has {folder.positions} pieces"):
+        folder.translate(["A", longest + "A"], folder.search)
+
+
 def test_lines_are_translated_in_their_order_whatever_the_batch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

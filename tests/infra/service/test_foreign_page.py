@@ -4,32 +4,27 @@ import asyncio
 import http.server
 import json
 import os
-import sqlite3
 import subprocess
-import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from browsers import chromium
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
-from websockets.exceptions import InvalidStatus
-from websockets.sync.client import connect
+from starlette.testclient import TestClient
 
 from flows.orchestration.deploy import ensure_pool
 from infra.processes.children import die_with_parent, terminate_group
 from infra.servers.loopback import free_ports, healthy
-from infra.servers.temporary_prefect import temporary_server
+from infra.servers.temporary_prefect import application
 from infra.service.prefect_app import TEMPLATE
-from infra.service.programs import PROJECT_ROOT, command_of, environment, environment_of, programs
+from infra.service.programs import command_of, environment, environment_of, programs
 from infra.service.settings import Service
 
 EVIL = "http://evil.example"
@@ -67,26 +62,13 @@ class Server:
     """Prefect's server of a service, with a deployment for its pool."""
 
     url: str
-    home: Path
     deployment: str = ""
 
     def request(self, path: str, body: object = None, method: str = "", **headers: str) -> tuple[int, Any]:
-        """Ask as Prefect's client does: again where the answer is 503, as while the database is locked."""
-        deadline = time.monotonic() + 60
-        while (answer := self._request(path, body, method, **headers))[0] == 503 and time.monotonic() < deadline:
-            time.sleep(0.5)
-        return answer
-
-    def _request(self, path: str, body: object, method: str, **headers: str) -> tuple[int, Any]:
-        data = None if body is None else json.dumps(body).encode()
         sent = {"Content-Type": "application/json"} | {key.replace("_", "-"): value for key, value in headers.items()}
-        request = urllib.request.Request(f"{self.url}/api{path}", data, sent, method=method or None)
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                status, text = answer.status, answer.read()
-        except urllib.error.HTTPError as error:
-            status, text = error.code, error.read()
-        return status, json.loads(text) if text[:1] in (b"{", b"[") else text.decode()
+        method = method or ("GET" if body is None else "POST")
+        answer = httpx.request(method, f"{self.url}/api{path}", content=json.dumps(body), headers=sent, timeout=60)
+        return answer.status_code, answer.json() if answer.text[:1] in ("{", "[") else answer.text
 
     @property
     def start(self) -> str:
@@ -94,13 +76,6 @@ class Server:
 
     def flow_runs(self) -> int:
         return int(self.request("/flow_runs/count", {})[1])
-
-    def copy(self, folder: Path) -> Path:
-        """Copy its database as it is now."""
-        file = folder / "prefect.db"
-        with closing(sqlite3.connect(self.home / file.name)) as ours, closing(sqlite3.connect(file)) as other:
-            ours.backup(other)
-        return file
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +101,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         while not healthy(program.health):
             time.sleep(0.1)
             assert process.poll() is None, (root / "log").read_text()
-        running = Server(program.link, root / "prefect")
+        running = Server(program.link)
         flow = running.request("/flows/", {"name": "victim"})[1]["id"]
         deployment = {"name": "victim", "flow_id": flow, "work_pool_name": "cpu", "enforce_parameter_schema": False}
         running.deployment = running.request("/deployments/", deployment)[1]["id"]
@@ -147,43 +122,21 @@ def test_only_programs_and_own_pages_create_flow_runs(server: Server) -> None:
     assert server.flow_runs() == 2
 
 
-def test_websockets_accept_programs_only(server: Server) -> None:
-    address = server.url.replace("http", "ws") + "/api/events/in"
-    with connect(address, proxy=None):
-        pass
-    with pytest.raises(InvalidStatus) as refused:
-        connect(address, origin=EVIL, proxy=None)  # type: ignore[arg-type]
-    assert refused.value.response.status_code == 403
-
-
 def test_no_flow_run_overrides_how_a_worker_starts_it(server: Server) -> None:
     assert server.request("/work_pools/cpu")[1]["base_job_template"] == TEMPLATE
     before = server.flow_runs()
     for name, value in OVERRIDES.items():
         status, answer = server.request(server.start, {"job_variables": {name: value}})
-        assert status == 422
-        assert f"'{name}' was unexpected" in answer["detail"]
+        assert (status, name in answer["detail"]) == (422, True)
     assert server.flow_runs() == before
 
 
-def test_pools_of_an_earlier_version_are_locked_by_up_and_by_deploy(server: Server, tmp_path: Path) -> None:
+def test_a_pool_of_an_earlier_version_is_locked(server: Server) -> None:
     opened = {"base_job_template": ProcessWorker.get_default_base_job_template()}
     assert server.request("/work_pools/cpu", opened, "PATCH")[0] == 204
-    file = server.copy(tmp_path)
-    database = {"PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{file}", "PREFECT_HOME": f"{tmp_path}"}
-    script = (
-        "import asyncio; from infra.service.prefect_app import ensure_pools; asyncio.run(ensure_pools(['cpu', 'gpu']))"
-    )
-    subprocess.run([sys.executable, "-c", script], env=os.environ | database, check=True, cwd=PROJECT_ROOT)
-    with closing(sqlite3.connect(file)) as other:
-        pools = dict(other.execute("select name, base_job_template from work_pool"))
-    assert {name: json.loads(template) for name, template in pools.items()} == {"cpu": TEMPLATE, "gpu": TEMPLATE}
-    messages: list[str] = []
     with SyncPrefectClient(f"{server.url}/api") as client:
-        for _ in range(2):
-            ensure_pool(client, "cpu", messages.append)
+        ensure_pool(client, "cpu", lambda _: None)
     assert server.request("/work_pools/cpu")[1]["base_job_template"] == TEMPLATE
-    assert messages == ["updated work pool cpu: flow runs can no longer override how its worker starts them"]
 
 
 def test_a_worker_ignores_every_job_variable() -> None:
@@ -192,17 +145,11 @@ def test_a_worker_ignores_every_job_variable() -> None:
     assert asyncio.run(configure(TEMPLATE, OVERRIDES, client=object())) == ProcessJobConfiguration()
 
 
-def test_the_temporary_server_of_a_run_answers_programs_only(server: Server, tmp_path: Path) -> None:
-    server.copy(tmp_path)  # creating the tables would take seconds
-    with pytest.MonkeyPatch.context() as patch:
-        for variable, value in {"PREFECT_HOME": f"{tmp_path}", **QUICK}.items():
-            patch.setenv(variable, value)
-        with temporary_server(tmp_path) as api:
-            other = Server(api.removesuffix("/api"), tmp_path)
-            assert other.request("/health")[0] == other.request("/flow_runs/count", {})[0] == 200
-            for headers, status in (({"Origin": EVIL}, 403), ({"Host": "evil.example"}, 400)):
-                assert other.request("/flow_runs/count", {}, **headers)[0] == status
-                assert other.request("/health", **headers)[0] == status
+def test_the_server_of_a_run_alone_answers_programs_only() -> None:
+    client = TestClient(application(), "http://127.0.0.1")
+    assert client.get("/api/health").status_code == 200
+    for headers, status in (({"Origin": EVIL}, 403), ({"Host": "evil.example"}, 400)):
+        assert client.get("/api/health", headers=headers).status_code == status
 
 
 @contextmanager
