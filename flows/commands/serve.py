@@ -109,5 +109,3 @@ async def write_site(folder: Path) -> None:
         raise
     if status:
         raise RuntimeError(f"repro site ended with {status}")
-
-
