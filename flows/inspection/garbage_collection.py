@@ -1,10 +1,17 @@
 """Find and remove artifacts and leftovers that no kept run needs, with the reason for each artifact that stays.
 
 Of each run and its overrides these records count: the newest one and those of runs at work, whole; and for each stage
-the newest one in which it has an artifact, and the newest finished one that has it. So a shorter run, as with
-``--until clean``, takes the place of no training. The artifacts that they name, and all inputs of these, are needed. A
-running run has its record from the start. A registered version needs its weights and vocabulary (to train on) and its
-scores (to compare).
+the newest one in which it has an artifact, and the newest finished one that has it. The artifacts that they name, and
+all inputs of these, are needed. A running run has its record from the start. A registered version needs its weights and
+vocabulary (to train on) and its scores (to compare).
+
+An example, the newest record first; ``c3`` is the artifact of ``clean`` in record 3:
+
+    record 3, finished, --until clean    c3      kept: the newest record
+    record 2, failed                     c2 t2   t2 is kept: the newest training
+    record 1, finished                   c1 t1   t1 is kept: the newest training of a finished record
+
+So a shorter run takes the place of no training, and neither does a failed one.
 """
 
 import os
@@ -15,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.inspection.artifact_graph import Name, artifacts_of_tags, name_of, reached
-from flows.runner.recorded_runs import RecordedRun, UnreadableRecord, read_run
+from flows.runner.recorded_runs import UnreadableRecord, read_run
 from flows.runner.records import FINISHED, RUNNING, receive_records, record_files
 from infra.errors import BadConfiguration, BadData
 from infra.processes.locks import try_file_lock
@@ -51,8 +58,11 @@ class GarbageReport:
 
     def as_json(self) -> dict[str, Any]:
         leftovers = [{"place": each.place, "bytes": each.bytes} for each in self.leftovers]
-        removable, kept = ([vars(each) for each in uses] for uses in (self.removable, self.kept))
-        return {"removable": removable, "kept": kept, "leftovers": leftovers}
+        return {
+            "removable": [vars(each) for each in self.removable],
+            "kept": [vars(each) for each in self.kept],
+            "leftovers": leftovers,
+        }
 
 
 def find_garbage(site: Site, keep: Sequence[str] = ()) -> GarbageReport:
@@ -126,24 +136,32 @@ def needed_artifacts(store: Store, site: Site, keep: Sequence[str]) -> dict[Name
     return needed
 
 
+@dataclass
+class _NewerStages:
+    """The stages with an artifact in the newer records of one run with the same overrides."""
+
+    in_any: set[str] = field(default_factory=set)
+    in_finished: set[str] = field(default_factory=set)
+
+
 def _kept_records(root: Path) -> Iterator[tuple[str, str, list[Name]]]:
-    """What records keep, newest first: run, reason and artifacts. See the head of this file for the rule."""
-    known: set[tuple[object, ...]] = set()
+    """What records keep, newest first: run, reason and artifacts. The head of this file has the rule and an example."""
+    newer_stages: dict[tuple[str, tuple[str, ...]], _NewerStages] = {}
     for path in record_files(root):
         try:
-            each = read_run(path)
+            record = read_run(path)
         except UnreadableRecord as error:
             raise BadData(f"{error}; so the needs of its run are unknown: repair or remove it") from error
-        kind = (each.run, each.overrides)
-        fresh = {(*kind, row.stage, ended) for row in each.stages if row.has_artifact for ended in _kinds_of_end(each)}
-        kept = {stage for *_, stage, _ in fresh - known}
-        whole = kind not in known or each.outcome == RUNNING
-        known |= {kind} | fresh
-        names = [(row.stage, row.key) for row in each.stages if whole or row.stage in kept]
+        variant = (record.run, record.overrides)
+        is_newest = variant not in newer_stages
+        newer = newer_stages.setdefault(variant, _NewerStages())
+        stages = {row.stage for row in record.stages if row.has_artifact}
+        kept_stages = stages - newer.in_any
+        newer.in_any |= stages
+        if record.outcome == FINISHED:
+            kept_stages |= stages - newer.in_finished
+            newer.in_finished |= stages
+        is_whole = is_newest or record.outcome == RUNNING
+        names = [(row.stage, row.key) for row in record.stages if is_whole or row.stage in kept_stages]
         if names:
-            yield each.run, " ".join(["run", each.run, *each.overrides]), names
-
-
-def _kinds_of_end(each: RecordedRun) -> tuple[str, ...]:
-    """Of which newest records this may be one: of all, and of the finished ones."""
-    return ("any", FINISHED) if each.outcome == FINISHED else ("any",)
+            yield record.run, " ".join(["run", record.run, *record.overrides]), names
