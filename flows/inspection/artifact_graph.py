@@ -39,8 +39,6 @@ class ArtifactNode:
     """When it was sealed, in ISO 8601; "" where that is unknown."""
     machine: str
     commit: str
-    adopted: str
-    """Where work of before came from; "" for what the stage itself made."""
     inputs: tuple[Name, ...]
     facts: Mapping[str, Any]
     files: tuple[str, ...]
@@ -63,7 +61,6 @@ class ArtifactNode:
             made=at,
             machine=machine,
             commit=commit,
-            adopted=manifest.adopted,
             inputs=inputs,
             facts=public_facts(manifest.facts),
             files=tuple(manifest.files),

@@ -193,7 +193,7 @@ class Lineage:
             "cached_in_runs": sum(each is not made_by for each in used_by),
         }
         if node:
-            fields = ("item", "bytes", "seconds", "made", "machine", "commit", "adopted", "facts")
+            fields = ("item", "bytes", "seconds", "made", "machine", "commit", "facts")
             known |= {field: getattr(node, field) for field in fields}
         if side == "start":
             state, path = self.state(name)

@@ -122,7 +122,7 @@ class _Estimator:
     def __init__(self, recorded: Sequence[Manifest], rows: Sequence[StageResult], site: Site) -> None:
         self._recorded: dict[str, list[Manifest]] = {}
         for each in recorded:
-            if not each.adopted:  # nobody measured how long it took
+            if not each.is_adopted:  # nobody measured how long it took
                 self._recorded.setdefault(each.stage, []).append(each)
         self._forms: dict[str, Mapping[str, Any]] = {row.key: row.form for row in rows}
         self._forms.update((each.key, each.arguments) for each in recorded)

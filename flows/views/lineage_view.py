@@ -53,7 +53,7 @@ def _line(found: Lineage, name: Name) -> str:
         return f"{first}  missing: it was removed"
     first = f"{first}  {node.item}" if node.item and node.item not in label else first
     registered = ", ".join(f"version {each}" for each in found.registered_as(name))
-    facts = [size_text(node.bytes), duration(node.seconds), node.made[:16].replace("T", " "), node.adopted, registered]
+    facts = [size_text(node.bytes), duration(node.seconds), node.made[:16].replace("T", " "), registered]
     return "  ".join([first, *filter(None, facts)])
 
 

@@ -37,12 +37,9 @@ class Manifest:
     """When, by which commit, with which library versions; in which ``attempt``, where the stage was forced."""
 
     @property
-    def adopted(self) -> str:
-        """``adopted from PATH, by USER, on DATE`` for work that existed before, "" for what the stage itself made."""
-        origin = self.made.get("adopted")
-        if not isinstance(origin, dict):
-            return ""
-        return f"adopted from {origin.get('from')}, by {origin.get('by')}, on {origin.get('on')}"
+    def is_adopted(self) -> bool:
+        """Whether an earlier release took it from elsewhere, so that its stage did not make it from the inputs."""
+        return "adopted" in self.made
 
 
 def is_of_attempt(manifest: Manifest, attempt: str) -> bool:

@@ -27,7 +27,6 @@ GROUPED_TAGS = {
     "digests": DIGEST_TAG,
     "decoding": "decoding.",
     "changes": "changed.",
-    "origins": "adopted.",
 }
 """Tags of MLflow that hold, as JSON, all tags with a prefix: one for each would fill a screen."""
 JSON_TAGS = "decoding"

@@ -11,6 +11,8 @@ from typing import Any
 LONGEST_KEY = 250
 PAGES = {"train": ("Curves", "model-metrics"), "register": ("Report", "artifacts/report/report.html")}
 """Stages whose pages the description links to first: the label, and the place below the page of the stage's run."""
+SCORE_STAGE = "score"
+"""The stage whose numbers are those of the run."""
 DIGEST = re.compile(r"\b[0-9a-f]{16,}\b")
 LONGEST_WORD = 20
 MARKS = re.compile(r"([\\`*_\[\]<>#|])")
@@ -42,12 +44,12 @@ class StageRow:
         return f"#/experiments/{self.experiment}/runs/{self.run_id}" if self.run_id else ""
 
 
-def run_description(lines: Sequence[StageRow], headline: str, why: str = "") -> str:
-    """Markdown: why it failed or was pruned, links to curves and report, numbers of the stage ``headline``, the stages.
+def run_description(lines: Sequence[StageRow], why: str = "") -> str:
+    """Markdown: why it failed or was pruned, links to curves and report, the scores, the stages.
 
     MLflow cuts a table off where the screen ends, so columns are few and their words short.
     """
-    scored = {line.item: numeric_facts(line.facts) for line in lines if line.stage == headline}
+    scored = {line.item: numeric_facts(line.facts) for line in lines if line.stage == SCORE_STAGE}
     scored = {item: numbers for item, numbers in scored.items() if numbers}
     names = list(dict.fromkeys(name for numbers in scored.values() for name in numbers))[:8]
     pages = [(*PAGES[line.stage], line.page) for line in lines if line.stage in PAGES and not line.item and line.page]

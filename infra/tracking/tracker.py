@@ -4,7 +4,7 @@ While MLflow does not answer, writes wait in a queue, one warning says so, and t
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from infra.servers.relocation import DATABASE
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.tracking.client import refused
 from infra.tracking.mlflow_runs import MAX_TAG_LENGTH, OVERRIDES, PARENT, SETTINGS, MlflowRuns, TrackedDataset
-from infra.tracking.run_description import NO_FACTS, StageRow, numeric_facts, run_description
+from infra.tracking.run_description import NO_FACTS, SCORE_STAGE, StageRow, numeric_facts, run_description
 from infra.tracking.write_queue import WriteQueue
 
 __all__ = ["OVERRIDES", "PARENT", "PRUNED", "SETTINGS", "Tracker"]
@@ -25,25 +25,20 @@ PRUNED = "PRUNED"
 """The status of a trial that was ended early. MLflow has none for it: like its own storage of Optuna's trials, it shows
 KILLED; the tag ``pruned`` says why."""
 NOTE = "mlflow.note.content"
-CURVES_STAGE = "train"
-PARENT_CURVES = ("time", "done", "loss", "dev_perplexity")
-"""Columns of the training's rows that the parent gets too."""
 
 
 class Tracker:
     """Writes one pipeline run to MLflow at ``uri``, by default a SQLite file beside ``artifact_root``.
 
-    Artifacts go below ``artifact_root`` unless a server stores them. The numbers of the stage ``headline`` are also
-    logged to the parent run as ``item.number``, and ``PARENT_CURVES`` of the training, so that runs can be compared in
-    a table and in charts. A stage that begins while
+    Artifacts go below ``artifact_root`` unless a server stores them. The numbers of the stage ``score`` are also
+    logged to the parent run as ``item.number``, so that runs can be compared in a table. A stage that begins while
     MLflow is away gets a temporary id that every method accepts. ``token`` names the parent run in its experiment: a
     later tracker with the same one goes on with it.
     """
 
-    def __init__(self, uri: str, artifact_root: Path, headline: str = "score", token: str = "") -> None:
+    def __init__(self, uri: str, artifact_root: Path, token: str = "") -> None:
         self.artifact_root = artifact_root.absolute()
         self.uri = uri or sqlite_uri(self.artifact_root.parent / DATABASE)
-        self.headline = headline
         self.run_id = ""
         self._runs = MlflowRuns(self.uri, self.artifact_root, token)
         self._start_parent: Callable[[], str] | None = None
@@ -99,15 +94,16 @@ class Tracker:
         self._describe_run()
         return run_id
 
-    def log_rows(self, run_id: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Log the numbers of ``metrics.jsonl`` rows at their ``done`` and ``time``; repeated steps are dropped."""
+    def log_rows(self, run_id: str, rows: Iterable[Mapping[str, Any]], of_parent: Sequence[str] = ()) -> None:
+        """Log the numbers of ``metrics.jsonl`` rows at their ``done`` and ``time``; repeated steps are dropped.
+
+        The parent gets the metrics ``of_parent`` too.
+        """
         waiting = self._writes.last
         if isinstance(waiting, _MetricRows) and waiting.run_id == run_id:
             waiting.rows.extend(rows)
         elif run_id:
-            row = self._row(run_id)
-            to_parent = row is not None and row.stage == CURVES_STAGE and not row.item
-            self._writes.put("metrics", _MetricRows(self, run_id, list(rows), to_parent))
+            self._writes.put("metrics", _MetricRows(self, run_id, list(rows), of_parent))
         self._writes.flush()
 
     def log_artifacts(self, run_id: str, files: Iterable[Path], folder: str = "") -> None:
@@ -210,7 +206,7 @@ class Tracker:
 
     def _log_headline(self, row: StageRow) -> None:
         numbers = {f"{row.item}.{name}": value for name, value in numeric_facts(row.facts).items()}
-        if row.stage == self.headline and numbers:
+        if row.stage == SCORE_STAGE and numbers:
             self._writes.put("scores", lambda: self._runs.log_facts(self._parent(), numbers))
 
     def _find_original_run(self, row: StageRow) -> None:
@@ -222,7 +218,7 @@ class Tracker:
         self._writes.flush()
 
     def _write_note(self) -> None:
-        text = self._text or run_description(self._rows, self.headline, self._why)
+        text = self._text or run_description(self._rows, self._why)
         self.client.set_tag(self._parent(), NOTE, text[:MAX_TAG_LENGTH])
 
 
@@ -233,13 +229,14 @@ class _MetricRows:
     tracker: Tracker
     run_id: str
     rows: list[Mapping[str, Any]]
-    to_parent: bool
+    of_parent: Sequence[str]
 
     def __call__(self) -> None:
         runs = self.tracker._runs
         runs.log_metrics(self.tracker._resolved_id(self.run_id), self.rows)
-        if self.to_parent:
-            chosen = [{name: row[name] for name in PARENT_CURVES if name in row} for row in self.rows]
+        if self.of_parent:
+            columns = ("time", "done", *self.of_parent)
+            chosen = [{name: row[name] for name in columns if name in row} for row in self.rows]
             runs.log_metrics(self.tracker._parent(), chosen)
 
 

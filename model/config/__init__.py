@@ -142,8 +142,6 @@ class Training:
     """adam: the paper's (§5.3); adamw: with ``weight_decay`` apart from the gradient."""
     weight_decay: float = unkeyed_default(0.0)
     """AdamW's weight decay of matrices and embeddings; biases and norms have none."""
-    attention_entropy: float = unkeyed_default(0.0)
-    """Replaced by ``attention_coverage_encoder`` and ``attention_coverage_cross``; only 0 is allowed."""
     attention_coverage_encoder: float = unkeyed_default(0.0)
     """Weight of the attention-coverage loss (``model.training.coverage``) of the encoder's self-attention."""
     attention_coverage_cross: float = unkeyed_default(0.0)
@@ -199,8 +197,6 @@ class Training:
         require(self.weight_decay >= 0, "training.weight_decay", self.weight_decay, "0 or above")
         decays = self.optimizer == "adamw" or not self.weight_decay
         require(decays, "training.weight_decay", self.weight_decay, "0, or training.optimizer adamw")
-        replaced = "0 (it was replaced: set training.attention_coverage_encoder or training.attention_coverage_cross)"
-        require(self.attention_entropy == 0, "training.attention_entropy", self.attention_entropy, replaced)
         counted = self.checkpoints_from == "start" or not self.patience
         require(counted, "training.checkpoints_from", self.checkpoints_from, "start where training.patience is above 0")
         for stage in parse_mixture(self.mixture):

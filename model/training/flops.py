@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..config import Model
+from ..metric_names import MFU
 
 TRAINED = 6
 """Operations per weight and token: one multiplication and one addition, in the forward and in two backward products."""
@@ -28,7 +29,7 @@ class Work:
 
     def mfu(self, ranks: int) -> dict[str, float]:
         """``mfu``, the share of the devices' peak that is used, at one target token a second; empty if unknown."""
-        return {"mfu": self.flops_per_token / ranks / self.device_peak} if self.device_peak else {}
+        return {MFU: self.flops_per_token / ranks / self.device_peak} if self.device_peak else {}
 
 
 def peak_flops(device: str) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from ..metric_names import GPU_KWH
+from ..metric_names import GPU_KWH, GPU_WATTS, MEMORY_BYTES
 from .gpu_driver import Gpu, gpu_driver
 
 JOULES_PER_KWH = 3.6e6
@@ -30,7 +30,7 @@ class HardwareMonitor:
 
     def read(self) -> dict[str, float]:
         """``memory_bytes`` and, where the driver reports them, ``gpu_watts`` and ``gpu_kwh``."""
-        return {"memory_bytes": memory_bytes(self.device)} | self.gpus.read()
+        return {MEMORY_BYTES: memory_bytes(self.device)} | self.gpus.read()
 
 
 class GpuEnergyMeter:
@@ -49,7 +49,7 @@ class GpuEnergyMeter:
         """``gpu_watts`` now, summed over the GPUs, and ``gpu_kwh`` since the training began."""
         values = {}
         if milliwatts := _all(gpu.milliwatts for gpu in self.gpus):
-            values["gpu_watts"] = sum(milliwatts) / 1e3
+            values[GPU_WATTS] = sum(milliwatts) / 1e3
         if self.begun:
             values[GPU_KWH] = self.kwh()
         return values

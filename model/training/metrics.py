@@ -82,7 +82,7 @@ class MetricsLogger:
         update, rate, _ = self.window[-1]
         values = self.means() | {LEARNING_RATE: rate} | measure()
         if not math.isfinite(values.get(GRADIENT_NORM, 0.0)):
-            raise self.diverged("gradient", update, rate)
+            raise self.diverged("the gradient of", update, rate)
         self.window.clear()
         values[TOKENS_PER_SECOND] = (tokens - self.tokens) / max(elapsed, 1e-9)
         values |= {name: value * values[TOKENS_PER_SECOND] for name, value in self.per_token.items()}
@@ -96,7 +96,7 @@ class MetricsLogger:
         if self.window:
             for (update, rate, _), finite in zip(self.window, self.sums().isfinite().all(1).tolist(), strict=True):
                 if not finite:
-                    raise self.diverged("loss", update, rate)
+                    raise self.diverged("the loss of", update, rate)
 
     def means(self) -> Values:
         """Losses per token, exp of them (``perplexity`` is §6.2's), and the share of padding, since the last row."""
@@ -110,9 +110,9 @@ class MetricsLogger:
         return torch.stack([losses.sums for _, _, losses in self.window]).double().cpu()
 
     def diverged(self, what: str, update: int, rate: float) -> JobError:
-        """The error for a loss or gradient that is not finite."""
+        """The error for a number that is not finite; ``what`` ends in the preposition: ``the loss of``."""
         back = f"the last checkpoint is of update {self.last_saved}" if self.last_saved else "there is no checkpoint"
-        return JobError("diverged", f"the {what} of update {update} is not finite, at learning rate {rate:.3g}; {back}")
+        return JobError("diverged", f"{what} update {update} is not finite, at learning rate {rate:.3g}; {back}")
 
     def write(self, update: int, values: Values) -> None:
         if self.metrics:

@@ -17,6 +17,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..config.special_pieces import PAD
+from ..metric_names import (
+    ATTENTION_COVERAGE_CROSS,
+    ATTENTION_COVERAGE_ENCODER,
+    ATTENTION_ENTROPY,
+    DECODER_COSINE,
+    DECODER_NORM,
+    ENCODER_COSINE,
+    ENCODER_NORM,
+)
 from ..network.attention import CrossAttention, SelfAttention
 from ..network.attention_maps import with_own_layers
 from ..network.transformer import DecoderLayer, EncoderLayer, Transformer
@@ -41,9 +50,9 @@ def probe(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> Values:
     with _record(model, source_real, target_real, found):
         memory_BSD, mask_B11S = model.encode(source_BS)
         hidden_BTD = model.decode(target_BT, memory_BSD, mask_B11S)
-    for name, x, real in (("encoder", memory_BSD, source_real), ("decoder", hidden_BTD, target_real)):
-        found[f"{name}_cosine"] = cosine(x, real)
-    for name in ("attention_entropy", "attention_coverage_encoder", "attention_coverage_cross"):
+    found[ENCODER_COSINE] = cosine(memory_BSD, source_real)
+    found[DECODER_COSINE] = cosine(hidden_BTD, target_real)
+    for name in (ATTENTION_ENTROPY, ATTENTION_COVERAGE_ENCODER, ATTENTION_COVERAGE_CROSS):
         layers = [found[f"{name}_{number}"] for number in range(1, len(model.decoder) + 1)]
         found[name] = torch.stack(layers).mean()
     return {name: float(value) for name, value in found.items() if value.isfinite()}
@@ -68,21 +77,22 @@ def _record(model: Transformer, source_real: Tensor, target_real: Tensor, found:
         weights = attention.weights(*inputs)
         real = target_real if cross else source_real
         coverage_B = normalised_entropy(marginal(weights, real), source_real.sum(1))
-        found[f"attention_coverage_{'cross' if cross else 'encoder'}_{number}"] = coverage_B.mean()
+        coverage = ATTENTION_COVERAGE_CROSS if cross else ATTENTION_COVERAGE_ENCODER
+        found[f"{coverage}_{number}"] = coverage_B.mean()
         if cross:
-            found[f"attention_entropy_{number}"] = query_entropy(weights, real)
+            found[f"{ATTENTION_ENTROPY}_{number}"] = query_entropy(weights, real)
 
-    stacks: tuple[tuple[str, Sequence[EncoderLayer | DecoderLayer], Tensor], ...] = (
-        ("encoder", model.encoder, source_real),
-        ("decoder", model.decoder, target_real),
+    stacks: tuple[tuple[str, str, Sequence[EncoderLayer | DecoderLayer], Tensor], ...] = (
+        (ENCODER_COSINE, ENCODER_NORM, model.encoder, source_real),
+        (DECODER_COSINE, DECODER_NORM, model.decoder, target_real),
     )
     with ExitStack() as hooks:
-        for stack, layers, real in stacks:
+        for cosine_name, norm_name, layers, real in stacks:
             for number, layer in enumerate(layers, start=1):
-                add = partial(add_cosine, f"{stack}_cosine_{number}", real)
+                add = partial(add_cosine, f"{cosine_name}_{number}", real)
                 hooks.enter_context(layer.register_forward_hook(add))
                 around = layer.around_feed_forward
-                norm = partial(add_norm, f"{stack}_norm_{number}", real)
+                norm = partial(add_norm, f"{norm_name}_{number}", real)
                 if around.pre:
                     hooks.enter_context(around.register_forward_hook(norm))
                 else:

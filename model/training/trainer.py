@@ -14,7 +14,7 @@ from ..data.batches import Cursor, Update
 from ..data.prefetch import read_ahead
 from ..errors import JobError
 from ..job import Facts, StopSignal
-from ..metric_names import BEST_DEV_PERPLEXITY, DEV_PERPLEXITY, EPOCH, GPU_KWH, GRADIENT_NORM
+from ..metric_names import BEST_DEV_PERPLEXITY, DEV_PERPLEXITY, EPOCH, GPU_KWH, GRADIENT_NORM, SKIPPED
 from ..network.weights import save_model_config
 from .checkpoint import Checkpoints
 from .distributed import Ranks
@@ -93,7 +93,7 @@ class Trainer:
         losses = self.step(batches, number)
         if self.step.skipped and self.position.skipped == self.training.skip_nonfinite:
             self.metrics.check()
-            raise self.diverged("gradient", number)
+            raise self.diverged("the gradient of", number)
         if self.checkpoints.ema and not self.step.skipped:
             self.checkpoints.ema.add(number)
         self.advance_position(batches)
@@ -114,7 +114,7 @@ class Trainer:
     def log(self, losses: LossSums) -> None:
         """Record the update's losses; write a row of metrics when one is due."""
         if self.step.skipped:
-            self.metrics.write(self.position.update, {"skipped": self.position.skipped})
+            self.metrics.write(self.position.update, {SKIPPED: self.position.skipped})
         else:
             tokens = self.position.target_tokens
             rate = self.step.learning_rate
@@ -126,7 +126,7 @@ class Trainer:
         return own | self.hardware_metrics()
 
     def hardware_metrics(self) -> dict[str, float]:
-        skipped = {"skipped": self.position.skipped} if self.training.skip_nonfinite else {}
+        skipped = {SKIPPED: self.position.skipped} if self.training.skip_nonfinite else {}
         return self.hardware.read() | skipped
 
     def validate(self) -> None:
@@ -134,7 +134,7 @@ class Trainer:
         values = self.validation.check(self.step.objective)
         if math.isnan(values[DEV_PERPLEXITY]):
             self.metrics.check()
-            raise self.diverged("dev perplexity", self.position.update)
+            raise self.diverged("the dev perplexity of", self.position.update)
         self.position = after_validation(self.training, self.position, values[DEV_PERPLEXITY])
         self.metrics.write(self.position.update, values)
 
@@ -145,7 +145,7 @@ class Trainer:
         started = time.monotonic()
         self.metrics.check()
         if not all(bool(p.isfinite().all()) for p in self.step.model.parameters()):
-            raise self.diverged("gradient", self.position.update)
+            raise self.diverged("a weight after", self.position.update)
         self.position = replace(self.position, gpu_kwh=self.hardware.gpus.kwh())
         self.checkpoints.save(self.step.model, self.step.optimizer, self.position)
         self.metrics.last_saved = self.position.update
@@ -195,7 +195,7 @@ class Trainer:
             facts[BEST_DEV_PERPLEXITY] = position.best_dev_perplexity
             facts["stopped_early"] = position.update < self.training.updates
         if self.training.skip_nonfinite:
-            facts["skipped"] = position.skipped
+            facts[SKIPPED] = position.skipped
         if self.hardware.gpus.begun:
             facts[GPU_KWH] = self.hardware.gpus.kwh()
         return facts

@@ -12,6 +12,7 @@ from infra.processes.compute import load_remark
 from infra.processes.gpu_locks import lock_gpus
 from infra.tracking.metrics_tail import MetricsTail
 from infra.tracking.system_metrics import SystemMetrics
+from model.metric_names import DEV_PERPLEXITY, LOSS
 from model.training.gpu_driver import gpu_driver
 from tasks.engine.gpu_metrics import GpuMetrics
 from tasks.engine.locked_tracker import LockedTracker
@@ -25,6 +26,8 @@ LAUNCHERS: dict[str, Callable[[], Launcher]] = {
     "kubernetes": kubernetes_launcher,
 }
 """Constructors by ``Site.launcher``."""
+RUN_CURVES = (LOSS, DEV_PERPLEXITY)
+"""Metrics of the training that MLflow's run of the whole pipeline has too."""
 
 
 class JobRunner:
@@ -47,6 +50,7 @@ class JobRunner:
         tail = MetricsTail(job.out / "metrics.jsonl")
         is_here = site.launcher == "local"
         machine = SystemMetrics(job.out, GpuMetrics(gpu_driver()).sample) if is_here else None
+        of_parent = RUN_CURVES if call.stage.name == "train" and not call.item else ()
         done = 0.0
 
         def poll() -> None:
@@ -57,7 +61,7 @@ class JobRunner:
             samples = machine.rows(done) if machine else []
             if rows or samples:
                 with self.tracker as tracker:
-                    tracker.log_rows(run_id, [*rows, *samples])
+                    tracker.log_rows(run_id, [*rows, *samples], of_parent)
             if rows:
                 last = rows[-1]
                 display.progress(call, last.get("done", 0), last.get("total", 0), describe_metrics(rows))

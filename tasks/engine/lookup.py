@@ -65,7 +65,7 @@ def look_up(store: Store, site: Site, call: StageCall, attempt: str = "") -> Hit
         return Miss(MissReason.NOT_MADE)
     change = code_of(store, call).change_since(manifest.made)
     # No code made what an earlier release adopted, so none can have changed.
-    if site.strict and not manifest.adopted and "modules" not in manifest.made:
+    if site.strict and not manifest.is_adopted and "modules" not in manifest.made:
         return Miss(MissReason.CODE_UNKNOWN, manifest)
     if site.strict and change != UNCHANGED:
         return Miss(MissReason.CODE_CHANGED, manifest, change=change)
@@ -93,7 +93,7 @@ def code_of(store: Store, call: StageCall) -> StageCode:
 
 def changed_input(call: StageCall, manifest: Manifest) -> str:
     """The stage of the first input whose content differs from ``manifest``'s record; "" if there is none."""
-    if manifest.adopted:  # it was not made from the inputs
+    if manifest.is_adopted:  # it was not made from the inputs
         return ""
     for name, content in call.input_contents.items():
         if manifest.inputs.get(name) != content:

@@ -9,13 +9,22 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+from model.metric_names import (
+    ATTENTION_COVERAGE_CROSS,
+    ATTENTION_ENTROPY,
+    DECODER_COSINE,
+    DECODER_NORM,
+    ENCODER_COSINE,
+    ENCODER_NORM,
+)
+
 SIGNS = {
-    "encoder_cosine": "cosine between positions, encoder",
-    "decoder_cosine": "cosine between positions, decoder",
-    "encoder_norm": "norm of x + f(x), encoder",
-    "decoder_norm": "norm of x + f(x), decoder",
-    "attention_entropy": "entropy of a query's cross-attention, nats",
-    "attention_coverage_cross": "coverage of the source by cross-attention",
+    ENCODER_COSINE: "cosine between positions, encoder",
+    DECODER_COSINE: "cosine between positions, decoder",
+    ENCODER_NORM: "norm of x + f(x), encoder",
+    DECODER_NORM: "norm of x + f(x), decoder",
+    ATTENTION_ENTROPY: "entropy of a query's cross-attention, nats",
+    ATTENTION_COVERAGE_CROSS: "coverage of the source by cross-attention",
 }
 """What is drawn for each layer, by the metric's name without its number."""
 

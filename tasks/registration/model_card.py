@@ -245,7 +245,7 @@ def _energy(train: Manifest | None) -> str:
         return "Not known: the artifact was removed."
     took = f"The training took {duration(float(train.facts.get('seconds', train.seconds)))}."
     if GPU_KWH in train.facts:
-        return f"{took} Its GPUs used {float(train.facts['gpu_kwh']):.3f} kWh, by their own meters."
+        return f"{took} Its GPUs used {float(train.facts[GPU_KWH]):.3f} kWh, by their own meters."
     return f"{took} Its energy was not measured: only the meters of GPUs are read."
 
 

@@ -99,8 +99,6 @@ def version_description(
     lines += [f"`repro translate --model {version} < in > out`", ""]
     changed = {tag.removeprefix("changed."): value for tag, value in tags.items() if tag.startswith("changed.")}
     lines += [f"- {stage} was made before its {change}" for stage, change in changed.items()] + [""] * bool(changed)
-    adopted = {tag.removeprefix("adopted."): value for tag, value in tags.items() if tag.startswith("adopted.")}
-    lines += [f"- {stage} was {origin}" for stage, origin in adopted.items()] + [""] * bool(adopted)
     return "\n".join(lines)
 
 

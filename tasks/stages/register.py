@@ -36,7 +36,7 @@ from tasks.engine.stage_code import stage_code
 from tasks.registration.differences import DifferingField, differing_fields, version_lineage
 from tasks.registration.lineage import dev_decoding, lineage, training_text
 from tasks.registration.model_card import SENTENCES, ModelCard, as_markdown, card_from_tags
-from tasks.registration.promotion import register_version
+from tasks.registration.register_version import register_version
 from tasks.registration.version_tags import version_tags
 
 LIBRARIES = ("torch", "numpy", "pyarrow", "tokenizers", "safetensors", "sentencex")
@@ -158,7 +158,6 @@ def register(
     tags = version_tags(scores, sets, dev, manifests) | {name: f"{value}" for name, value in text.items()}
     tags |= {name: value for name in (OVERRIDES, SETTINGS) if (value := record.parent_tags.get(name, ""))}
     tags |= _code_changes(manifests)
-    tags |= {f"adopted.{name}": manifest.adopted for name, manifest in manifests.items() if manifest.adopted}
     own_vocabulary = out / VOCABULARY
     own_vocabulary.mkdir()
     write_normalising(vocabulary.path(), normalise, own_vocabulary)

@@ -236,7 +236,6 @@ def test_dev_perplexity_is_that_of_the_plain_formula(tmp_path: Path) -> None:
         ({"batch_tokens": 8}, "bad_data", ["small:", "pieces", "training.batch_tokens 8"]),
         ({"updates": 0}, "bad_configuration", ["training.updates is 0"]),
         ({"optimizer": "adam", "weight_decay": 0.1}, "bad_configuration", ["training.weight_decay is 0.1", "adamw"]),
-        ({"attention_entropy": 0.1}, "bad_configuration", ["training.attention_entropy is 0.1", "it was replaced"]),
         ({"precision": "tf32"}, "bad_configuration", ["training.precision is 'tf32'", "tf32 needs a GPU"]),
     ],
 )

@@ -11,7 +11,7 @@ from infra.store.store import Artifact, Store
 from infra.tracking.model_logging import TextModel
 from infra.tracking.tracker import Tracker
 from tasks.registration.lineage import lineage
-from tasks.registration.promotion import register_version
+from tasks.registration.register_version import register_version
 from tasks.registration.version_tags import version_tags
 
 CODE = """

@@ -14,7 +14,7 @@ from simulated.registry import URI, Registry, simulated_registry
 from infra.tracking.model_logging import TextModel
 from infra.tracking.model_version import Version
 from infra.tracking.registry import set_alias, versions
-from tasks.registration.promotion import register_version
+from tasks.registration.register_version import register_version
 
 READS_AND_MOVES = ("read", "champion")
 """The versions are read for a decision; the alias is set."""
@@ -94,8 +94,8 @@ def model(points: Iterable[str] = READS_AND_MOVES) -> Iterator[Model]:
 
     with (
         simulated_registry(made.registry),
-        patch("tasks.registration.promotion.file_lock", lambda *_: nullcontext()),
-        patch("tasks.registration.promotion.versions", read_first),
+        patch("tasks.registration.register_version.file_lock", lambda *_: nullcontext()),
+        patch("tasks.registration.register_version.versions", read_first),
         patch("tasks.registration.aliases.versions", read),
     ):
         yield made

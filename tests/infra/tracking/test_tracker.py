@@ -81,7 +81,8 @@ def test_children_are_named_by_the_settings_and_parents_have_curves_and_links(ro
     tracker.start("named", "named · p_drop 0.2", {"settings": "p_drop 0.2"}, {})
     train = tracker.start_stage("train", "", "n1", {})
     other = tracker.start_stage("train", "seed-2", "n2", {})
-    tracker.log_rows(train, [row(1, loss=3.0, learning_rate=0.1), row(2, dev_perplexity=9.0)])
+    curves = ("loss", "dev_perplexity")
+    tracker.log_rows(train, [row(1, loss=3.0, learning_rate=0.1), row(2, dev_perplexity=9.0)], curves)
     tracker.log_rows(other, [row(3, loss=1.0)])
     tracker.finish_stage(train, "FINISHED", {})
     register = tracker.start_stage("register", "", "n3", {})
@@ -363,6 +364,6 @@ def test_the_tail_skips_incomplete_lines_of_a_killed_writer(tmp_path: Path) -> N
 
 @given(st.text(), st.text())
 def test_no_text_breaks_the_table_of_the_note(item: str, fact: str) -> None:
-    lines = run_description([StageRow("clean", item, "k", "completed", facts={"a": fact})], "score").splitlines()
+    lines = run_description([StageRow("clean", item, "k", "completed", facts={"a": fact})]).splitlines()
     assert len(lines) == 3
     assert all(line.count("|") == 4 for line in lines)

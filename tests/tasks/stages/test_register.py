@@ -25,7 +25,7 @@ from infra.tracking.registry import resolve, source_run, versions
 from model.config.normalise import STANDARD, Normalise
 from tasks.engine.stage import StageCall, StageContext, stage_context
 from tasks.registration.aliases import becomes_champion
-from tasks.registration.promotion import register_version
+from tasks.registration.register_version import register_version
 from tasks.stages.register import _still_registered, register
 
 
