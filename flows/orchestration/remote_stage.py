@@ -113,7 +113,7 @@ class DeploymentDispatch:
         self.say(f"{remote.call.label}: {action} pool {self.pool}, flow run {run.name} ({link})")
         if link.startswith("http"):
             with suppress(*PREFECT_ERRORS):  # a missing link must not fail the stage
-                create_link_artifact(link, link_text=f"{remote.call.label}: {run.name}", key="handed-over")
+                create_link_artifact(link, link_text=f"{remote.call.label}: {run.name}", key="dispatched")
 
     def _wait_until_final(self, client: SyncPrefectClient, run: FlowRun, remote: RemoteStage, mine: bool) -> State:
         label = remote.call.label

@@ -4,116 +4,92 @@
 servers keep their schema version in a table of the same name. An address may hold a password; no message repeats it.
 """
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
-
 from infra.errors import BadConfiguration, NetworkFault
 
 VARIABLE = "REPRO_DATABASE_URL"
 PATIENCE_SECONDS = 10
 
 
-@dataclass(frozen=True)
 class Databases:
     """The databases ``<name>_prefect`` and ``<name>_mlflow`` on one PostgreSQL server."""
 
-    address: str = field(repr=False)
+    def __init__(self, address: str) -> None:
+        from sqlalchemy import make_url
+        from sqlalchemy.exc import ArgumentError
 
-    def __post_init__(self) -> None:
-        parts = urlsplit(self.address)
         try:
-            numbered = parts.port is None or parts.port > 0
-        except ValueError:
-            numbered = False
-        if parts.scheme not in ("postgresql", "postgres") or not self.name or "/" in self.name or not numbered:
+            self._url = make_url(address)
+        except (ArgumentError, ValueError):
+            raise BadConfiguration(f"{VARIABLE} is malformed, allowed is postgresql://user@host:port/name") from None
+        name = self._url.database or ""
+        if self._url.drivername not in ("postgresql", "postgres") or not name or "/" in name:
             raise BadConfiguration(
-                f"--database-url ({VARIABLE}) has the scheme {parts.scheme!r} and names the "
-                f"database {self.name!r}, allowed is postgresql://user@host:port/name"
+                f"--database-url ({VARIABLE}) has the scheme {self._url.drivername!r} and names the database {name!r}, "
+                "allowed is postgresql://user@host:port/name"
             )
-
-    @property
-    def name(self) -> str:
-        return urlsplit(self.address).path.strip("/")
-
-    @property
-    def names(self) -> tuple[str, str]:
-        return f"{self.name}_prefect", f"{self.name}_mlflow"
+        self.names = (f"{name}_prefect", f"{name}_mlflow")
 
     @property
     def place(self) -> str:
         """Host and port of the server, for messages."""
-        parts = urlsplit(self.address)
-        query = dict(parse_qsl(parts.query))
-        return f"{parts.hostname or query.get('host', 'localhost')}:{parts.port or query.get('port', 5432)}"
+        return f"{self._url.host or self._url.query.get('host', 'localhost')}:{self._url.port or 5432}"
 
     @property
     def for_prefect(self) -> str:
         # asyncpg calls libpq's sslmode ssl.
-        query = [("ssl" if name == "sslmode" else name, value) for name, value in self._query]
-        return self._rewritten("postgresql+asyncpg", self.names[0], query)
+        query = {"ssl" if name == "sslmode" else name: value for name, value in self._url.query.items()}
+        url = self._url.set(drivername="postgresql+asyncpg", database=self.names[0], query=query)
+        return url.render_as_string(hide_password=False)
 
     @property
     def for_mlflow(self) -> str:
-        return self._rewritten("postgresql+psycopg2", self.names[1], self._query)
+        return self._at(self.names[1])
 
     def make(self) -> tuple[str, ...]:
         """Create the missing databases; returns their names.
 
         Raises NetworkFault if the server cannot be reached, BadConfiguration if the user may not create databases.
         """
-        from psycopg2 import Error
-        from psycopg2.sql import SQL, Identifier
+        from sqlalchemy import create_engine
+        from sqlalchemy.exc import OperationalError, ProgrammingError
+        from sqlalchemy.pool import NullPool
 
-        with self._connected() as cursor:
-            cursor.execute("SELECT datname FROM pg_database WHERE datname IN %s", (self.names,))
-            existing = {row[0] for row in cursor.fetchall()}
-            missing = tuple(name for name in self.names if name not in existing)
-            try:
-                for name in missing:
-                    cursor.execute(SQL("CREATE DATABASE {}").format(Identifier(name)))
-            except Error as error:
-                user = urlsplit(self.address).username or "the user"
-                commands = "; ".join(f"createdb --owner={user} {name}" for name in missing)
-                raise BadConfiguration(
-                    f"{user} may not create {' and '.join(missing)} at {self.place} ({_first_line(error)}); "
-                    f"an administrator can run {commands}"
-                ) from None
-            return missing
-
-    @contextmanager
-    def _connected(self) -> Iterator[Any]:
-        try:
-            import psycopg2
-        except ImportError:
-            raise BadConfiguration("PostgreSQL needs psycopg2: pip install -e '.[postgresql]'") from None
         refused = ""
         # A connection needs an existing database; the one in the address may be missing.
-        for name in dict.fromkeys((self.name, "postgres", "template1")):
-            address = self._rewritten("postgresql", name, self._query)
+        for database in dict.fromkeys((f"{self._url.database}", "postgres", "template1")):
             try:
-                connection = psycopg2.connect(address, connect_timeout=PATIENCE_SECONDS)
-            except psycopg2.OperationalError as error:
+                patience = {"connect_timeout": PATIENCE_SECONDS}
+                engine = create_engine(
+                    self._at(database), isolation_level="AUTOCOMMIT", connect_args=patience, poolclass=NullPool
+                )
+                connection = engine.connect()
+            except ImportError:
+                raise BadConfiguration("PostgreSQL needs psycopg2: pip install -e '.[postgresql]'") from None
+            except OperationalError as error:
                 refused = refused or _first_line(error)
                 continue
-            with closing(connection):
-                connection.autocommit = True
-                with connection.cursor() as cursor:
-                    yield cursor
-            return
+            with connection:
+                existing = set(connection.exec_driver_sql("SELECT datname FROM pg_database").scalars())
+                missing = tuple(name for name in self.names if name not in existing)
+                try:
+                    for name in missing:
+                        quoted = engine.dialect.identifier_preparer.quote_identifier(name)
+                        connection.exec_driver_sql(f"CREATE DATABASE {quoted}")
+                except (OperationalError, ProgrammingError) as error:
+                    user = self._url.username or "the user"
+                    commands = "; ".join(f"createdb --owner={user} {name}" for name in missing)
+                    raise BadConfiguration(
+                        f"{user} may not create {' and '.join(missing)} at {self.place} ({_first_line(error)}); "
+                        f"an administrator can run {commands}"
+                    ) from None
+                return missing
         raise NetworkFault(f"PostgreSQL at {self.place} cannot be reached or refuses the connection: {refused}")
 
-    @property
-    def _query(self) -> list[tuple[str, str]]:
-        return parse_qsl(urlsplit(self.address).query)
-
-    def _rewritten(self, scheme: str, name: str, query: list[tuple[str, str]]) -> str:
-        parts = urlsplit(self.address)
-        return parts._replace(scheme=scheme, path=f"/{quote(name)}", query=urlencode(query)).geturl()
+    def _at(self, database: str) -> str:
+        url = self._url.set(drivername="postgresql+psycopg2", database=database)
+        return url.render_as_string(hide_password=False)
 
 
 def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    """What the server said; SQLAlchemy adds the statement and a link below it."""
+    return f"{error}".partition("\n")[0]

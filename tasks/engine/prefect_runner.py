@@ -2,6 +2,16 @@
 
 The manifest decides whether a stage runs (``tasks.engine.lookup``); Prefect only shows it. A cache record in a folder
 of the site gives a hit Prefect's state ``Cached``; a miss refreshes the record.
+
+What is repeated when something fails, from the inside out:
+
+    a request             Prefect's client, 7 times (``infra.servers.environment``); MLflow's writes wait in a queue
+                          (``infra.tracking.write_queue``); a bucket's, 6 times (``infra.store.s3_client``)
+    a job                 ``tasks.stages.train`` relaunches it while each attempt leaves a newer checkpoint
+    a stage               Prefect's task, ``retries`` times, for a fault whose class allows it (``is_retryable``)
+    its task run          here, up to MAX_ATTEMPTS, when Prefect's server was lost; ``wait_for_server`` comes before each
+    a run's own server    ``infra.servers.temporary_prefect`` starts it again, 5 times
+    a run                 a person: the same command, or Retry in Prefect's page
 """
 
 import sys
@@ -132,7 +142,7 @@ class PrefectTaskWrapper:
         """The tags of a task run. A tag may have a concurrency limit, so only a stage that runs here takes a slot."""
         if hit:
             return []
-        return ["handed-over"] if stage.needs in self.dispatched_needs else [f"stage:{stage.name}", stage.needs]
+        return ["dispatched"] if stage.needs in self.dispatched_needs else [f"stage:{stage.name}", stage.needs]
 
     def close(self) -> None:
         """Report the final states that an unreachable server missed; call before the flow run ends."""

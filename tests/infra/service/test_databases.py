@@ -19,14 +19,13 @@ def cluster() -> Iterator[Cluster]:
 
 
 def test_missing_databases_are_created(cluster: Cluster) -> None:
-    import psycopg2
+    from sqlalchemy import create_engine
 
     found = Databases(cluster.address("postgres", PASSWORD, 'pa"per'))
     assert found.make() == ('pa"per_prefect', 'pa"per_mlflow')
     assert found.make() == (), "a second start finds them"
-    with psycopg2.connect(found.for_mlflow.replace("+psycopg2", "")) as connection:
-        assert connection.info.dbname == 'pa"per_mlflow'
-    connection.close()
+    with create_engine(found.for_mlflow).connect() as connection:
+        assert connection.exec_driver_sql("SELECT current_database()").scalar() == 'pa"per_mlflow'
 
 
 def test_a_role_that_may_not_create_databases_gets_the_administrators_commands(cluster: Cluster) -> None:
