@@ -9,7 +9,7 @@ What is repeated when something fails, from the inside out:
                           (``infra.tracking.write_queue``); a bucket's, 6 times (``infra.store.s3_client``)
     a job                 ``tasks.stages.train`` relaunches it while each attempt leaves a newer checkpoint
     a stage               Prefect's task, ``retries`` times, for a fault whose class allows it (``is_retryable``)
-    its task run          here, up to MAX_ATTEMPTS, when Prefect's server was lost; ``wait_for_server`` comes before each
+    its task run          here, up to MAX_ATTEMPTS, when Prefect's server was lost; ``wait_for_server`` comes first
     a run's own server    ``infra.servers.temporary_prefect`` starts it again, 5 times
     a run                 a person: the same command, or Retry in Prefect's page
 """
