@@ -10,7 +10,8 @@ from typing import ClassVar
 import psutil
 import pytest
 from s3_server import Server
-from small_pipeline import ForkLauncher, Untracked, run_small
+from small_pipeline import ForkLauncher, run_small
+from toy_stages import Untracked
 
 from flows.inspection.compare import find_system
 from flows.runner.outcome import cached_outcome, stage_folder

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from small_pipeline import Untracked
+from toy_stages import Untracked
 
 from flows.inspection.trace import trace_pair
 from flows.reproduce import STAGES, reproduce

@@ -44,38 +44,35 @@ def test_the_last_checkpoints_are_averaged_in_double_precision(tmp_path: Path, c
 
 
 def test_too_few_checkpoints(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match=r"averaging\.count is 3, but .* holds 2 checkpoints"):
-        last_checkpoints(run_with(tmp_path, {1: tensors(1), 2: tensors(2)}), 3)
-    with pytest.raises(JobError, match="holds 0 checkpoints"):
-        last_checkpoints(tmp_path / "none", 1)
+    for count, folder in ((3, run_with(tmp_path, {1: tensors(1), 2: tensors(2)})), (1, tmp_path / "none")):
+        with pytest.raises(JobError, match=r"averaging\.count"):
+            last_checkpoints(folder, count)
 
 
-def test_a_truncated_checkpoint_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["truncated", "removed"])
+def test_a_damaged_checkpoint_is_named(tmp_path: Path, damage: str) -> None:
     run = run_with(tmp_path, {1: tensors(1), 2: tensors(2), 3: tensors(3)})
+    found = last_checkpoints(run, 3)
     path = run / "checkpoints" / "00000002" / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(JobError, match=r"00000002.model\.safetensors cannot be read"):
-        average_checkpoints(last_checkpoints(run, 3))
-    path.unlink()
-    with pytest.raises(JobError, match=r"00000002.model\.safetensors"):
-        average_checkpoints(last_checkpoints(run, 3))
+    if damage == "truncated":
+        path.write_bytes(path.read_bytes()[:-7])
+    else:
+        path.unlink()
+    with pytest.raises(JobError, match="00000002"):
+        average_checkpoints(found)
 
 
 @pytest.mark.parametrize(
-    ("odd", "sentence"),
+    "odd",
     [
-        ({"a.weight": torch.zeros(3, 5)}, "00000002.* b.weight"),
-        ({**tensors(1), "c.weight": torch.zeros(1)}, "00000002.* c.weight"),
-        ({**tensors(1), "b.weight": torch.zeros(5, 3)}, r"00000002.*b.weight has shape \(5, 3\), but \(3, 5\)"),
-        (
-            {**tensors(1), "b.weight": torch.full((3, 5), torch.nan)},
-            "00000002.*b.weight holds values that are not finite",
-        ),
+        {"a.weight": torch.zeros(3, 5)},
+        {**tensors(1), "c.weight": torch.zeros(1)},
+        {**tensors(1), "b.weight": torch.zeros(5, 3)},
+        {**tensors(1), "b.weight": torch.full((3, 5), torch.nan)},
     ],
+    ids=["one less", "one more", "another shape", "not finite"],
 )
-def test_a_checkpoint_that_does_not_fit_the_others_is_named(
-    tmp_path: Path, odd: dict[str, Tensor], sentence: str
-) -> None:
+def test_a_checkpoint_that_does_not_fit_the_others_is_named(tmp_path: Path, odd: dict[str, Tensor]) -> None:
     run = run_with(tmp_path, {1: tensors(1), 2: odd})
-    with pytest.raises(JobError, match=sentence):
+    with pytest.raises(JobError, match=r"00000002.*[bc]\.weight"):
         average_checkpoints(last_checkpoints(run, 2))

@@ -13,20 +13,18 @@ import pytest
 import torch
 import torch.distributed as dist
 from patience import limit
-from small_training import SIZE, TRAINING, pairs, rows, weights, write_job, write_shards, write_vocabulary
+from small_training import SIZE, TRAINING, pairs, rows, weights, write_job, write_vocabulary
 from torch import Tensor, nn
 
 from model.config import Decoding, Model
-from model.data.batches import Cursor, load_packed, load_padded
+from model.data.batches import Cursor
 from model.data.bpe import TokenizerPair
 from model.data.packing import BatchShape
-from model.data.shards import Shards
 from model.decoding.cached_decoder import CachedDecoder, decoder_starter
 from model.decoding.translator import Translator
 from model.job import Job
 from model.network.transformer import Transformer
 from model.training.distributed import Ranks
-from model.training.loss import Objective
 from model.training.setup import build_trainer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,35 +63,6 @@ def test_a_resumed_packed_training_is_the_uninterrupted_one_to_the_bit(tmp_path:
     assert np.mean(nll[-10:]) < 0.9 * np.mean(nll[:10]), "it learns"
 
 
-def loss_and_gradients(device: str, packed: bool, wrapped: bool = False) -> Tensor:
-    """The loss of 30 pairs and all gradients, in one tensor."""
-    torch.manual_seed(0)
-    objective: nn.Module = Objective(Transformer(WIDE, SIZE, SIZE), 0.1).to(device)
-    if wrapped:
-        objective = nn.parallel.DistributedDataParallel(
-            objective, broadcast_buffers=False, gradient_as_bucket_view=True
-        )
-    shards, some = Shards(Path(os.environ["SMALL_SHARDS"])), np.arange(30)
-    batch = load_packed(shards, some, SHAPE) if packed else load_padded(shards, some)
-    with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-        loss, _ = objective(batch.to(torch.device(device)))
-    (loss / batch.pieces).backward()
-    return torch.cat([loss.detach().flatten(), *(p.grad.flatten() for p in objective.parameters())]).cpu()
-
-
-@pytest.fixture
-def small_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SMALL_SHARDS", str(write_shards(tmp_path / "shards", pairs(40))))
-
-
-@pytest.mark.usefixtures("small_shards")
-def test_packed_is_padded(device: str) -> None:
-    packed, padded = (loss_and_gradients(device, packed) for packed in (True, False))
-    loss, exact = packed[0], padded[0]
-    assert float(loss) == pytest.approx(float(exact), rel=1e-2 if device == "cuda" else 1e-5)
-    assert torch.cosine_similarity(packed[1:], padded[1:], dim=0) > (0.99 if device == "cuda" else 0.99999)
-
-
 @pytest.fixture
 def group_of_one(device: str, tmp_path: Path) -> Iterator[None]:
     """A process group with this process alone: gloo on a CPU, NCCL on a GPU."""
@@ -101,13 +70,6 @@ def group_of_one(device: str, tmp_path: Path) -> Iterator[None]:
     dist.init_process_group(backend, init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
-
-
-@pytest.mark.usefixtures("small_shards", "group_of_one")
-@pytest.mark.parametrize("packed", [True, False])
-def test_ddp_of_one_process_has_the_gradients_of_the_bare_model(device: str, packed: bool) -> None:
-    bare, wrapped = (loss_and_gradients(device, packed, wrapped) for wrapped in (False, True))
-    assert torch.equal(bare, wrapped)
 
 
 @pytest.mark.usefixtures("group_of_one")

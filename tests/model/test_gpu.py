@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_training import MODEL, SIZE, TRAINING, pairs, rows, write_job, write_shards
+from small_training import SIZE, TRAINING, pairs, rows, write_job, write_shards
 from torch import Tensor
 
 from model.config import Model
@@ -119,12 +119,6 @@ def test_replayed_updates_are_the_plain_ones_and_draw_new_masks(tmp_path: Path) 
     dropped = losses("update", 0.3)
     assert len(set(dropped)) == len(dropped), "each replay has a seed of its own"
     assert losses("update", 0.3) == dropped
-
-
-def test_head_sizes_that_the_kernel_does_not_support_are_refused(tmp_path: Path) -> None:
-    answer = train(write_job(tmp_path, model=replace(MODEL, d_k=12), training=PACKED, device="cuda"))
-    assert answer["reason"] == "bad_configuration"
-    assert "training.batching" in answer["message"]
 
 
 # Last: a visit to a GPU has little time, and these compile for seven trainings.

@@ -9,7 +9,7 @@ import pytest
 
 NUMERICAL = (
     "network/test_attention_maps.py",
-    "network/test_linear.py",
+    "network/test_layers.py",
     "network/test_transformer.py",
     "data/test_packing.py",
     "decoding/test_beam_search.py",

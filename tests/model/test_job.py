@@ -2,8 +2,6 @@
 
 import errno
 import json
-import os
-import signal
 import sys
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 import torch
 
 from model.errors import JobError
-from model.job import Job, Metrics, StopSignal, classify_error, main, write_exit
+from model.job import Job, Metrics, classify_error, main, write_exit
 
 
 @pytest.mark.parametrize(
@@ -81,16 +79,3 @@ def test_a_torn_line_does_not_swallow_the_next(tmp_path: Path) -> None:
     Metrics(tmp_path).write(2, 2, {"loss": 3.0})
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [(row["done"], row["total"], row["loss"]) for row in rows] == [(1, 2, 3.5), (2, 2, 3.0)]
-
-
-def test_repeated_signals_are_recorded() -> None:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        stop = StopSignal()
-        assert not stop.received
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
-            os.kill(os.getpid(), number)
-        assert stop.received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

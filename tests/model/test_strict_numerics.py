@@ -19,7 +19,7 @@ from torch.distributed import TCPStore
 from infra.launch.local import LocalLauncher
 from infra.site import Site
 from model.average import average_checkpoints
-from model.config import Decoding, Model, Training
+from model.config import Decoding, Model
 from model.config.strict import Numerics
 from model.data.batches import Update
 from model.network.weights import save_tensors
@@ -27,7 +27,6 @@ from model.training import setup
 from model.training.distributed import Ranks
 from model.training.metrics import LossSums
 from model.training.strict import StrictReader, StrictStep
-from tasks.engine.keys import canonical
 from tasks.engine.stage import StageContext, run_job, stage_context
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="strict numerics is promised for x86 alone")
@@ -189,14 +188,6 @@ def test_ranks_and_micro_batches_that_change_the_shares_are_refused(ranks: int, 
     unused = cast(Any, None)
     with pytest.raises(ValueError, match=field):
         StrictReader(unused, Ranks(0, ranks), unused, most)
-
-
-def test_strict_numerics_is_keyed_and_its_absence_is_not() -> None:
-    fast, strict = Training(), Training(numerics="strict")
-    assert "numerics" not in f"{canonical(fast)}"
-    assert canonical(strict) != canonical(fast)
-    with pytest.raises(ValueError, match=r"training.precision is 'bf16', allowed is fp32"):
-        Training(numerics="strict", precision="bf16")
 
 
 @pytest.mark.slow

@@ -156,25 +156,6 @@ def start_small(
         process.communicate()
 
 
-class Untracked:
-    """Replaces MLflow, whose database takes longer to create than all of the small run's data."""
-
-    run_id = ""
-
-    def __init__(self, *_: object) -> None: ...
-    def start(self, *_: object) -> str:
-        return ""
-
-    def start_stage(self, *_: object) -> str:
-        return ""
-
-    def finish_stage(self, *_: object) -> None: ...
-    def log_rows(self, *_: object) -> None: ...
-    def cached(self, *_: object) -> None: ...
-    def log_input(self, *_: object) -> None: ...
-    def finish(self, *_: object) -> None: ...
-
-
 def processes(root: Path | str, word: str = "") -> list[psutil.Process]:
     """Processes with this REPRO_ROOT and ``word`` in their command line, except this one."""
     found = []

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from s3_server import Server
-from small_pipeline import Untracked, run_small
+from small_pipeline import run_small
+from toy_stages import Untracked
 
 from flows.commands.gc import gc
 from flows.commands.verify import verify

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from s3_server import Server
-from small_pipeline import Untracked, run_small
+from small_pipeline import run_small
+from toy_stages import Untracked
 
 from flows.commands.show import show
 from flows.commands.verify import verify

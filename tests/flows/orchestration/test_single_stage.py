@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 from prefect.states import Cancelled, Completed, Crashed, Failed
-from small_pipeline import Untracked
+from toy_stages import Untracked
 
 from flows.orchestration import prefect_flows, single_stage
 from flows.orchestration.notify import ENDS

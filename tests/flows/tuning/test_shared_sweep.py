@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 from s3_server import Server
-from small_pipeline import Untracked
+from toy_stages import Untracked
 
 from flows.runner.outcome import Outcome
 from flows.runner.request import ResolvedRun

@@ -6,10 +6,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import pre_tokenizers
 
 from model.config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
-from model.data.bpe import BYTE_DECODER, TokenizerPair, printable_piece, with_plain_quotes
+from model.data.bpe import TokenizerPair, printable_piece, with_plain_quotes
 from model.errors import JobError
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
@@ -69,20 +68,6 @@ def test_markup_in_the_text_never_becomes_a_special(joint: TokenizerPair, line: 
     assert joint.decode_target(ids) == line
 
 
-def test_a_word_has_the_same_pieces_wherever_it_stands(joint: TokenizerPair) -> None:
-    alone, after, twice = joint.encode_source(["Hund", "dog Hund", "Hund Hund"])
-    assert twice == alone + alone
-    assert after[-len(alone) :] == alone
-
-
-def test_sides_and_sizes(joint: TokenizerPair, separate: TokenizerPair) -> None:
-    assert joint.joint
-    assert joint.source is joint.target
-    assert (joint.source_size, joint.target_size) == (290, 290)
-    assert not separate.joint
-    assert separate.encode_source(["Hund dog"]) != separate.encode_target(["Hund dog"])
-
-
 @given(line=st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"])))
 def test_pieces_read_as_text(joint: TokenizerPair, line: str) -> None:
     (ids,) = joint.encode_source([line])
@@ -109,7 +94,3 @@ def test_a_broken_folder_is_named(tmp_path: Path) -> None:
     target.write_bytes(whole.replace(b"</s>", b"<end>"))
     with pytest.raises(JobError, match=r"allowed is \(0, 1, 2, 3\)"):
         TokenizerPair.load(tmp_path)
-
-
-def test_every_character_of_a_piece_has_its_byte() -> None:
-    assert set(BYTE_DECODER) == set(pre_tokenizers.ByteLevel.alphabet())

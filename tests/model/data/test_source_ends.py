@@ -1,6 +1,6 @@
 """The special tokens around a source are the same in training, decoding and what is shown, for every value."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import get_args
@@ -8,7 +8,6 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from small_models import SMALL
 from small_training import MODEL, SIZE, write_shards, write_vocabulary
 
 from model.config import Decoding, Model, SourceEnds
@@ -21,7 +20,6 @@ from model.decoding.translator import Translator
 from model.errors import JobError
 from model.network.transformer import Transformer
 from model.network.weights import build
-from tasks.engine.keys import canonical
 
 ROWS = [([5, 6, 7], [8]), ([9], [10, 11]), ([4, 4, 5, 6], [7])]
 READ = {
@@ -102,11 +100,3 @@ def test_learned_positions_leave_room_for_both(tmp_path: Path) -> None:
 def test_the_models_of_an_ensemble_agree(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="model.source_ends is 'none', allowed is eos, as in the first model"):
         translator(tmp_path, MODEL, replace(MODEL, source_ends="none"))
-
-
-def test_the_default_leaves_keys_as_they_are_and_other_values_are_named() -> None:
-    assert "source_ends" not in canonical(SMALL)
-    assert canonical(replace(SMALL, source_ends="none"))["source_ends"] == "none"
-    assert asdict(SMALL)["source_ends"] == "eos"
-    with pytest.raises(ValueError, match="model.source_ends is 'bos'"):
-        replace(SMALL, source_ends="bos")  # type: ignore[arg-type]

@@ -1,7 +1,5 @@
 """Tests of attention maps: rows sum to 1, are causal, and agree with the model's outputs and torch's layers."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -43,12 +41,3 @@ def test_weighted_values_equal_the_output_of_the_layer(model: Transformer) -> No
         values = layer.split_heads(layer.query_keys_values(given).split(layer.widths, dim=-1)[2])
         found = layer.out((weights @ values).transpose(1, 2).flatten(2))
     assert torch.allclose(found, expected, atol=1e-5)
-
-
-def test_maps_of_torchs_layers_are_the_same(model: Transformer) -> None:
-    theirs = build(replace(SHAPE, attention="torch"), 20, 20).eval()
-    theirs.load_state_dict(model.state_dict())
-    ours, found = attention_maps(model, SOURCE, TARGET), attention_maps(theirs, SOURCE, TARGET)
-    assert torch.allclose(ours.cross, found.cross, atol=1e-5)
-    assert torch.allclose(found.cross, theirs.cross_attention(SOURCE, TARGET), atol=1e-5)
-    assert torch.allclose(ours.decoder, found.decoder, atol=1e-5)

@@ -9,7 +9,7 @@ import torch
 from small_training import MODEL, SIZE, pairs, write_shards
 from torch import Tensor
 
-from model.data.batches import Batch, load_packed, load_padded
+from model.data.batches import Batch, load_padded
 from model.data.packing import BatchShape
 from model.data.shards import Shards
 from model.network.transformer import Transformer
@@ -48,14 +48,6 @@ def test_a_diagonal_and_uniform_weights_have_no_loss_and_one_source_for_all_quer
     skewed = torch.tensor([[1, 0], [1, 0], [1, 0], [0, 1]], dtype=torch.float64)
     entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
     assert loss(skewed) == pytest.approx((1 - entropy / math.log(2)) ** 2)
-
-
-def test_a_single_source_position_has_no_loss_and_no_gradient() -> None:
-    scores = torch.zeros(1, 1, 3, 1, dtype=torch.float64, requires_grad=True)
-    value = coverage_loss(marginal(scores.softmax(-1), ALL[:, :3]), torch.tensor([1]))
-    assert value.item() == 0
-    (gradient,) = torch.autograd.grad(value.sum(), scores)
-    assert not gradient.any()
 
 
 def test_heads_share_the_positions_and_padding_is_no_query() -> None:
@@ -140,15 +132,3 @@ def test_training_pulls_the_marginal_towards_uniform(shards: Shards, field: str)
     before, without, with_it = coverage_after(0.0, updates=0), coverage_after(0.0), coverage_after(50.0)
     assert with_it > max(before, without) + 0.02
     assert coverage_after(50.0) == with_it, "the same to the bit"
-
-
-def test_packed_sentences_have_the_loss_of_padded_ones(shards: Shards) -> None:
-    rows = np.array([3, 17, 5, 30, 11])
-    found = []
-    for batch in (load_packed(shards, rows, SHAPE), load_padded(shards, rows)):
-        model = double_model()
-        value = Objective(model, 0.1, CoverageLoss(model, 3.0, 2.0)).train()(batch)[0]
-        value.backward()  # type: ignore[no-untyped-call]
-        found.append([value.detach(), *(p.grad for p in model.parameters() if p.grad is not None)])
-    for packed, padded in zip(*found, strict=True):
-        torch.testing.assert_close(packed, padded, atol=1e-9, rtol=1e-9)

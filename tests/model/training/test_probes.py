@@ -39,13 +39,6 @@ def test_cosine_is_the_mean_over_all_pairs_of_positions() -> None:
     assert float(cosine(memory, real(lengths, 5))) == pytest.approx(expected, abs=1e-6)
 
 
-def test_parallel_positions_have_cosine_1_without_padding() -> None:
-    memory = torch.randn(2, 1, 8) * torch.tensor([1.0, 0.1, 30.0])[:, None]
-    memory[1, 2] = torch.randn(8)
-    assert float(cosine(memory, real([3, 2], 3))) == pytest.approx(1)
-    assert cosine(memory, real([1, 1], 3)).isnan()
-
-
 def test_entropy_is_0_for_one_position_and_the_log_of_their_number_for_uniform_weights() -> None:
     weights = torch.zeros(2, 1, 4, 3, 6)
     weights[0, ..., 0] = 1
@@ -105,10 +98,3 @@ def test_a_batch_equals_the_mean_of_its_sentences(norm: Literal["pre", "post"]) 
         weights = next(weights for kind, weights in counted.items() if name.startswith(kind))
         expected = sum(w * found[name] for w, found in zip(weights, alone, strict=True)) / sum(weights)
         assert together[name] == pytest.approx(expected, abs=1e-5), name
-
-
-def test_torchs_layers_have_the_numbers_of_the_own_ones() -> None:
-    own, reference = built(MODEL), built(replace(MODEL, attention="torch"))
-    reference.load_state_dict(own.state_dict())
-    pair = torch.tensor([SOURCES[0]]), torch.tensor([TARGETS[1]])
-    assert probe(reference, *pair) == pytest.approx(probe(own, *pair), abs=1e-6)

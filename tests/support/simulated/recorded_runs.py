@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
 
-from toy_stages import NoTracker, Quiet
+from toy_stages import Quiet, Untracked
 
 from flows.inspection import garbage_collection
 from flows.inspection.garbage_collection import find_garbage, remove_garbage
@@ -31,7 +31,7 @@ NAME = "demo"
 Names = set[tuple[str, str]]
 
 
-class _Tracker(NoTracker):
+class _Tracker(Untracked):
     def __init__(self, *settings: Any) -> None: ...
     def finish(self, status: str, failure: str = "") -> None: ...
 

@@ -39,17 +39,6 @@ def test_real_files_have_the_pinned_sums(real_text: Path) -> None:
         assert (len(data), hashlib.sha256(data).hexdigest()) == (file.size, file.sha256), file.path
 
 
-def test_files_come_once_and_in_order_of_use() -> None:
-    sets = (corpora.WMT14_ENDE_NEWSTEST2013, corpora.WMT14_ENDE_NEWSTEST2014)
-    assert files(corpora.WMT14_ENDE, sets) == (
-        corpora.EUROPARL_V7,
-        corpora.COMMON_CRAWL,
-        corpora.NEWS_COMMENTARY_V9,
-        corpora.WMT14_DEV,
-        corpora.WMT14_TEST,
-    )
-
-
 def test_an_address_does_not_enter_keys_but_a_sum_does() -> None:
     text = corpora.MULTI30K_ENDE.parts[0].source
     elsewhere = replace(text, file=replace(text.file, url="https://example.org/train.en.gz"))

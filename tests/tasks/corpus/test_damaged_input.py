@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from small_text import archive
-from toy_stages import NoTracker, Quiet
+from toy_stages import Quiet, Untracked
 
 from flows.reproduce import STAGES
 from infra.errors import Fault
@@ -99,7 +99,7 @@ def ends_well(folder: Path, name: str, source: bytes, member: str = "", column: 
     part = Part("part", Text(files[f"source/{name}"], member, column), Text(files["target/text"]))
     root = folder / "root"
     site = Site(root=root, mirrors=(str(folder / "mirror"),))
-    running = Runner(RunSettings(LocalStore(root), site, Scope(STAGES), Quiet(), NoTracker()))  # type: ignore[arg-type]
+    running = Runner(RunSettings(LocalStore(root), site, Scope(STAGES), Quiet(), Untracked()))  # type: ignore[arg-type]
     try:
         with engine(running):
             archives = download.map(files, 2)
