@@ -1,8 +1,12 @@
 """Run a job of a stage: start it by the site's launcher on locked GPUs, pass its metrics to MLflow and the display."""
 
+import json
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
+from infra.errors import NetworkFault
 from infra.launch.batch_queue import QueueLauncher
 from infra.launch.job import JobSpec, Launcher
 from infra.launch.kubernetes import kubernetes_launcher
@@ -10,13 +14,12 @@ from infra.launch.local import LocalLauncher
 from infra.launch.slurm import slurm_launcher
 from infra.processes.compute import load_remark
 from infra.processes.gpu_locks import lock_gpus
+from infra.store.store import Store
 from infra.tracking.metrics_tail import MetricsTail
 from infra.tracking.system_metrics import SystemMetrics
 from model.metric_names import DEV_PERPLEXITY, LOSS
-from model.training.gpu_driver import gpu_driver
-from tasks.engine.gpu_metrics import GpuMetrics
-from tasks.engine.locked_tracker import LockedTracker
-from tasks.engine.progress import describe_metrics
+from model.training.gpu_driver import Gpu, GpuDriver, gpu_driver
+from tasks.engine.progress import MetricsWatch, describe_metrics
 from tasks.engine.run_settings import RunSettings
 from tasks.engine.stage import StageCall
 
@@ -28,14 +31,16 @@ LAUNCHERS: dict[str, Callable[[], Launcher]] = {
 """Constructors by ``Site.launcher``."""
 RUN_CURVES = (LOSS, DEV_PERPLEXITY)
 """Metrics of the training that MLflow's run of the whole pipeline has too."""
+METRICS = "metrics.jsonl"
+READ_SECONDS = 10.0
+"""Least pause between two reads of another machine's metrics: a bucket needs a list request and up to two reads."""
 
 
 class JobRunner:
     """Runs jobs of a site. Several threads may run a job each."""
 
-    def __init__(self, settings: RunSettings, tracker: LockedTracker) -> None:
+    def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
-        self.tracker = tracker
         self.launcher = LAUNCHERS[settings.site.launcher]()
         if isinstance(self.launcher, QueueLauncher):
             self.launcher.say = settings.display.say
@@ -45,27 +50,28 @@ class JobRunner:
 
         The job inherits the file descriptor ``lock``.
         """
-        site = self.settings.site
-        display = self.settings.display
-        tail = MetricsTail(job.out / "metrics.jsonl")
+        settings = self.settings
+        site = settings.site
+        display = settings.display
+        tail = MetricsTail(job.out / METRICS)
         is_here = site.launcher == "local"
-        machine = SystemMetrics(job.out, GpuMetrics(gpu_driver()).sample) if is_here else None
+        machine = SystemMetrics(job.out, lambda: gpu_samples(gpu_driver())) if is_here else None
         of_parent = RUN_CURVES if call.stage.name == "train" and not call.item else ()
         done = 0.0
 
         def poll() -> None:
             nonlocal done
-            self.settings.store.share(job.out)
+            settings.store.share(job.out)
             rows = tail.read()
             done = rows[-1].get("done", done) if rows else done
             samples = machine.rows(done) if machine else []
             if rows or samples:
-                with self.tracker as tracker:
-                    tracker.log_rows(run_id, [*rows, *samples], of_parent)
+                with settings.tracker_lock:
+                    settings.tracker.log_rows(run_id, [*rows, *samples], of_parent)
             if rows:
                 last = rows[-1]
                 display.progress(call, last.get("done", 0), last.get("total", 0), describe_metrics(rows))
-                self.settings.watch(call, rows)
+                settings.watch(call, rows)
 
         def waiting() -> None:
             display.say(f"{call.label}: waiting for a GPU of this machine")
@@ -76,3 +82,57 @@ class JobRunner:
         gpus = site.gpus if call.stage.needs == "gpu" and is_here else ()
         with lock_gpus(gpus, job.ranks, waiting) as locked:
             self.launcher.run(replace(job, gpus=locked.names, pass_fds=(lock, *locked.locks)), poll)
+
+
+def gpu_samples(driver: GpuDriver) -> dict[str, float]:
+    """What the driver reports of this machine's GPUs, by the names of MLflow's own sampler.
+
+    ``gpu_0_utilization_percentage`` and its like have the driver's number of the GPU; units are watts and 1e6 bytes.
+    """
+    gpus = driver.by_number()
+    return {f"gpu_{number}_{name}": value for number, gpu in gpus.items() for name, value in _sample(gpu).items()}
+
+
+def _sample(gpu: Gpu) -> dict[str, float]:
+    found: dict[str, float] = {}
+    if (memory := gpu.memory) and memory.total:
+        found["memory_usage_megabytes"] = memory.used / 1e6
+        found["memory_usage_percentage"] = 100 * memory.used / memory.total
+    if (use := gpu.use_percentage) is not None:
+        found["utilization_percentage"] = use
+    if (power := gpu.milliwatts) is not None:
+        found["power_usage_watts"] = power / 1e3
+        if most := gpu.most_milliwatts:
+            found["power_usage_percentage"] = 100 * power / most
+    return found
+
+
+class RemoteMetrics:
+    """Passes new rows of ``metrics.jsonl`` to ``watch`` while another machine makes the artifact.
+
+    In a folder that machines share, rows are as new as the job's file; in a bucket, as its newest checkpoint.
+    """
+
+    def __init__(
+        self, store: Store, call: StageCall, watch: MetricsWatch, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.store = store
+        self.call = call
+        self.watch = watch
+        self._clock = clock
+        self._next = 0.0
+        self._seen = 0
+
+    def __call__(self) -> None:
+        """Read new rows if it is time; raises what the watch raises."""
+        if self._clock() < self._next:
+            return
+        self._next = self._clock() + READ_SECONDS
+        content = b""
+        with suppress(NetworkFault):
+            content = self.store.unfinished_file(self.call.stage.name, self.call.key, METRICS)
+        rows = [json.loads(line) for line in content.split(b"\n")[:-1]]
+        new = rows[self._seen :]
+        self._seen = len(rows)  # fewer than before where the job resumed from a checkpoint
+        if new:
+            self.watch(self.call, new)

@@ -33,6 +33,8 @@ class Hit:
 
     artifact: Artifact
     change: CodeChange = UNCHANGED
+    is_new: bool = False
+    """Whether this run made the artifact."""
 
 
 @dataclass(frozen=True)

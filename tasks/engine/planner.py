@@ -106,16 +106,14 @@ class StageResult:
         return f"{self.state} ({' and '.join(kinds)} changed)" if kinds else self.state
 
     @staticmethod
-    def of(call: StageCall, state: StageState, **facts: Any) -> "StageResult":
-        """The result of a call; ``facts`` are further fields."""
+    def of(call: StageCall, state: StageState, found: Hit | None = None, **fields: Any) -> "StageResult":
+        """The result of a call, with the path, facts and changed code of its artifact if it has one."""
+        if found:
+            made = found.artifact
+            fields |= {"path": f"{made.folder}", "facts": dict(made.facts), "code_change": found.change}
         return StageResult(
-            call.stage.name, call.item, call.key, state, form=call.form, version=call.stage.version, **facts
+            call.stage.name, call.item, call.key, state, form=call.form, version=call.stage.version, **fields
         )
-
-    @staticmethod
-    def with_artifact(call: StageCall, state: StageState, artifact: Artifact, **facts: Any) -> "StageResult":
-        """The result of a call that has an artifact."""
-        return StageResult.of(call, state, path=f"{artifact.folder}", facts=dict(artifact.facts), **facts)
 
 
 class KeyList(Engine):
@@ -151,9 +149,7 @@ class Planner(Engine):
         found = self.lookups[call.key]
         if isinstance(found, Hit):
             broken = tuple(self.limits.breaches(self.store, found.artifact, call.item))
-            self.rows.append(
-                StageResult.with_artifact(call, "hit", found.artifact, code_change=found.change, broken=broken)
-            )
+            self.rows.append(StageResult.of(call, "hit", found, broken=broken))
             return found.artifact
         waits_for = tuple(dict.fromkeys(self._to_make[i.key] for i in call.inputs if i.key in self._to_make))
         if waits_for and found.reason is MissReason.INPUT_CHANGED:

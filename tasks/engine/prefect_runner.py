@@ -1,7 +1,7 @@
 """Run stages as Prefect task runs. The only module of this package that imports Prefect.
 
-The manifest decides whether a stage runs (``tasks.engine.lookup``); Prefect only shows it. A cache record in a folder
-of the site gives a hit Prefect's state ``Cached``; a miss refreshes the record.
+The manifest decides whether a stage runs (``tasks.engine.lookup``); Prefect only shows it. A file in a folder of the
+site gives a hit Prefect's state ``Cached``; a miss replaces the file.
 
 What is repeated when something fails, from the inside out:
 
@@ -9,11 +9,12 @@ What is repeated when something fails, from the inside out:
                           (``infra.tracking.write_queue``); a bucket's, 6 times (``infra.store.s3_client``)
     a job                 ``tasks.stages.train`` relaunches it while each attempt leaves a newer checkpoint
     a stage               Prefect's task, ``retries`` times, for a fault whose class allows it (``is_retryable``)
-    its task run          here, up to MAX_ATTEMPTS, when Prefect's server was lost; ``wait_for_server`` comes first
+    its task run          here, up to MAX_CALLS, when Prefect's server was lost; ``wait_for_server`` comes first
     a run's own server    ``infra.servers.temporary_prefect`` starts it again, 5 times
     a run                 a person: the same command, or Retry in Prefect's page
 """
 
+import json
 import sys
 import time
 import urllib.error
@@ -21,7 +22,7 @@ import urllib.request
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import httpx
@@ -33,6 +34,7 @@ from prefect.context import TaskRunContext
 from prefect.exceptions import PrefectException, PrefectHTTPStatusError
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
+from prefect.serializers import Serializer
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed
 from prefect.tasks import Task, exponential_backoff
@@ -41,6 +43,7 @@ from infra.errors import Fault, NetworkFault, Pruned
 from infra.processes import signals
 from infra.servers import prefect_states
 from infra.store.store import Artifact
+from tasks.engine.lookup import Hit
 from tasks.engine.stage import Stage, StageCall
 
 FIRST_PAUSE_SECONDS = 2.0
@@ -49,7 +52,8 @@ SERVER_TIMEOUT_SECONDS = 600.0
 """How long a stage waits for Prefect's server before it starts; a running stage does not need the server."""
 HEALTH_SECONDS = 5.0
 POLL_SECONDS = 1.0
-MAX_ATTEMPTS = 3
+MAX_CALLS = 3
+"""How often a task is called whose server is lost meanwhile."""
 SERVER_ERRORS = (httpx.TransportError, PrefectHTTPStatusError)
 """What Prefect's client raises for a server that is lost."""
 PREFECT_ERRORS = (httpx.HTTPError, PrefectException, RuntimeError)
@@ -67,15 +71,28 @@ def is_retryable(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     return False
 
 
+class ArtifactName(Serializer):
+    """Writes which artifact a stage has; the store keeps the artifact itself."""
+
+    type: Literal["artifact"] = "artifact"
+
+    def dumps(self, obj: Any) -> bytes:
+        artifact: Artifact = obj.artifact
+        return json.dumps({"stage": artifact.stage, "key": artifact.key, "content": artifact.content}).encode()
+
+    def loads(self, blob: bytes) -> Any:
+        return json.loads(blob)
+
+
 class PrefectTaskWrapper:
     """Runs a stage's body as a task run with the stage's label, and shows its progress as a Prefect artifact.
 
-    The task run of a stage that needs one of ``dispatched_needs`` only waits for a worker of another pool. That worker
-    runs the stage without ``retries``; the waiting run retries.
+    ``cache_folder`` has what Prefect keeps of task runs. The task run of a stage that needs one of ``dispatched_needs``
+    only waits for a worker of another pool. That worker runs the stage without ``retries``; the waiting run retries.
     """
 
-    def __init__(self, records: Path, dispatched_needs: Collection[str] = (), retries: bool = True) -> None:
-        self.records = records
+    def __init__(self, cache_folder: Path, dispatched_needs: Collection[str] = (), retries: bool = True) -> None:
+        self.cache_folder = cache_folder
         self.dispatched_needs = dispatched_needs
         self.retries = retries
         self._completed: set[str] = set()
@@ -83,32 +100,35 @@ class PrefectTaskWrapper:
         self._progress: dict[str, UUID] = {}
         self._progress_times: dict[str, float] = {}
 
-    def __call__(self, call: StageCall, hit: bool, make: Callable[[], Artifact]) -> None:
-        self.records.mkdir(parents=True, exist_ok=True)
-        run_stage = self._task(call, hit, make)
-        for attempt in range(MAX_ATTEMPTS):
+    def __call__(self, call: StageCall, planned: Hit | None, make: Callable[[], Hit]) -> Hit:
+        """Give what the task run gives: the hit of the plan, or what ``make`` returns in one of its tries."""
+        self.cache_folder.mkdir(parents=True, exist_ok=True)
+        run_stage = self._task(call, planned, make)
+        for calls_left in reversed(range(MAX_CALLS)):
             wait_for_server()
             try:
                 state: State[Any] = run_stage(item=call.item, key=call.key, arguments=call.form, return_state=True)  # type: ignore[assignment]
             except SERVER_ERRORS:
                 # The next call finds the artifact, if the server was lost after it was made.
-                if attempt == MAX_ATTEMPTS - 1:
-                    self._failed.add(call.label)
-                    raise
-                continue
+                if calls_left:
+                    continue
+                self._failed.add(call.label)
+                raise
             if not state.is_completed():
                 self._failed.add(call.label)
                 state.result()  # raises what the stage ended with
             self._completed.add(call.label)
             if state.name == prefect_states.PRUNED:
                 raise Pruned(f"{state.message}")
-            return
+            found: Hit = planned or state.result()
+            return found
+        raise AssertionError("the last call returns or raises")
 
-    def _task(self, call: StageCall, hit: bool, make: Callable[[], Artifact]) -> Task[..., dict[str, str] | State[Any]]:
+    def _task(self, call: StageCall, planned: Hit | None, make: Callable[[], Hit]) -> Task[..., Hit | State[Any]]:
         """The Prefect task of a stage; its parameters are those that Prefect's UI shows."""
         stage = call.stage
 
-        def record_key(context: TaskRunContext, parameters: Mapping[str, Any]) -> str:  # noqa: ARG001
+        def cache_key(context: TaskRunContext, parameters: Mapping[str, Any]) -> str:  # noqa: ARG001
             return f"{stage.name}-{call.key}"
 
         @task(
@@ -116,31 +136,31 @@ class PrefectTaskWrapper:
             description=(stage.__doc__ or "").strip().split("\n")[0],
             version=str(stage.version),
             task_run_name=call.label,
-            tags=self._tags(stage, hit),
+            tags=self._tags(stage, planned),
             retries=stage.retries if self.retries else 0,
             retry_delay_seconds=exponential_backoff(FIRST_PAUSE_SECONDS),
             retry_jitter_factor=0.2,
             retry_condition_fn=is_retryable,
-            cache_policy=CacheKeyFnPolicy(cache_key_fn=record_key),
+            cache_policy=CacheKeyFnPolicy(cache_key_fn=cache_key),
             persist_result=True,
-            result_storage=self.records,
-            result_serializer="json",
-            refresh_cache=not hit,
+            result_storage=self.cache_folder,
+            result_serializer=ArtifactName(),
+            refresh_cache=planned is None,
         )
-        def run_stage(item: str, key: str, arguments: Mapping[str, Any]) -> dict[str, str] | State[Any]:  # noqa: ARG001
+        def run_stage(item: str, key: str, arguments: Mapping[str, Any]) -> Hit | State[Any]:  # noqa: ARG001
             self._progress.pop(call.label, None)
             try:
-                artifact = make()
+                found = planned or make()
             except Pruned as pruned:
                 return Completed(name=prefect_states.PRUNED, message=f"{pruned}")
-            get_run_logger().info("%s is %s", call.label, artifact.folder)
-            return {"stage": artifact.stage, "key": artifact.key, "content": artifact.content}
+            get_run_logger().info("%s is %s", call.label, found.artifact.folder)
+            return found
 
         return run_stage
 
-    def _tags(self, stage: Stage[Any], hit: bool) -> list[str]:
+    def _tags(self, stage: Stage[Any], planned: Hit | None) -> list[str]:
         """The tags of a task run. A tag may have a concurrency limit, so only a stage that runs here takes a slot."""
-        if hit:
+        if planned:
             return []
         return ["dispatched"] if stage.needs in self.dispatched_needs else [f"stage:{stage.name}", stage.needs]
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from threading import Lock
 
 from infra.site import Site
-from infra.store.store import Artifact, Store
+from infra.store.store import Store
 from infra.tracking.tracker import Tracker
 from tasks.engine.limits import Limits
 from tasks.engine.lookup import Hit, Miss
@@ -29,14 +29,14 @@ class RemoteStage:
 
 Dispatch = Callable[[RemoteStage], None]
 """Returns when the artifact is in the store, or raises the Fault that the worker ended with."""
-TaskWrapper = Callable[[StageCall, bool, Callable[[], Artifact]], Any]
-"""``wrapper(call, hit, make)`` calls ``make``, once or more often after a fault that allows it;
-``tasks.engine.prefect_runner`` does so in a Prefect task."""
+TaskWrapper = Callable[[StageCall, Hit | None, Callable[[], Hit]], Hit]
+"""``wrapper(call, planned, make)`` gives the hit of the plan, or what ``make`` returns. After a fault that allows it,
+it may call ``make`` again; ``tasks.engine.prefect_runner`` does so in a Prefect task."""
 
 
-def without_task(call: StageCall, hit: bool, make: Callable[[], Artifact]) -> Artifact:  # noqa: ARG001
-    """Call ``make`` directly."""
-    return make()
+def without_task(call: StageCall, planned: Hit | None, make: Callable[[], Hit]) -> Hit:  # noqa: ARG001
+    """Call ``make`` directly, once."""
+    return planned or make()
 
 
 @dataclass(frozen=True)
@@ -56,3 +56,5 @@ class RunSettings:
     watch: MetricsWatch = ignore_metrics
     """Sees the metrics of its jobs, and may end a job by raising a Fault."""
     limits: Limits = field(default_factory=Limits)
+    tracker_lock: Lock = field(default_factory=Lock)
+    """Held while the engine calls the tracker, which is not thread-safe."""

@@ -1,20 +1,27 @@
-"""Run the stages of a pipeline: take the hits of the plan, and have the rest made."""
+"""Run the stages of a pipeline: take the hits of the plan, make what is missing, log both to MLflow."""
 
+import errno
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
-from infra.errors import Pruned, describe
+from infra.errors import BadConfiguration, BadData, NoSpace, Pruned, describe
 from infra.processes import signals
+from infra.processes.locks import file_lock
 from infra.processes.threads import run_in_threads
-from infra.store.store import Artifact
+from infra.store.store import Artifact, Store
+from infra.tracking.provenance import provenance
+from infra.tracking.tracker import PRUNED
 from tasks.engine.datasets import log_datasets
-from tasks.engine.executor import StageExecutor, StageWork
-from tasks.engine.locked_tracker import LockedTracker
-from tasks.engine.lookup import Hit
+from tasks.engine.jobs import JobRunner, RemoteMetrics
+from tasks.engine.lookup import Hit, Miss, MissReason, code_of, look_up, remedy, store_for
 from tasks.engine.planner import StageResult, StageState
-from tasks.engine.run_settings import RunSettings
-from tasks.engine.stage import Engine, StageCall
+from tasks.engine.progress import ignore_metrics
+from tasks.engine.run_settings import RemoteStage, RunSettings
+from tasks.engine.stage import Engine, Facts, StageCall, StageContext, stage_context
 
 
 class Runner(Engine):
@@ -23,9 +30,8 @@ class Runner(Engine):
     def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
         self.rows: list[StageResult] = []
+        self.jobs = JobRunner(settings)
         self._hits = {key: found for key, found in settings.plan.items() if isinstance(found, Hit)}
-        self._tracker = LockedTracker(settings.tracker)
-        self._executor = StageExecutor(settings, self._tracker)
         settings.store.say = settings.display.say
 
     def resolve_all(self, calls: Sequence[StageCall], at_once: int) -> list[Artifact]:
@@ -40,40 +46,167 @@ class Runner(Engine):
     def resolve(self, call: StageCall) -> Artifact:
         """The artifact of ``call``, from the store or newly made; appends its result to ``rows``."""
         signals.check()
-        self.settings.scope.check(call)
+        settings = self.settings
+        settings.scope.check(call)
         started = time.monotonic()
-        planned = self._hits.get(call.key)
-        work = StageWork(call, planned)
+        failures: list[str] = []
         try:
-            self.settings.task_wrapper(call, planned is not None, partial(self._executor.make, work))
-            found = work.found
-            assert found
-            broken = self.settings.limits.judge(
-                self.settings.store, found.artifact, call.item, self.settings.display.say
-            )
+            found = settings.task_wrapper(call, self._hits.get(call.key), partial(self.make, call, failures))
+            broken = settings.limits.judge(settings.store, found.artifact, call.item, settings.display.say)
         except BaseException as error:
             state: StageState = "pruned" if isinstance(error, Pruned) else "failed"
             seconds = time.monotonic() - started
-            failures = tuple(work.failures)
-            self._end(StageResult.of(call, state, seconds=seconds, failure=describe(error), failures=failures))
+            self._end(StageResult.of(call, state, seconds=seconds, failure=describe(error), failures=tuple(failures)))
             raise
-        self._hits[call.key] = found
-        if work.made:
+        self._hits[call.key] = Hit(found.artifact, found.change)
+        if found.is_new:
             seconds = time.monotonic() - started
-            failures = tuple(work.failures)
             self._end(
-                StageResult.with_artifact(
-                    call, "completed", found.artifact, seconds=seconds, broken=broken, failures=failures
-                )
+                StageResult.of(call, "completed", found, broken=broken, seconds=seconds, failures=tuple(failures))
             )
             return found.artifact
-        row = StageResult.with_artifact(call, "cached", found.artifact, code_change=found.change, broken=broken)
+        row = StageResult.of(call, "cached", found, broken=broken)
         self._end(row)
-        with self._tracker as tracker:
-            tracker.cached(call.stage.name, call.item, call.key, row.facts, row.label)
-            log_datasets(tracker, "", call)
+        with settings.tracker_lock:
+            settings.tracker.cached(call.stage.name, call.item, call.key, row.facts, row.label)
+            log_datasets(settings.tracker, "", call)
         return found.artifact
+
+    def make(self, call: StageCall, failures: list[str]) -> Hit:
+        """Have the artifact made, here or by a worker of another pool, unless there is one by now.
+
+        Appends to ``failures`` why this try failed.
+        """
+        if call.key in self._hits:  # the task wrapper calls again if Prefect's server was lost after a success
+            return self._hits[call.key]
+        settings = self.settings
+        attempt = settings.scope.attempt_at(call)
+        store = store_for(settings.store, settings.site, call)
+
+        def waiting(holder: str) -> None:
+            settings.display.say(f"{call.label}: waiting for {holder}, which makes the same artifact")
+
+        with _failures_noted(failures, settings.store.root):
+            with file_lock(store.lock_file(call.stage.name, call.key), waiting) as lock:
+                found = self._look_again(store, call, attempt)
+                if isinstance(found, Miss):
+                    settings.display.begin(call, found)
+                if isinstance(found, Miss) and call.stage.needs not in settings.dispatch:
+                    found = Hit(self._make_here(store, call, attempt, lock), is_new=True)
+            if isinstance(found, Miss):
+                found = Hit(self._make_elsewhere(store, call, attempt), is_new=True)
+        self._hits[call.key] = found
+        return found
+
+    def _look_again(self, store: Store, call: StageCall, attempt: str) -> Hit | Miss:
+        """Look up the call under the lock of its key: another process may have made it, or been cut off."""
+        settings = self.settings
+        found = look_up(settings.store, settings.site, call, attempt)
+        if isinstance(found, Miss) and found.reason is MissReason.DAMAGED:
+            quarantined = store.quarantine(call.stage.name, call.key)
+            settings.display.say(f"{call.label}: {found.detail}; moved to {quarantined}; the stage runs again")
+        if isinstance(found, Miss) and store.restore(call.stage.name, call.key, attempt):
+            return look_up(settings.store, settings.site, call, attempt)
+        return found
+
+    def _make_here(self, store: Store, call: StageCall, attempt: str, lock: int) -> Artifact:
+        """Run the body of the stage. Its jobs inherit the lock, so they keep it if this process is killed."""
+        name = call.stage.name
+        settings = self.settings
+        inputs = call.input_contents
+        resumable = (inputs or {"": call.key}) if call.stage.resume else {}
+        out = store.begin(name, call.key, resumable, attempt)
+        run_id = ""
+        try:
+            with settings.tracker_lock:
+                run_id = settings.tracker.start_stage(name, call.item, call.key, call.form)
+                log_datasets(settings.tracker, run_id, call)
+            started = time.monotonic()
+            context = StageContext(
+                site=settings.site,
+                call=call,
+                run_job=partial(self.jobs.run, call, run_id, lock),
+                progress=partial(self._progress, call),
+                tracker=settings.tracker,
+                run_id=run_id,
+                checks=tuple(settings.limits.checks),
+            )
+            with stage_context(context):
+                facts = call.stage.body(out, **call.arguments)
+            if replaced := [made for made in call.inputs if made.is_replaced()]:
+                raise BadData(f"{replaced[0].folder} was replaced while {call.label} read it; run again")
+            artifact = store.seal(
+                out,
+                {
+                    "stage": name,
+                    "key": call.key,
+                    "version": call.stage.version,
+                    "item": call.item,
+                    "arguments": call.form,
+                    "inputs": inputs,
+                    "facts": facts,
+                    "seconds": round(time.monotonic() - started, 3),
+                    "made": {**provenance(), **code_of(store, call).record},
+                },
+            )
+        except BaseException as error:
+            if not call.stage.resume or not any(out.iterdir()):
+                shutil.rmtree(out, ignore_errors=True)
+            self._finish(run_id, *_end_by(error))
+            raise
+        self._finish(run_id, "FINISHED", facts)
+        return artifact
+
+    def _make_elsewhere(self, store: Store, call: StageCall, attempt: str) -> Artifact:
+        """Have a worker of another pool make the artifact."""
+        settings = self.settings
+        is_watched = settings.watch is not ignore_metrics
+        watch = RemoteMetrics(store, call, settings.watch) if is_watched else (lambda: None)
+        settings.dispatch[call.stage.needs](RemoteStage(call, attempt, settings.tracker.run_id, watch))
+        # An artifact of any attempt counts: the worker may already have been making it for another run.
+        found = look_up(settings.store, settings.site, call)
+        if isinstance(found, Miss):
+            because = " ".join(filter(None, (found.reason, found.detail, f"{found.change}")))
+            message = f"another worker made {call.label}, but the store of this one does not have it ({because})"
+            raise BadConfiguration(f"{message}; {remedy(found)}")
+        with settings.tracker_lock:
+            settings.tracker.cached(call.stage.name, call.item, call.key, dict(found.artifact.facts), "completed")
+        return found.artifact
+
+    def _progress(self, call: StageCall, done: float, total: float, text: str) -> None:
+        signals.check()
+        self.settings.display.progress(call, done, total, text)
+
+    def _finish(self, run_id: str, status: str, facts: Facts) -> None:
+        with self.settings.tracker_lock:
+            self.settings.tracker.finish_stage(run_id, status, facts)
 
     def _end(self, row: StageResult) -> None:
         self.rows.append(row)
         self.settings.display.end(row)
+
+
+def _end_by(error: BaseException) -> tuple[str, Facts]:
+    """The status of a stage that ``error`` ended, and why."""
+    if isinstance(error, Pruned):
+        return PRUNED, {"pruned": f"{error}"}
+    return "FAILED" if isinstance(error, Exception) else "KILLED", {"failure": f"{error}" or type(error).__name__}
+
+
+@contextmanager
+def _failures_noted(failures: list[str], root: Path) -> Iterator[None]:
+    """Note why the try in this block failed; the OSError of a full disk becomes NoSpace."""
+    try:
+        yield
+    except Pruned:
+        raise
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            failures.append(describe(error))
+            raise
+        full = NoSpace(f"no space left under {root}: free some, or set REPRO_ROOT to another disk")
+        failures.append(describe(full))
+        raise full from error
+    except BaseException as error:
+        failures.append(describe(error))
+        raise

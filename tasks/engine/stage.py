@@ -1,7 +1,17 @@
 """The ``@stage`` decorator: makes a cached stage from a function that fills a folder.
 
-A call of a stage omits the function's first argument, the folder, and returns an Artifact. The current engine (planner
-or runner) resolves the call. Inside a body, ``progress``, ``site``, ``tracker`` and ``run_job`` give access to the run.
+The life of a call, ``weights = average(trained, run.averaging)``:
+
+1. ``Stage.__call__`` binds the arguments and hands a ``StageCall`` to the current engine. The body is not called yet.
+2. Its key is a hash of ``["average", version, arguments]``, in which ``trained`` is the key of that artifact.
+3. The ``Planner`` looks the key up in the store: ``Hit(artifact)`` or ``Miss(reason)``. It makes nothing.
+4. The ``Runner`` takes the hits of the plan. For a miss it has a task of Prefect call ``Runner.make``.
+5. ``Runner.make`` locks the key and looks again, since another process may have made the artifact meanwhile.
+6. It calls ``average(out, trained, run.averaging)``, where ``out`` is a new folder. The body fills it, returns facts.
+7. The store seals ``out``: checksums, manifest, then a rename to ``average/<key>``. A failed body leaves no artifact.
+8. The new ``Hit`` returns through the task; the call gives its Artifact, which the next stages take as an argument.
+
+Inside a body, ``progress``, ``site``, ``tracker`` and ``run_job`` give access to the run.
 """
 
 import json
@@ -9,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import signature
@@ -73,26 +84,22 @@ class Engine(ABC):
         return [self.resolve(call) for call in calls]
 
 
+@dataclass(eq=False)
 class Stage(Generic[P]):
-    """A function with ``@stage``: ``body`` is the function, ``for_item(item)`` the stage for one of several items."""
+    """A function with ``@stage``, which is its ``body``; the other fields are explained there."""
 
-    def __init__(
-        self,
-        body: Callable[Concatenate[Path, P], Facts],
-        version: int,
-        retries: int,
-        resume: bool,
-        still_valid: Callable[[Artifact, Site], bool],
-        needs: Needs,
-    ) -> None:
-        self.body = body
-        self.name = body.__name__
-        self.version = version
-        self.retries = retries
-        self.resume = resume
-        self.still_valid = still_valid
-        self.needs = needs
-        self.__doc__ = body.__doc__
+    body: Callable[Concatenate[Path, P], Facts]
+    version: int
+    retries: int
+    resume: bool
+    still_valid: Callable[[Artifact, Site], bool]
+    needs: Needs
+    item: str = ""
+    """Which of several items the stage is for, as in ``score test``; "" if there is only one."""
+
+    def __post_init__(self) -> None:
+        self.name = self.body.__name__
+        self.__doc__ = self.body.__doc__
 
     @property
     def has_side_effects(self) -> bool:
@@ -100,13 +107,13 @@ class Stage(Generic[P]):
         return self.still_valid is not _always_valid
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Artifact:
-        return self.for_item("")(*args, **kwargs)
+        return _engine.get().resolve(self._bound(self.item, *args, **kwargs))
 
-    def for_item(self, item: str) -> Callable[P, Artifact]:
-        def call(*args: P.args, **kwargs: P.kwargs) -> Artifact:
-            return _engine.get().resolve(self._bound(item, *args, **kwargs))
-
-        return call
+    def for_item(self, item: str) -> "Stage[P]":
+        """The same stage for one of several items."""
+        found = copy(self)
+        found.item = item
+        return found
 
     def map(self, items: Mapping[str, Any], at_once: int) -> dict[str, Artifact]:
         """Call the stage for several items, at most ``at_once`` at a time; each value is the body's only argument."""

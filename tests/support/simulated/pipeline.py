@@ -1,4 +1,4 @@
-"""What the simulated processes run: the real planner, runner, executor and store, with three toy stages.
+"""What the simulated processes run: the real planner, runner and store, with three toy stages.
 
 ``make`` gives what the world says at that time, so that making it again may change its content under the same key.
 """
@@ -234,7 +234,7 @@ def observed(machine: Machine) -> Iterator[World]:
     with (
         recorded_runs.observed(machine, ROOT, lambda: world.finished, forget),
         patch.object(LocalStore, "seal", seal),
-        patch("tasks.engine.executor.provenance", lambda: {"at": "now"}),
+        patch("tasks.engine.runner.provenance", lambda: {"at": "now"}),
     ):
         yield world
 

@@ -13,7 +13,7 @@ from infra.store.files import sync_tree
 from infra.store.local import LocalStore
 from infra.store.manifest import MANIFEST
 from infra.store.store import Artifact
-from tasks.engine import executor, lookup
+from tasks.engine import lookup, runner
 from tasks.engine.lookup import Miss, MissReason
 
 Bug = Callable[[], AbstractContextManager[Any]]
@@ -58,12 +58,12 @@ def renamed_before_the_manifest() -> AbstractContextManager[Any]:
 
 
 def no_second_look_under_the_lock() -> AbstractContextManager[Any]:
-    return patch.object(executor.StageExecutor, "_look_again", lambda *arguments: Miss(MissReason.NOT_MADE))
+    return patch.object(runner.Runner, "_look_again", lambda *arguments: Miss(MissReason.NOT_MADE))
 
 
 @contextmanager
 def _lock_that_stays(path: Path, on_wait: Callable[[str], None]) -> Iterator[int]:
-    with executor_lock(path, on_wait) as descriptor:
+    with runner_lock(path, on_wait) as descriptor:
         copy = os.open(path, os.O_RDWR)
         os.close(descriptor)
         try_lock(copy)
@@ -71,7 +71,7 @@ def _lock_that_stays(path: Path, on_wait: Callable[[str], None]) -> Iterator[int
 
 
 def lock_not_released() -> AbstractContextManager[Any]:
-    return patch.object(executor, "file_lock", _lock_that_stays)
+    return patch.object(runner, "file_lock", _lock_that_stays)
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def _no_wait(path: Path, on_wait: Callable[[str], None]) -> Iterator[int]:
 
 
 def lock_not_waited_for() -> AbstractContextManager[Any]:
-    return patch.object(executor, "file_lock", _no_wait)
+    return patch.object(runner, "file_lock", _no_wait)
 
 
 def damage_ignored() -> AbstractContextManager[Any]:
@@ -111,7 +111,7 @@ def input_replaced_while_it_is_read() -> AbstractContextManager[Any]:
     return patch.object(Artifact, "is_replaced", lambda artifact: False)
 
 
-executor_lock = executor.file_lock
+runner_lock = runner.file_lock
 QUICKLY_FOUND: tuple[Bug, ...] = (
     no_fsync_of_files,
     no_fsync_of_folders,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.store.local import LocalStore
-from tasks.engine.remote_metrics import READ_SECONDS, RemoteMetrics
+from tasks.engine.jobs import READ_SECONDS, RemoteMetrics
 
 
 def write(folder: Path, *updates: int, end: str = "\n") -> None:

@@ -10,6 +10,7 @@ from toy_stages import ORDER, Number, build, content, plan, run, running, settin
 from infra.errors import NetworkFault
 from infra.store.local import LocalStore
 from infra.store.store import Artifact
+from tasks.engine.lookup import Hit
 from tasks.engine.planner import Attempt, Scope
 from tasks.engine.runner import Runner
 from tasks.engine.stage import Facts, StageCall, engine, stage
@@ -54,11 +55,11 @@ def test_a_retry_of_a_forced_stage_resumes_the_previous_try(tmp_path: Path, monk
         (out / "n").write_text("9")
         return {"tries": tries + 1}
 
-    def twice_over(call: StageCall, hit: bool, execute: Callable[[], Artifact]) -> None:
+    def twice_over(call: StageCall, planned: Hit | None, execute: Callable[[], Hit]) -> Hit:
         try:
-            execute()
+            return execute()
         except NetworkFault:
-            execute()
+            return execute()
 
     monkeypatch.setattr(fails_once, "__signature__", inspect.signature(total.body), raising=False)
     monkeypatch.setattr(total, "body", fails_once)
