@@ -3,19 +3,15 @@
 All users and roots of a machine share the locks. A container that does not mount the machine's lock folder has its own.
 """
 
-import contextlib
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.processes import signals
-from infra.processes.locks import try_lock
+from infra.processes.locks import try_lock, wait_for
 
-POLL_SECONDS = 0.2
 LOCK_FOLDER = Path("/run/lock")
 
 
@@ -44,39 +40,29 @@ def lock_gpus(gpus: Sequence[str], count: int, on_wait: Callable[[], None]) -> I
     one GPU cannot starve a job that needs many.
     """
     wanted = min(count, len(gpus))
-    with contextlib.ExitStack() as stack:
-        if not wanted:
-            yield GpuLocks()
-            return
-        waiting = False
-        held: dict[str, int] = {}
+    held: dict[str, int] = {}
 
-        def pause() -> None:
-            nonlocal waiting
-            if not waiting:
-                on_wait()
-            waiting = True
-            signals.check()
-            time.sleep(POLL_SECONDS)
+    def holds_all() -> bool:
+        for name in gpus:
+            if name not in held and len(held) < wanted:
+                descriptor = _open(name)
+                if try_lock(descriptor):
+                    held[name] = descriptor
+                else:
+                    os.close(descriptor)
+        return len(held) == wanted
 
-        with contextlib.ExitStack() as turn:
-            first = _open("turn")
-            turn.callback(os.close, first)
-            while not try_lock(first):
-                pause()
-            while True:
-                for name in gpus:
-                    if name not in held and len(held) < wanted:
-                        descriptor = _open(name)
-                        if try_lock(descriptor):
-                            held[name] = descriptor
-                            stack.callback(os.close, descriptor)
-                        else:
-                            os.close(descriptor)
-                if len(held) == wanted:
-                    break
-                pause()
+    try:
+        if wanted:
+            turn = _open("turn")
+            try:
+                wait_for(lambda: try_lock(turn) and holds_all(), on_wait)
+            finally:
+                os.close(turn)
         yield GpuLocks(tuple(held), tuple(held.values()))
+    finally:
+        for descriptor in held.values():
+            os.close(descriptor)
 
 
 def _open(name: str) -> int:

@@ -3,7 +3,6 @@
 import fcntl
 import os
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +33,15 @@ def is_locked(path: Path | str) -> bool:
         os.close(descriptor)
 
 
+def wait_for(is_ready: Callable[[], bool], on_wait: Callable[[], None]) -> None:
+    """Wait until ``is_ready`` returns True; calls ``on_wait`` once if it does not at first. A signal ends the wait."""
+    if is_ready():
+        return
+    on_wait()
+    while not is_ready():
+        signals.wait(POLL_SECONDS)
+
+
 @contextmanager
 def try_file_lock(path: Path) -> Iterator[bool]:
     """Try to lock the file ``path`` for the block; yields whether that succeeded."""
@@ -53,14 +61,12 @@ def file_lock(path: Path, on_wait: Callable[[str], None]) -> Iterator[int]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+
+    def say() -> None:
+        on_wait(os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process")
+
     try:
-        waiting = False
-        while not try_lock(descriptor):
-            if not waiting:
-                on_wait(os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process")
-            waiting = True
-            signals.check()
-            time.sleep(POLL_SECONDS)
+        wait_for(lambda: try_lock(descriptor), say)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         yield descriptor

@@ -21,7 +21,6 @@ from infra.servers.sqlite_addresses import sqlite_file
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
-    from prefect.client.schemas.filters import FlowFilter, FlowRunFilter
     from prefect.client.schemas.objects import State, TaskRun
 
 PRUNED = "Pruned"
@@ -79,15 +78,14 @@ def close_abandoned(flows: Sequence[str]) -> int:
     """
     try:
         from prefect.client.schemas.objects import StateType
-        from prefect.states import Cancelled
+        from prefect.states import Cancelled, Crashed
 
         with _client() as client:
-            running = client.read_flow_runs(
-                flow_filter=_flow_filter(flows), flow_run_filter=_flow_run_filter(state=_any_type(UNFINISHED_STATES))
-            )
+            running = client.read_flow_runs(**_filters(flows, {"state": _any_type(UNFINISHED_STATES)}))
             dead = [run for run in running if process_state(f"{run.labels.get(PROCESS_LABEL, '')}") == "gone"]
             for run in dead:
-                state = Cancelled() if run.state_type is StateType.CANCELLING else _crashed("its process is gone")
+                is_cancelling = run.state_type is StateType.CANCELLING
+                state: State[Any] = Cancelled() if is_cancelling else Crashed(message="its process is gone")
                 client.set_flow_run_state(run.id, state, force=True)
             crashed = _unfinished_task_runs(client, flows, state=_any_type(("CRASHED", "CANCELLED")))
             affected = {run.id for run in dead} | {task.flow_run_id for task in crashed if task.flow_run_id}
@@ -179,39 +177,34 @@ def _unfinished_task_runs(
     client: "SyncPrefectClient", flows: Sequence[str], **flow_run_fields: Mapping[str, Any]
 ) -> "list[TaskRun]":
     """Unfinished task runs of the flow runs with these fields; without ``flows``, of any flow."""
-    from prefect.client.schemas.filters import TaskRunFilter
-
-    return client.read_task_runs(
-        flow_filter=_flow_filter(flows) if flows else None,
-        flow_run_filter=_flow_run_filter(**flow_run_fields),
-        task_run_filter=TaskRunFilter.model_validate({"state": _any_type(UNFINISHED_TASK_STATES)}),
-    )
+    unfinished = {"state": _any_type(UNFINISHED_TASK_STATES)}
+    return client.read_task_runs(**_filters(flows, flow_run_fields, unfinished))
 
 
-def _flow_filter(flows: Sequence[str]) -> "FlowFilter":
-    from prefect.client.schemas.filters import FlowFilter
+def _filters(
+    flows: Sequence[str], flow_run: Mapping[str, Any] | None = None, task_run: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Prefect's filters for a query: flows of these names, and runs with these fields."""
+    from prefect.client.schemas.filters import FlowFilter, FlowRunFilter, TaskRunFilter
 
-    return FlowFilter.model_validate({"name": {"any_": list(flows)}})
-
-
-def _flow_run_filter(**fields: Mapping[str, Any]) -> "FlowRunFilter":
-    from prefect.client.schemas.filters import FlowRunFilter
-
-    return FlowRunFilter.model_validate(fields)
+    found: dict[str, Any] = {}
+    if flows:
+        found["flow_filter"] = FlowFilter.model_validate({"name": {"any_": list(flows)}})
+    if flow_run:
+        found["flow_run_filter"] = FlowRunFilter.model_validate(flow_run)
+    if task_run:
+        found["task_run_filter"] = TaskRunFilter.model_validate(task_run)
+    return found
 
 
 def _any_type(states: Sequence[str]) -> dict[str, Any]:
     return {"type": {"any_": list(states)}}
 
 
-def _crashed(message: str) -> "State[Any]":
-    from prefect.states import Crashed
-
-    return Crashed(message=message)
-
-
 def _close(
     client: "SyncPrefectClient", task_runs: "Sequence[TaskRun]", known: "Mapping[str, State[Any]]", message: str
 ) -> None:
+    from prefect.states import Crashed
+
     for task_run in task_runs:
-        client.set_task_run_state(task_run.id, known.get(task_run.name) or _crashed(message), force=True)
+        client.set_task_run_state(task_run.id, known.get(task_run.name) or Crashed(message=message), force=True)

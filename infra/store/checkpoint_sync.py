@@ -36,7 +36,6 @@ INTERVAL_FACTOR = 4
 """The pause after a snapshot is at least this many times as long as the snapshot took."""
 SMALL_BYTES = 2**24
 """A file up to this size may change in place: it is read once, and those bytes are hashed and sent."""
-MAX_ATTEMPTS = 3
 
 Stamps = Mapping[str, list[int]]
 
@@ -51,43 +50,30 @@ class SnapshotIndex:
     attempt: str = ""
 
 
-@dataclass(frozen=True)
-class SnapshotReader:
-    """The snapshots that machines sent below ``prefix``, a folder in the bucket."""
-
-    bucket: Bucket
-    prefix: str
-    say: Callable[[str], None]
-
-    @property
-    def label(self) -> str:
-        """Stage and key, for messages."""
-        return " ".join(self.prefix.split("/")[:2])
-
-    def newest_first(self) -> Iterator[SnapshotIndex]:
-        """The readable index of each machine. Raises NetworkFault."""
-        listed = self.bucket.list(self.prefix)
-        names = [name for name in listed if name.endswith(f"/{INDEX}")]
-        for name in sorted(names, key=lambda name: listed[name].modified, reverse=True):
-            if index := self.read(f"{self.prefix}/{name.rpartition('/')[0]}"):
-                yield index
-
-    def read(self, place: str) -> SnapshotIndex | None:
-        """The index of one machine; None if there is none, or an unreadable one. Raises NetworkFault."""
+def snapshots(bucket: Bucket, prefix: str) -> Iterator[SnapshotIndex]:
+    """The readable index of each machine below ``prefix``, the newest first. Raises NetworkFault."""
+    listed = bucket.list(prefix)
+    names = [name for name in listed if name.endswith(f"/{INDEX}")]
+    for name in sorted(names, key=lambda name: listed[name].modified, reverse=True):
+        place = f"{prefix}/{name.rpartition('/')[0]}"
         try:
-            form = json.loads(self.bucket.read(f"{place}/{INDEX}"))
-            return SnapshotIndex(place, form["mark"], dict(form["files"]), form.get("attempt", ""))
+            form = json.loads(bucket.read(f"{place}/{INDEX}"))
+            index = SnapshotIndex(place, form["mark"], dict(form["files"]), form.get("attempt", ""))
         except (NoSuchKey, ValueError, TypeError, KeyError):
-            return None
+            continue
+        yield index
 
-    def newest_file(self, name: str) -> bytes:
-        """A file of the newest snapshot; b"" where there is none, or an altered one. Raises NetworkFault."""
-        index = next(self.newest_first(), None)
-        expected = index.files.get(name, "") if index else ""
-        content = b""
-        with contextlib.suppress(NoSuchKey):  # a newer snapshot replaced it meanwhile
-            content = self.bucket.read(f"{index.place}/{expected}") if index and expected else b""
-        return content if hashlib.sha256(content).hexdigest() == expected else b""
+
+def newest_file(bucket: Bucket, prefix: str, name: str) -> bytes:
+    """A file of the newest snapshot; b"" where there is none, or an altered one. Raises NetworkFault."""
+    index = next(snapshots(bucket, prefix), None)
+    if index is None or name not in index.files:
+        return b""
+    try:
+        content = bucket.read(f"{index.place}/{index.files[name]}")
+    except NoSuchKey:  # a newer snapshot replaced it meanwhile
+        return b""
+    return content if hashlib.sha256(content).hexdigest() == index.files[name] else b""
 
 
 @dataclass
@@ -122,9 +108,10 @@ class Snapshot:
         writer = hashlib.sha256(f"{machine_identity()} {self.folder}".encode()).hexdigest()[:12]
         return f"{self.prefix}/{writer}"
 
-    @cached_property
-    def _reader(self) -> SnapshotReader:
-        return SnapshotReader(self.bucket, self.prefix, self.say)
+    @property
+    def _label(self) -> str:
+        """Stage and key, for messages."""
+        return " ".join(self.prefix.split("/")[:2])
 
     def begin(self, attempt: str) -> None:
         """Bring the folder to the content of the newest whole snapshot of ``attempt`` ("": of any).
@@ -134,40 +121,31 @@ class Snapshot:
         self._attempt = attempt
         self._mark = ""
         self._stopped = False
-        for index in self._reader.newest_first():
+        for index in snapshots(self.bucket, self.prefix):
             if attempt and index.attempt != attempt:
                 continue
-            found = index if self._is_included(index) else self._fetch(index)
-            if found:
-                self._attempt = found.attempt
-                self._mark = found.mark
+            if self._is_included(index) or self._fetch(index):
+                self._attempt = index.attempt
+                self._mark = index.mark
                 return
 
-    def _fetch(self, index: SnapshotIndex) -> SnapshotIndex | None:
-        """Replace the folder by a snapshot, or a newer one of the same machine; None if it is not whole."""
-        self.say(f"{self._reader.label}: resumes from what another machine sent to {self.bucket.url(index.place)}")
+    def _fetch(self, index: SnapshotIndex) -> bool:
+        """Replace the folder by a snapshot; returns whether that snapshot is whole."""
+        self.say(f"{self._label}: resumes from what another machine sent to {self.bucket.url(index.place)}")
         partial = self.folder.with_name(f"{self.folder.name}.fetch-{uuid.uuid4().hex[:8]}")
-        for _ in range(MAX_ATTEMPTS):
-            try:
-                self._download(index, partial)
-                sync_tree(partial)
-                shutil.rmtree(self.folder)
-                partial.rename(self.folder)
-                sync(self.folder.parent)  # before the note, which says that the folder has it all
-                self._write_note(index.mark)
-                return index
-            except NoSuchKey:
-                newer = self._reader.read(index.place)
-                if newer is None or newer.mark == index.mark:
-                    break
-                index = newer
-            except (BadData, ValueError) as error:
-                self.say(f"{self._reader.label}: {error}; that snapshot is not used")
-                return None
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
-        self.say(f"{self._reader.label}: the snapshot at {self.bucket.url(index.place)} lacks files and is not used")
-        return None
+        try:
+            self._download(index, partial)
+            sync_tree(partial)
+            shutil.rmtree(self.folder)
+            partial.rename(self.folder)
+            sync(self.folder.parent)  # before the note, which says that the folder has it all
+            self._write_note(index.mark)
+            return True
+        except (NoSuchKey, BadData, ValueError) as error:
+            self.say(f"{self._label}: that snapshot is not whole and is not used ({error})")
+            return False
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
     def upload_in_background(self) -> None:
         """Start to send the folder's files if it is time and more than logs changed; returns at once."""
@@ -200,7 +178,7 @@ class Snapshot:
             pass  # the job removed a file meanwhile: the next snapshot is without it
         except (Fault, OSError) as error:
             if not self._warned:
-                self.say(f"{self._reader.label}: no snapshot in the bucket, trying again later: {error}")
+                self.say(f"{self._label}: no snapshot in the bucket, trying again later: {error}")
             self._warned = True
         except (KeyboardInterrupt, SystemExit):
             return  # this process ends

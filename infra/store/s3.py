@@ -21,7 +21,7 @@ from infra.guards.path_names import path_below
 from infra.processes.locks import file_lock
 from infra.store.bucket_probe import check_write_access
 from infra.store.cache import ArtifactCache
-from infra.store.checkpoint_sync import Snapshot, SnapshotReader
+from infra.store.checkpoint_sync import Snapshot, newest_file
 from infra.store.claims import claimed_in_bucket
 from infra.store.files import stamp_of, write_atomically, write_stamps
 from infra.store.leftovers import leftover_objects
@@ -121,7 +121,7 @@ class S3Store(Store):
             self._is_writable = True
 
     def unfinished_file(self, stage: str, key: str, name: str) -> bytes:
-        return SnapshotReader(self.bucket, f"{stage}/{key}", self.say).newest_file(name)
+        return newest_file(self.bucket, f"{stage}/{key}", name)
 
     def _snapshot(self, stage: str, key: str, suffix: str, folder: Path) -> Snapshot:
         note = self.root / "published" / f"{stage}-{key}.{suffix}.json"

@@ -1,14 +1,11 @@
 """The installation: pip's settings reach uv, and the locks hold what the project declares."""
 
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from infra import install
 from infra.install import uv_environment
 
 TOP = Path(__file__).resolve().parents[2]
@@ -43,27 +40,6 @@ install.no-compile='1'
         "SSL_CERT_FILE": "/etc/ssl/bundle.pem",
         "UV_INSECURE_HOST": "mirror.example",
     }
-
-
-@pytest.mark.parametrize(("failing", "tried", "code"), [("/usr/bin/uv", [True, False], 0), ("/env/python", [True], 3)])
-def test_pip_installs_where_uv_fails(
-    failing: str, tried: list[bool], code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[bool] = []
-
-    def fails_first(folder: Path, *, dev: bool, with_uv: bool) -> None:
-        asked.append(with_uv)
-        if with_uv:
-            raise subprocess.CalledProcessError(3, [failing, "pip", "install"])
-
-    monkeypatch.setattr(install, "install", fails_first)
-    monkeypatch.setattr(sys, "argv", ["install.py", "folder"])
-    try:
-        install.main()
-        ended = 0
-    except SystemExit as end:
-        ended = int(end.code or 0)
-    assert (asked, ended) == (tried, code)
 
 
 @pytest.mark.parametrize("lock", LOCKS)

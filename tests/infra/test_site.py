@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from infra.errors import BadConfiguration
-from infra.servers.environment import configure_libraries, server_configured
+from infra.servers.environment import server_configured
 from infra.site import Site
 
 
@@ -62,13 +62,6 @@ def test_invalid_variables_are_named(monkeypatch: pytest.MonkeyPatch, variable: 
         Site.named()
 
 
-def test_a_node_has_its_share_of_the_ranks_and_all_of_its_cores() -> None:
-    site = Site(launcher="slurm", nodes=2, ranks=2)
-    assert site.threads_each == 2 * Site(ranks=2).threads_each or site.threads_each == 1
-    with pytest.raises(BadConfiguration, match="'local' knows this machine alone"):
-        Site(nodes=2, ranks=2)
-
-
 PROFILES = """
 active = "{active}"
 [profiles.away]
@@ -89,21 +82,6 @@ def test_only_the_active_profile_configures_a_server(monkeypatch: pytest.MonkeyP
     assert not server_configured()
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:4200/api")
     assert server_configured()
-
-
-def test_variables_of_the_user_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import os
-
-    for name in list(os.environ):
-        if name.startswith("PREFECT_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "mine"))
-    monkeypatch.setenv("DO_NOT_TRACK", "true")
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "environ", dict(os.environ))
-        configure_libraries(tmp_path)
-        assert os.environ["PREFECT_HOME"] == str(tmp_path / "mine")
-        assert os.environ["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
 
 
 def test_a_server_on_loopback_is_not_shared_between_machines() -> None:

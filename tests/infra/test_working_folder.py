@@ -6,13 +6,10 @@ from pathlib import Path
 import pytest
 
 from infra.launch.job import JobSpec
-from infra.launch.kubernetes import KubernetesSettings, manifests
 from infra.launch.local import LocalLauncher
-from infra.launch.slurm import SlurmSettings, script
 from infra.processes.workers import executor
 from infra.servers.temporary_prefect import temporary_server
-from infra.service.programs import PROJECT_ROOT, environment
-from infra.service.settings import Service
+from infra.service.programs import PROJECT_ROOT
 
 NAMES = ("flows", "infra", "model", "random", "socket", "tasks", "torch", "uvicorn")
 JOB = """
@@ -73,15 +70,3 @@ def test_prefects_temporary_server_searches_the_project_folder(
     # uvicorn searches this folder before all others; without the option it is the working folder.
     assert f'"--app-dir", "{PROJECT_ROOT}"' in seen
     assert str(Path.cwd()) not in seen
-
-
-def test_programs_of_a_service_ignore_the_working_folder(tmp_path: Path) -> None:
-    assert environment(Service(tmp_path), {})["PYTHONSAFEPATH"] == "1"
-
-
-def test_jobs_of_slurm_and_kubernetes_ignore_the_working_folder(tmp_path: Path) -> None:
-    job = JobSpec("model.train", {}, {}, tmp_path / "out", {}, ranks=2, distributed=True)
-    assert "\nexport PYTHONSAFEPATH=1\n" in script(job, SlurmSettings())
-    (batch,) = manifests(job, KubernetesSettings("image", "claim", tmp_path))
-    (container,) = batch["spec"]["template"]["spec"]["containers"]
-    assert {"name": "PYTHONSAFEPATH", "value": "1"} in container["env"]

@@ -4,7 +4,7 @@ import pytest
 from simulated.machine import Fault
 from simulated.pipeline import Start
 from simulated.planted_bugs import FOUND_LATER, QUICKLY_FOUND, Bug
-from simulated.schedules import Phase, Schedule, broken, report, run, schedule_of, shrunk
+from simulated.schedules import Phase, Schedule, broken, report, run, schedule_of
 
 MOST_SCHEDULES = 10_000
 
@@ -44,17 +44,6 @@ def test_two_forced_attempts_at_once_and_a_kill_at_any_call_break_nothing() -> N
     for call in range(150, 200):
         cut_off = Phase((first,), (Fault("kill", 0, call),))
         assert not broken(Schedule(0, (Phase((first, second)), cut_off)))
-
-
-def test_a_failing_schedule_shrinks_to_what_it_needs() -> None:
-    bug = next(bug for bug in QUICKLY_FOUND if bug.__name__ == "no_second_look_under_the_lock")
-    with bug():
-        found = _first_found(bug)
-        assert found
-        (phase,) = shrunk(found).phases
-        assert len(phase.starts) == 2
-        assert not phase.faults, "each reads for long, so they take turns anyway"
-    assert not broken(Schedule(found.seed, (Phase(phase.starts, phase.faults),)))
 
 
 def _first_found(bug: Bug) -> Schedule | None:

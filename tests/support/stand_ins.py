@@ -35,7 +35,7 @@ http.server.HTTPServer(("127.0.0.1", int(port)), Well).serve_forever()
 """
 PREFECT = {
     "exceptions.py": "class PrefectException(Exception): ...",
-    "states.py": "Cancelled = None",
+    "states.py": "Cancelled = Crashed = None",
     "client/orchestration.py": "def get_client(**_): raise ConnectionError",
     "client/schemas/objects.py": "StateType = None",
 }

@@ -113,11 +113,6 @@ def test_a_finished_job_counts_although_its_node_failed_afterwards(job: JobSpec)
     launch(FakeQueue([RUNS, lost], ends=lambda: write_exit(job, "done")), job)
 
 
-def test_a_missing_log_hints_at_the_shared_disk(job: JobSpec) -> None:
-    with pytest.raises(JobFailed, match="do the nodes share that disk"):
-        launch(FakeQueue([FAILED]), job)
-
-
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit, ValueError])
 def test_an_exception_cancels_and_waits(job: JobSpec, end: type[BaseException]) -> None:
     queue = FakeQueue([RUNS, RUNS, RUNS, DONE])

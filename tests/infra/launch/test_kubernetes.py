@@ -59,17 +59,6 @@ def test_a_pod_for_each_node_and_a_gpu_for_each_rank() -> None:
     assert on_cpu == {"requests": {"cpu": "12"}}
 
 
-def test_only_an_evicted_pod_is_restarted() -> None:
-    spec = of_kind("Job", manifests(JOB, SETTINGS))["spec"]
-    taken, failed = spec["podFailurePolicy"]["rules"]
-    assert (taken["action"], taken["onPodConditions"][0]["type"]) == ("Ignore", "DisruptionTarget")
-    assert (failed["action"], failed["onExitCodes"]) == ("FailJob", {"operator": "NotIn", "values": [0]})
-    assert (spec["backoffLimit"], pod_of(JOB)["restartPolicy"]) == (0, "Never")
-    assert pod_of(JOB)["terminationGracePeriodSeconds"] > 30, "torchrun gives its ranks 30 s for the checkpoint"
-    assert spec["ttlSecondsAfterFinished"] > 0
-    assert pod_of(JOB)["shareProcessNamespace"], "a rank whose parent is process 1 considers itself orphaned"
-
-
 def test_pods_find_the_first_one_through_the_service() -> None:
     items = manifests(JOB, SETTINGS)
     service, job, pod = of_kind("Service", items), of_kind("Job", items), pod_of(JOB)
@@ -84,14 +73,6 @@ def test_pods_find_the_first_one_through_the_service() -> None:
         *(f"--rdzv-endpoint={name}-0.{name}:{service['spec']['ports'][0]['port']}", f"--rdzv-id={name}"),
         *("--nproc-per-node=4", "--max-restarts=0", "-m", "model.train", str(JOB.path)),
     ]
-
-
-def test_one_node_needs_no_service_and_one_process_no_torchrun() -> None:
-    alone = manifests(replace(JOB, nodes=1), SETTINGS)
-    assert [item["kind"] for item in alone] == ["Job"]
-    assert "--standalone" in pod_of(replace(JOB, nodes=1))["containers"][0]["command"][2]
-    average = replace(JOB, module="model.average", nodes=1, ranks=1, distributed=False)
-    assert "torch.distributed" not in pod_of(average)["containers"][0]["command"][2]
 
 
 @pytest.mark.parametrize(("index", "leads"), [("0", True), ("1", False)])

@@ -1,6 +1,5 @@
 """Freed memory is reused; threads wait briefly unless the user says how; a busy machine is named."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -41,18 +40,8 @@ def test_large_freed_blocks_are_reused() -> None:
     assert faults["keep"] < faults["leave"] / 5, faults
 
 
-COMMAND = """
-import atexit, json, os, sys
-from flows.cli import main
-from infra.processes.compute import WAITING
-atexit.register(lambda: print(json.dumps({name: os.environ[name] for name in WAITING if name in os.environ})))
-sys.argv = ["repro", "--version"]
-main()
-"""
-
-
 @pytest.mark.parametrize("chosen", [{}, {"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "active"}])
-def test_threads_of_a_command_and_of_its_jobs_wait_briefly_or_as_the_user_says(
+def test_threads_of_a_job_wait_briefly_or_as_the_user_says(
     chosen: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in compute.WAITING:
@@ -62,5 +51,3 @@ def test_threads_of_a_command_and_of_its_jobs_wait_briefly_or_as_the_user_says(
     expected = chosen or {"GOMP_SPINCOUNT": compute.SPIN_COUNT}
     job = variables(JobSpec("model.train", {}, {}, tmp_path, {}, threads=2))
     assert {name: job[name] for name in compute.WAITING if name in job} == expected
-    done = subprocess.run([sys.executable, "-c", COMMAND], capture_output=True, text=True, cwd=REPOSITORY, check=True)
-    assert json.loads(done.stdout.splitlines()[-1]) == expected

@@ -56,11 +56,6 @@ def test_jobs_of_any_size_never_share_a_gpu_and_all_get_one(names: list[str]) ->
     assert sorted(sizes) == [1, 1, 1, 2, 2, 3, 3], "a request for more than exist gets all"
 
 
-def test_without_gpus_no_job_waits() -> None:
-    with lock_gpus((), 1, ignore_wait) as first, lock_gpus((), 1, ignore_wait) as second:
-        assert first == second == gpu_locks.GpuLocks()
-
-
 def test_a_gpu_of_a_killed_holder_is_free_when_its_job_ends(
     names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

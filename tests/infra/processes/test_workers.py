@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.errors import BadData, JobFailed, NetworkFault
+from infra.errors import BadData, JobFailed
 from infra.processes.workers import executor
 
 
@@ -64,10 +64,3 @@ def test_a_killed_worker_raises_a_retryable_fault(tmp_path: Path) -> None:
         list(found.map(dies, [(tmp_path / "started",)]))
     assert (tmp_path / "started").exists()
     assert fault.value.retry
-
-
-def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("distributed")
-    monkeypatch.setattr("infra.processes.workers.DASK_SECONDS", 0.5)
-    with pytest.raises(NetworkFault, match=r"tcp://127\.0\.0\.1:9"), executor(dask="tcp://127.0.0.1:9"):
-        pass

@@ -93,13 +93,6 @@ def test_no_damaged_or_unfinished_copy_is_put_back(root: Path, tmp_path: Path) -
         back_up(tmp_path / "empty", tmp_path / "other")
 
 
-def test_postgresql_is_left_to_its_own_programs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPRO_DATABASE_URL", "postgresql://user@host/name")
-    with pytest.raises(BadConfiguration, match="pg_dump"):
-        backup()
-    assert not (root / "backups").exists()
-
-
 def test_a_running_service_is_not_restored_under(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     back_up(root, root / "backups" / "one")
     monkeypatch.setattr("flows.commands.backup.lifecycle.running", lambda _: object())

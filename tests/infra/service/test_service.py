@@ -1,6 +1,5 @@
 """The service's supervision with fake programs: start, status, kill, restart, stop; no process is left."""
 
-import json
 import os
 import signal
 import stat
@@ -188,34 +187,6 @@ def test_a_root_may_have_a_path_longer_than_a_sockets(root: Path) -> None:
     with ended(deep):
         found = lifecycle.up(free_service(deep, cpu_workers=0), os.environ, print)
         assert stat.S_IMODE(found.service.folder.stat().st_mode) == 0o700, "it holds the supervisor's socket"
-
-
-def test_the_commands_report_the_state_of_the_service(root: Path) -> None:
-    service = free_service(root)
-    ports = ["--prefect-port", f"{service.prefect_port}", "--mlflow-port", f"{service.mlflow_port}", "--gpu", "0"]
-
-    def repro(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*REPRO, *words], capture_output=True, text=True, timeout=PATIENCE, cwd=REPOSITORY)
-
-    with ended(root):
-        nothing = repro("status", "--json")
-        assert nothing.returncode == 1
-        assert "repro up" in nothing.stderr
-        form = json.loads(nothing.stdout)
-        assert (form["running"], form["healthy"], form["programs"]) == (False, False, [])
-        first, second = repro("up", *ports), repro("up")
-        for done in (first, second):
-            assert done.returncode == 0, done.stderr
-            for name, value in service.addresses.exports.items():
-                assert f"export {name}={value}\n" in done.stderr
-        assert "is up already" in second.stderr
-        assert "is up already" not in first.stderr
-        form = json.loads(repro("status", "--json").stdout)
-        assert form["healthy"]
-        assert [each["name"] for each in form["programs"]] == ["prefect", "mlflow", "cpu-1"]
-        assert all(each["since"] and each["pid"] and each["log"] for each in form["programs"])
-        assert repro("down").stderr.endswith(" is stopped\n")
-        assert "was not running" in repro("down").stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])

@@ -15,7 +15,7 @@ from infra.servers.credentials import Credentials
 from infra.servers.environment import configure_libraries
 from infra.service import lifecycle, supervision
 from infra.service.databases import Databases
-from infra.service.programs import PROJECT_ROOT, command_of, environment, environment_of, programs
+from infra.service.programs import command_of, environment, environment_of, programs
 from infra.service.settings import Service, read
 
 PASSWORD = "planted-SECRET-42"
@@ -33,18 +33,6 @@ def service_at(root: Path, host: str = "127.0.0.1") -> Service:
     service = Service(root, "", host, 4200, 5000, 1, 2)
     service.folder.mkdir(parents=True, exist_ok=True)
     return service.with_health_ports()
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"prefect_port": 0}, {"mlflow_port": 65536}, {"mlflow_port": 4200}, {"cpu_workers": -1}, {"gpu_workers": -2}],
-)
-def test_an_invalid_option_is_named_with_its_value(wrong: dict[str, int], tmp_path: Path) -> None:
-    ((name, value),) = wrong.items()
-    with pytest.raises(BadConfiguration) as error:
-        Service(tmp_path, **wrong)  # type: ignore[arg-type]
-    assert f"--{name.replace('_workers', '').replace('_', '-')}" in str(error.value)
-    assert str(value) in str(error.value)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "gpu-box.example"])
@@ -74,31 +62,6 @@ def test_only_the_programs_that_need_a_secret_have_it_in_their_environment(tmp_p
     assert PASSWORD not in repr(Credentials("reader", PASSWORD)) + repr(Databases(OUTER["REPRO_DATABASE_URL"]))
     assert not any("--app-name" in command_of(service, program, {}) for program in programs(service))
     assert sum("--app-name" in command_of(service, program, outer) for program in programs(service)) == 1
-
-
-def test_workers_find_the_deployment_and_the_servers_of_this_service(tmp_path: Path) -> None:
-    service = service_at(tmp_path)
-    outer = environment(service, OUTER)
-    assert (PROJECT_ROOT / "flows" / "orchestration" / "prefect_flows.py").is_file()
-    assert outer["PYTHONPATH"].split(os.pathsep)[0] == str(PROJECT_ROOT)
-    assert outer["REPRO_ROOT"] == str(tmp_path)
-    assert outer["REPRO_MIRRORS"] == f"http://mirror {Path.cwd()}"
-    assert outer["REPRO_CACHE"] == f"{Path.cwd() / 'keys'}"
-    bucket = replace(service, remote="s3://bucket/root")
-    assert environment(bucket, OUTER)["REPRO_ROOT"] == "s3://bucket/root"
-    assert environment(bucket, OUTER)["PREFECT_HOME"] == outer["PREFECT_HOME"] == str(tmp_path / "prefect")
-    workers = programs(service)[2:]
-    made = [environment_of(service, worker, outer) for worker in workers]
-    for each in made:
-        assert each["PREFECT_API_URL"] == service.addresses.prefect
-        assert each["MLFLOW_TRACKING_URI"] == service.addresses.mlflow
-        assert each["DO_NOT_TRACK"] == "true"
-    vacuum = "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED"
-    prefect = programs(service)[0]
-    assert environment_of(service, prefect, outer)[vacuum] == "events,flow_runs", "Prefect's own default keeps runs"
-    assert environment_of(service, prefect, {**outer, vacuum: "events"})[vacuum] == "events"
-    assert len({each["PREFECT_WORKER_WEBSERVER_PORT"] for each in made}) == 3
-    assert [each.get("CUDA_VISIBLE_DEVICES") for each in made] == [None, "0", "1"]
 
 
 def test_settings_are_read_as_written_and_broken_ones_are_none(tmp_path: Path) -> None:

@@ -16,15 +16,6 @@ from infra.store.local import LocalStore
 from infra.store.manifest import MANIFEST, manifest_envelope
 
 
-def test_a_sealed_artifact_is_whole_and_leaves_no_other_folder(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
-    artifact = sealed(store)
-    manifest = manifest_of(store)
-    assert store.damage(manifest) == ""
-    assert store.artifact(manifest) == artifact
-    assert [p.name for p in (tmp_path / "clean").iterdir()] == ["k1"]
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_each_altered_byte_is_seen_even_in_logs(tmp_path: Path, name: str) -> None:
     store = LocalStore(tmp_path)
@@ -33,16 +24,6 @@ def test_each_altered_byte_is_seen_even_in_logs(tmp_path: Path, name: str) -> No
     content[-1] ^= 1
     path.write_bytes(content)
     assert name in store.damage(manifest_of(store))
-
-
-def test_a_lost_or_short_file_is_damage(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
-    folder = sealed(store).path()
-    manifest = manifest_of(store)
-    (folder / "a.txt").write_bytes(b"alp")
-    assert "3 bytes, not 5" in store.damage(manifest)
-    (folder / "a.txt").unlink()
-    assert "a.txt cannot be read" in store.damage(manifest)
 
 
 def test_a_change_that_keeps_the_stamp_is_found_by_hashing(tmp_path: Path) -> None:
@@ -88,14 +69,6 @@ def test_a_new_partial_removes_the_stale_one_of_its_key(tmp_path: Path) -> None:
     assert not stale.exists()
     assert fresh.exists()
     assert other.exists()
-
-
-def test_sealing_again_replaces_the_artifact(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
-    sealed(store)
-    again = sealed(store, files={"a.txt": b"new"})
-    assert (again.path() / "a.txt").read_bytes() == b"new"
-    assert [p.name for p in (tmp_path / "clean").iterdir()] == ["k1"]
 
 
 def test_an_interrupted_folder_is_resumed_only_over_the_same_inputs(tmp_path: Path) -> None:
@@ -211,51 +184,6 @@ def test_an_altered_byte_behind_an_unchanged_stamp_is_found_before_the_artifact_
     assert store.find("clean", "k1") is None, "the next run makes it again"
 
 
-def test_everything_is_synced_before_the_artifact_gets_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    synced: list[str] = []
-    sync, rename = os.fsync, Path.rename
-
-    def recorded(descriptor: int) -> None:
-        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(tmp_path).as_posix())
-        sync(descriptor)
-
-    def renamed(self: Path, target: Path) -> Path:
-        synced.append(f"renamed to {target.name}")
-        return rename(self, target)
-
-    monkeypatch.setattr(os, "fsync", recorded)
-    monkeypatch.setattr(Path, "rename", renamed)
-    artifact = sealed(LocalStore(tmp_path), files={"a.txt": b"a", "deep/b.bin": b"b"})
-    before, after = synced[: synced.index("renamed to k1")], synced[synced.index("renamed to k1") + 1 :]
-    folder = next(name for name in before if name.endswith("/a.txt")).removesuffix("/a.txt")
-    assert {f"{folder}/a.txt", f"{folder}/deep/b.bin", f"{folder}/deep", f"{folder}/{MANIFEST}"} <= set(before)
-    assert before[-1] == folder, "its names, the manifest's too"
-    assert after[:2] == ["clean", "."]
-    assert artifact.folder.exists()
-
-
-def test_a_folder_whose_sealing_was_cut_short_is_resumed_and_sealed(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
-    partial = store.begin("clean", "k1", {"": "k1"})
-    (partial / MANIFEST).write_text("half a man")
-    (partial / "a.txt").write_text("alpha")
-    artifact = store.seal(store.begin("clean", "k1", {"": "k1"}), DESCRIPTION)
-    assert manifest_of(store).files.keys() == {"a.txt"}
-    assert (artifact.path() / "a.txt").read_text() == "alpha"
-
-
-def test_an_artifact_whose_replacement_was_cut_short_is_brought_back(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
-    artifact = sealed(store)
-    artifact.folder.rename(artifact.folder.with_name("k1.replaced-0"))
-    store.begin("clean", "k1", {}, attempt="forced and killed too")
-    assert store.restore("clean", "k1")
-    assert manifest_of(store).content == artifact.content
-    assert not store.restore("clean", "k1"), "nothing is missing"
-
-
 def test_of_several_replaced_artifacts_the_newest_whole_one_of_the_attempt_is_brought_back(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     for time, attempt in enumerate(("first", "second", "first")):
@@ -292,11 +220,3 @@ def test_a_replaced_artifact_is_not_read_under_the_name_of_the_old_one(tmp_path:
     assert artifact.is_replaced()
     with pytest.raises(BadData):
         artifact.path()
-
-
-def test_an_input_that_was_not_read_may_be_replaced_too(tmp_path: Path) -> None:
-    sealed(LocalStore(tmp_path))
-    present = LocalStore(tmp_path)
-    unread = present.artifact(manifest_of(present))
-    sealed(LocalStore(tmp_path), files={"a.txt": b"new"})
-    assert unread.is_replaced(), "a resumed stage may hold what another process read of the new one"

@@ -13,7 +13,7 @@ from infra.errors import BadConfiguration, BadData, NetworkFault
 from infra.store.local import LocalStore
 from infra.store.manifest import MANIFEST
 from infra.store.s3 import S3Store
-from infra.store.s3_client import Bucket, PreconditionFailed
+from infra.store.s3_client import Bucket
 
 
 def machine(s3: Server, folder: Path, limit_bytes: int = 10**9) -> S3Store:
@@ -251,18 +251,6 @@ def test_errors_are_one_sentence_without_secrets(
         machine(s3, tmp_path).find("clean", "k1")
 
 
-@pytest.mark.parametrize("names", [["a"], ["a", "b", "absent"]])
-def test_objects_are_deleted_or_the_refusal_is_said(s3: Server, store: S3Store, names: list[str]) -> None:
-    store.bucket.put("a", b"")
-    s3.inject_faults(status=403, code="AccessDenied", times=len(names))
-    with pytest.raises(BadConfiguration):
-        store.bucket.delete(names)
-    assert list(store.bucket.list("")) == ["a"]
-    s3.inject_faults()
-    store.bucket.delete(names)
-    assert not store.bucket.list("")
-
-
 def test_the_cache_keeps_its_limit_and_what_is_in_use(s3: Server, store: S3Store, tmp_path: Path) -> None:
     for n in range(4):
         sealed(store, f"k{n}", {"a.bin": bytes([n]) * 1000})
@@ -288,23 +276,6 @@ def test_the_cache_keeps_its_limit_and_what_is_in_use(s3: Server, store: S3Store
     small.local().seal(only, {**DESCRIPTION, "key": "mine"})
     small._cache.release()
     assert copies() == {"mine"}, "the only copy of an artifact stays"
-
-
-def test_a_failed_request_is_not_taken_for_the_condition_that_failed_before(
-    store: S3Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_answer(path: str, **_: object) -> bytes:
-        raise TimeoutError(path)
-
-    store.bucket.put("a", b"1")
-    monkeypatch.setattr(store.bucket._files, "cat_file", no_answer)
-    try:
-        store.bucket.put_if_absent("a", b"2")
-    except PreconditionFailed:
-        with pytest.raises(NetworkFault):
-            store.bucket.read("a")
-    else:
-        raise AssertionError("the condition does not hold")
 
 
 def test_restore_sends_no_altered_copy_even_if_its_time_is_as_before(store: S3Store) -> None:

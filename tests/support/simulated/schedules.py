@@ -1,7 +1,6 @@
-"""Makes a schedule of faults from a seed, runs it, checks the invariants, and shrinks a schedule that breaks one."""
+"""Makes a schedule of faults from a seed, runs it, and checks the invariants."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 
@@ -179,42 +178,7 @@ def broken(schedule: Schedule) -> str:
     return ""
 
 
-def shrunk(schedule: Schedule) -> Schedule:
-    """A schedule that breaks an invariant too, from which nothing can be left out."""
-    while True:
-        smaller = next((each for each in _smaller(schedule) if broken(each)), None)
-        if smaller is None:
-            return schedule
-        schedule = smaller
-
-
-def _smaller(schedule: Schedule) -> Iterator[Schedule]:
-    """Schedules with one thing less."""
-    phases = schedule.phases
-    for n, phase in enumerate(phases):
-        less = []
-        if len(phase.starts) > 1:
-            for gone in range(len(phase.starts)):
-                faults = tuple(
-                    replace(fault, process=fault.process - (fault.process > gone))
-                    for fault in phase.faults
-                    if fault.process != gone
-                )
-                less.append(replace(phase, starts=phase.starts[:gone] + phase.starts[gone + 1 :], faults=faults))
-        less += [replace(phase, faults=phase.faults[:i] + phase.faults[i + 1 :]) for i in range(len(phase.faults))]
-        less += [replace(phase, damages=phase.damages[:i] + phase.damages[i + 1 :]) for i in range(len(phase.damages))]
-        if phase.world_changes:
-            less.append(replace(phase, world_changes=False))
-        if phase.much_later:
-            less.append(replace(phase, much_later=False))
-        if len(phases) > 1:
-            yield replace(schedule, phases=phases[:n] + phases[n + 1 :])
-        yield from (replace(schedule, phases=(*phases[:n], each, *phases[n + 1 :])) for each in less)
-
-
 def report(schedule: Schedule) -> str:
-    """What a schedule breaks, its shortest form, and how to run it again; "" if it breaks nothing."""
-    if not broken(schedule):
-        return ""
-    short = shrunk(schedule)
-    return f"{broken(short)}\n{short}\nrun it again: .venv/bin/python tests/simulate.py {schedule.seed}"
+    """What a schedule breaks, and how to run it again; "" if it breaks nothing."""
+    found = broken(schedule)
+    return found and f"{found}\n{schedule}\nrun it again: schedule_of({schedule.seed})"
