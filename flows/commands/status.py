@@ -14,8 +14,8 @@ from infra.errors import Fault
 from infra.servers.addresses import FOLDER
 from infra.servers.environment import configure_libraries
 from infra.service import lifecycle
-from infra.service.status import as_json as form
-from infra.service.status import states
+from infra.service.supervision import as_json as form
+from infra.service.supervision import states
 from infra.site import Site
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from infra.service.status import ProgramState
+from infra.service.supervision import ProgramState
 
 
 def state_table(states: Sequence[ProgramState]) -> Table:

@@ -18,7 +18,7 @@ from infra.service.browser_access import MLFLOW_HOSTS, PREFECT_HOSTS, allowed_ho
 from infra.service.databases import Databases
 from infra.service.programs import write_users_settings
 from infra.service.settings import Service, read
-from infra.service.status import ProgramState, states
+from infra.service.supervision import ProgramState, states
 from infra.service.upgrades import upgrade
 
 HEALTHY_SECONDS = 300.0

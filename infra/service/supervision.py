@@ -1,7 +1,6 @@
-"""supervisord for a service: its configuration, start, end and XML-RPC interface.
+"""supervisord for a service: its configuration, start and end, and the state and health of its programs.
 
-It restarts the programs of ``infra.service.programs`` when they die and rotates their logs. Their health is not checked
-here.
+It restarts the programs of ``infra.service.programs`` when they die and rotates their logs. It answers by XML-RPC.
 """
 
 import contextlib
@@ -11,7 +10,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from infra.errors import JobFailed
 from infra.processes import signals
 from infra.processes.children import die_with_parent
 from infra.servers.addresses import FILE as ADDRESSES
+from infra.servers.loopback import healthy
 from infra.service.process_tags import end_all, tagged_pids
 from infra.service.programs import environment, programs
 from infra.service.settings import Service
@@ -40,6 +42,27 @@ DOWN_SECONDS = 2 * STOP_SECONDS + 5
 STABLE_SECONDS = 10
 """A program that ends sooner failed to start; it is retried RETRIES times with growing pauses."""
 RETRIES = 3
+
+
+@dataclass(frozen=True)
+class ProgramState:
+    """One program. ``state``: starting, running, backoff (ended; will be tried again), fatal (given up) or stopped."""
+
+    name: str
+    state: str
+    pid: int
+    """Process id of the program's wrapper; 0: none."""
+    since: str
+    """Start time in UTC; empty: it does not run."""
+    healthy: bool
+    link: str
+    log: str
+    message: str
+    """The supervisor's message about a program that does not run."""
+
+    @property
+    def given_up(self) -> bool:
+        return self.state == "fatal"
 
 
 def log_of(service: Service, name: str) -> Path:
@@ -128,7 +151,7 @@ def supervisor_of(service: Service) -> int:
         return 0
 
 
-def process_info(service: Service) -> dict[str, dict[str, Any]]:
+def _process_info(service: Service) -> dict[str, dict[str, Any]]:
     """supervisord's process info by program name; empty if no supervisor answers."""
     try:
         return {info["name"]: info for info in _rpc(service).getAllProcessInfo()}
@@ -136,10 +159,43 @@ def process_info(service: Service) -> dict[str, dict[str, Any]]:
         return {}
 
 
+def states(service: Service) -> list[ProgramState]:
+    """The states of all programs, servers first; empty if nothing runs."""
+    info = _process_info(service)
+    found = list[ProgramState]()
+    for program in programs(service):
+        if not (process := info.get(program.name)):
+            continue
+        pid = process["pid"]
+        state = process["statename"].lower()
+        is_healthy = pid > 0 and healthy(program.health)
+        if is_healthy and state == "starting":  # which supervisord says for STABLE_SECONDS
+            state = "running"
+        found.append(
+            ProgramState(
+                name=program.name,
+                state=state,
+                pid=pid,
+                since=datetime.fromtimestamp(process["start"], UTC).isoformat(timespec="seconds") if pid else "",
+                healthy=is_healthy,
+                link=program.link,
+                log=str(log_of(service, program.name)),
+                message=process["spawnerr"],
+            )
+        )
+    return found
+
+
+def as_json(found: Sequence[ProgramState]) -> dict[str, Any]:
+    """The JSON form. ``running``: there is a service; ``healthy``: all its programs answer."""
+    well = bool(found) and all(program.healthy for program in found)
+    return {"running": bool(found), "healthy": well, "programs": [asdict(program) for program in found]}
+
+
 def revive(service: Service) -> list[str]:
     """Restart programs that the supervisor gave up or that were stopped; returns their names."""
     ended = ("FATAL", "STOPPED", "EXITED")
-    stopped = [program for program in process_info(service).values() if program["statename"] in ended]
+    stopped = [program for program in _process_info(service).values() if program["statename"] in ended]
     for program in stopped:
         _rpc(service).startProcess(f"{program['group']}:{program['name']}", False)
     return [str(program["name"]) for program in stopped]

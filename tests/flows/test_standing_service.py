@@ -25,7 +25,7 @@ from infra.servers.loopback import free_ports
 from infra.service import lifecycle
 from infra.service.process_tags import tagged_pids
 from infra.service.settings import read
-from infra.service.status import states
+from infra.service.supervision import states
 from tests.flows.test_cli import repro
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -20,7 +20,7 @@ from infra.servers.environment import configure_libraries
 from infra.service import lifecycle, supervision
 from infra.service.process_tags import tagged_pids
 from infra.service.settings import Service
-from infra.service.status import ProgramState, states
+from infra.service.supervision import ProgramState, states
 from infra.site import Site
 
 PATIENCE = limit(20.0)
