@@ -64,15 +64,6 @@ class AliasDecision:
         return f"{'' if CHAMPION in self.held else 'not '}champion: {self.reason}"
 
 
-@dataclass(frozen=True)
-class _Place:
-    """The version that should have an alias; ``reason`` and ``who`` are recorded if the alias moves there."""
-
-    version: Version
-    reason: str
-    who: str
-
-
 def move_aliases(uri: str, own: Version, before: Sequence[Version], min_bleu: float) -> AliasDecision:
     """Move candidate and champion to the versions that should have them, until the registry shows them there.
 
@@ -81,10 +72,9 @@ def move_aliases(uri: str, own: Version, before: Sequence[Version], min_bleu: fl
     that moved it sees what all others did, and corrects it.
     """
     while True:
-        look = _Look(own.version, before, versions(uri, own.name), min_bleu)
-        candidate = look.chosen_by_hand(CANDIDATE) or look.newest()
-        champion, reason, compared = look.best()
-        rightful = {CANDIDATE: candidate, CHAMPION: champion}
+        seen = _Registry(own.version, before, versions(uri, own.name))
+        champion, reason, compared = _champion(seen, min_bleu)
+        rightful = {CANDIDATE: _candidate(seen), CHAMPION: champion}
         wrong = {alias: to for alias, to in rightful.items() if to and alias not in to.version.aliases}
         if not wrong:
             held = tuple(alias for alias, to in rightful.items() if to and to.version.version == own.version)
@@ -94,14 +84,86 @@ def move_aliases(uri: str, own: Version, before: Sequence[Version], min_bleu: fl
 
 
 @dataclass(frozen=True)
-class _Look:
-    """One reading of the registry by the registration of the version ``number``."""
+class _Place:
+    """The version that should have an alias; ``reason`` and ``who`` are recorded if the alias moves there."""
+
+    version: Version
+    reason: str
+    who: str
+
+
+def _candidate(seen: "_Registry") -> _Place:
+    """The version that a person chose meanwhile, or else the newest of those that are being registered."""
+    newest = _Place(seen.contenders(CANDIDATE)[-1], WHY_CANDIDATE, f"{user()}{BY_REGISTRATION}")
+    return seen.chosen_by_hand(CANDIDATE) or newest
+
+
+def _champion(seen: "_Registry", min_bleu: float) -> tuple[_Place | None, str, Version | None]:
+    """The rightful champion, why the own version is or is not it, and the version that this one was compared with."""
+    if chosen := seen.chosen_by_hand(CHAMPION):
+        return chosen, f"version {chosen.version.version} was promoted by hand during the registration", chosen.version
+    own = seen.own
+    champion = seen.champion_of_before()
+    contests = _contests(seen, champion, min_bleu)
+    for contest in contests:
+        champion = contest.challenger if contest.is_won else champion
+    reason, compared = _verdict(own, contests)
+    if champion is None:
+        return None, reason, compared
+    if champion == own:
+        return _Place(own, reason, f"{user()}{BY_REGISTRATION}"), reason, compared
+    move = _last_move(champion)
+    return _Place(champion, move.reason, move.who), reason, compared
+
+
+@dataclass(frozen=True)
+class _Contest:
+    """A version that is being registered, compared with the champion at that time."""
+
+    challenger: Version
+    champion: Version | None
+    is_won: bool
+    why: str
+
+
+def _contests(seen: "_Registry", champion: Version | None, min_bleu: float) -> list[_Contest]:
+    """Let the contenders challenge the champion one after the other."""
+    contests = []
+    for challenger in seen.contenders(CHAMPION):
+        if challenger == champion:
+            continue
+        # The others moved the alias: they have what their own runs ask of a champion.
+        needed = min_bleu if challenger == seen.own else 0.0
+        is_won, why = becomes_champion(challenger.tags, champion, len(seen.now) == 1, needed)
+        contests.append(_Contest(challenger, champion, is_won, why))
+        if is_won:
+            champion = challenger
+    return contests
+
+
+def _verdict(own: Version, contests: Sequence[_Contest]) -> tuple[str, Version | None]:
+    """Why the own version is champion or is not, and the version that decided it."""
+    reason = _last_move(own).reason  # it was champion before
+    compared = None
+    for contest in contests:
+        if contest.challenger == own:
+            reason = contest.why
+            compared = contest.champion
+        elif contest.champion == own and contest.is_won:
+            compared = contest.challenger
+            bleu = float(compared.tags[DEV_BLEU])
+            reason = f"{_measured(own.tags)}, not above the {bleu:.2f} of version {compared.version}"
+    return reason, compared
+
+
+@dataclass(frozen=True)
+class _Registry:
+    """One reading of a model's versions, by the registration of the version ``number``."""
 
     number: int
     before: Sequence[Version]
     """The model's versions when the registration began."""
     now: Sequence[Version]
-    min_bleu: float
 
     @cached_property
     def own(self) -> Version:
@@ -123,55 +185,26 @@ class _Look:
         found = [version for version in self.now if version.version in moved | {self.number}]
         return sorted(found, key=lambda version: version.version)
 
+    def champion_of_before(self) -> Version | None:
+        """The champion that the contenders challenge: the present one, unless it is a contender itself."""
+        present = holder(self.now, CHAMPION)
+        if present not in self.contenders(CHAMPION):
+            return present
+        earlier = holder(self.before, CHAMPION)
+        return next((version for version in self.now if earlier and version.version == earlier.version), None)
+
     def chosen_by_hand(self, alias: str) -> _Place | None:
         """The version that a person gave the alias last, since the registration began: that stays."""
         by_number = {version.version: version for version in self.now}
         for move in self.meanwhile:
             if move.alias == alias and not move.by_registration and move.version in by_number:
                 return _Place(by_number[move.version], move.reason, move.who)
-        at = holder(self.now, alias)
+        present = holder(self.now, alias)
         earlier = holder(self.before, alias)
-        if at is None or at in self.contenders(alias) or (earlier and earlier.version == at.version):
+        is_unmoved = present is None or (earlier and earlier.version == present.version)
+        if present is None or is_unmoved or present in self.contenders(alias):
             return None
-        return _Place(at, "moved without a reason, as in MLflow's pages", user())
-
-    def newest(self) -> _Place:
-        """The newest of the versions that are being registered."""
-        return _Place(self.contenders(CANDIDATE)[-1], WHY_CANDIDATE, f"{user()}{BY_REGISTRATION}")
-
-    def best(self) -> tuple[_Place | None, str, Version | None]:
-        """The champion, why the own version is or is not it, and the version that this one was compared with."""
-        if chosen := self.chosen_by_hand(CHAMPION):
-            number = chosen.version.version
-            return chosen, f"version {number} was promoted by hand during the registration", chosen.version
-        own = self.own
-        contenders = self.contenders(CHAMPION)
-        best = holder(self.now, CHAMPION)
-        if best in contenders:  # compare with the champion that stood before them
-            earlier = holder(self.before, CHAMPION)
-            best = next((version for version in self.now if earlier and version.version == earlier.version), None)
-        reason = _last_move(own).reason if best == own else ""
-        compared = None
-        for version in contenders:
-            if version == best:
-                continue
-            # The others moved the alias: they have what their own runs ask of a champion.
-            asked = self.min_bleu if version == own else 0.0
-            better, why = becomes_champion(version.tags, best, len(self.now) == 1, asked)
-            if version == own:
-                reason = why
-                compared = best
-            elif better and best == own:
-                bleu = float(version.tags[DEV_BLEU])
-                reason = f"{_measured(own.tags)}, not above the {bleu:.2f} of version {version.version}"
-                compared = version
-            best = version if better else best
-        if best is None:
-            return None, reason, compared
-        if best == own:
-            return _Place(own, reason, f"{user()}{BY_REGISTRATION}"), reason, compared
-        move = _last_move(best)
-        return _Place(best, move.reason, move.who), reason, compared
+        return _Place(present, "moved without a reason, as in MLflow's pages", user())
 
 
 def _last_move(version: Version) -> Promotion:
