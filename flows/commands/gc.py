@@ -15,7 +15,6 @@ from flows.views.terminal import say
 from infra.guards.shown_text import shown_lines
 from infra.servers.environment import configure_libraries
 from infra.site import Site
-from infra.tracking.client import DELETED_DAYS, count_deleted_runs, remove_deleted_runs
 
 
 def gc(
@@ -34,8 +33,7 @@ def gc(
 
     Of each run, with each set of overrides, the artifacts of the newest record are kept, and of each stage those of the
     newest record and of the newest finished record that have it. A registered model version keeps its weights,
-    vocabulary and scores. Runs that were deleted in MLflow more than a week ago go too, where its database is a file on
-    this machine.
+    vocabulary and scores. Runs that were deleted in MLflow are removed by its own command, mlflow gc.
 
     For example:
 
@@ -51,17 +49,11 @@ def gc(
     finally:
         collector.enable()
     _show(found)
-    hidden = count_deleted_runs(where.registry)
-    if hidden:
-        which = "1 run that was" if hidden == 1 else f"{hidden} runs that were"
-        say(f"removable: {which} deleted in MLflow more than {DELETED_DAYS} days ago, with the files")
     if as_json:
         print(json.dumps(found.as_json(), ensure_ascii=False))
     if delete:
         say(f"deleted {size_text(remove_garbage(where, found, say))}")
-        if hidden:
-            remove_deleted_runs(where.registry)
-    elif found.removable or found.leftovers or hidden:
+    elif found.removable or found.leftovers:
         say("nothing was deleted; repeat with --delete to delete what is removable")
 
 

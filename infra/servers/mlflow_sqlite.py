@@ -32,7 +32,6 @@ LEFT JOIN logged_models AS logged ON registered.source = 'models:/' || logged.mo
 WHERE registered.name = :name AND registered.version = :version
 """
 EXPERIMENT = "SELECT experiment_id FROM experiments WHERE name = :name"
-DELETED_RUNS = "SELECT count(*) FROM runs WHERE lifecycle_stage = 'deleted' AND deleted_time < :before_ms"
 
 
 def has_known_schema(connection: sqlite3.Connection) -> bool:
@@ -61,12 +60,6 @@ def experiment_id(file: Path, name: str) -> str | None:
     """The id of an experiment; None also where there is none of this name."""
     found = _query(file, EXPERIMENT, {"name": name})
     return f"{found[0][0]}" if found else None
-
-
-def count_deleted_runs(file: Path, before_ms: int) -> int | None:
-    """The number of runs that were deleted before that time."""
-    found = _query(file, DELETED_RUNS, {"before_ms": before_ms})
-    return int(found[0][0]) if found else None
 
 
 def check_database(uri: str) -> None:

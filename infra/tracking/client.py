@@ -6,9 +6,7 @@ One process at a time creates a SQLite file. A run's tag ``process`` names the p
 import json
 import logging
 import os
-import subprocess
 import sys
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
@@ -16,12 +14,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from infra.errors import BadConfiguration, JobFailed, NetworkFault
+from infra.errors import BadConfiguration, NetworkFault
 from infra.guards.address_secrets import public_text
 from infra.processes.identity import process_state
 from infra.processes.locks import file_lock
 from infra.servers import credentials, mlflow_sqlite
-from infra.servers.environment import NO_TELEMETRY
 from infra.servers.sqlite_addresses import sqlite_file
 
 SQLITE_SECONDS = 60
@@ -32,8 +29,6 @@ PAGE_SIZE = 1000
 PROCESS_TAG = "process"
 FAILURE = "its process is gone"
 SERVER_TIMEOUT_SECONDS = 5.0
-DELETED_DAYS = 7
-"""How long a run that was deleted in MLflow can be brought back."""
 ERRORS = (
     ("mlflow.exceptions", "MlflowException"),
     ("sqlalchemy.exc", "SQLAlchemyError"),
@@ -138,23 +133,6 @@ def fail_pending_models(client: Any, experiment_id: str, run_id: str) -> None:
     for model in all_pages(client.search_logged_models, [experiment_id], f"source_run_id = '{run_id}'"):
         if model.status == "PENDING":
             client.finalize_logged_model(model.model_id, "FAILED")
-
-
-def count_deleted_runs(uri: str) -> int:
-    """The number of runs that somebody deleted in MLflow's SQLite file over ``DELETED_DAYS`` ago; 0 for a server."""
-    before_ms = round((time.time() - DELETED_DAYS * 86_400) * 1000)
-    file = sqlite_file(uri)
-    return (file and mlflow_sqlite.count_deleted_runs(file, before_ms)) or 0
-
-
-def remove_deleted_runs(uri: str) -> None:
-    """Let MLflow remove these runs, rows and files. Raises JobFailed if it does not."""
-    command = (sys.executable, "-m", "mlflow", "gc", "--backend-store-uri", uri, "--older-than", f"{DELETED_DAYS}d")
-    environment = {**os.environ, **NO_TELEMETRY, "MLFLOW_TRACKING_URI": uri}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if done.returncode:
-        lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        raise JobFailed(f"MLflow could not remove its deleted runs: {' '.join(lines[-1:])[:300]}")
 
 
 def get_json(uri: str, path: str, **query: str | int) -> Any:

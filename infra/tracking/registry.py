@@ -11,8 +11,8 @@ import re
 import urllib.error
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 from infra.errors import BadConfiguration
@@ -25,18 +25,9 @@ from infra.tracking.provenance import user
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class ModelAbout:
-    """What the page of a registered model says about all its versions."""
-
-    description: str = ""
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-
+NO_TAGS: Mapping[str, str] = MappingProxyType({})
 RESERVED_ALIAS = re.compile(r"latest|v\d+", re.IGNORECASE)
 """MLflow takes these for versions."""
-REFUSED = (401, 403)
-"""Status of a request whose credentials are missing or wrong."""
 
 
 def versions(uri: str, name: str = "") -> list[Version]:
@@ -110,24 +101,24 @@ def create_version(
     model_id: str,
     run_id: str,
     tags: Mapping[str, str],
-    description: str,
-    about: ModelAbout = ModelAbout(),
+    model_description: str = "",
+    model_tags: Mapping[str, str] = NO_TAGS,
 ) -> Version:
-    """Register a logged model as the next version of the model ``name``, which is created with what is said ``about``
-    it. Raises NetworkFault if MLflow refuses."""
+    """Register a logged model as the next version of the model ``name``, which is created if there is none.
+
+    Raises NetworkFault if MLflow refuses.
+    """
     client = mlflow_client(uri)
     from mlflow.exceptions import MlflowException
 
     try:
         with suppress(MlflowException):  # it exists; any other error shows in the next call
-            client.create_registered_model(name, tags=dict(about.tags), description=about.description)
+            client.create_registered_model(name, tags=dict(model_tags), description=model_description)
         model = client.get_logged_model(model_id)
         # A server resolves ``models:/``; for a file MLflow would look for the id at the address in its global state.
         served = uri.startswith(("http://", "https://"))
         source = f"models:/{model_id}" if served else model.artifact_location
-        created = client.create_model_version(
-            name, source, run_id, tags=grouped_tags(tags), description=description, model_id=model_id
-        )
+        created = client.create_model_version(name, source, run_id, tags=grouped_tags(tags), model_id=model_id)
         # The model's own page names its versions by this tag.
         named = {"mlflow.modelVersions": json.dumps([{"name": name, "version": int(created.version)}])}
         client.set_logged_model_tags(model_id, named)
@@ -196,35 +187,20 @@ def source_run(uri: str, version: Version) -> Mapping[str, str]:
 
 
 def version_exists(uri: str, name: str, version: int, run_id: str) -> bool:
-    """Whether ``run_id`` made that version and it still exists; imports MLflow only where nothing else can answer.
+    """Whether ``run_id`` made that version and it still exists; imports MLflow only for another database than SQLite.
 
-    A server that does not answer cannot say that the version is gone: it counts as existing.
+    A server is asked over plain HTTP. One that does not answer, or refuses the credentials, cannot say that the
+    version is gone: it counts as existing.
     """
-    if uri.startswith(("http://", "https://")):
-        return _exists_at_server(uri, name, version, run_id)
-    try:
-        return any(found.version == version and found.run_id == run_id for found in versions(uri, name))
-    except BadConfiguration:  # no database
-        return False
-
-
-def _exists_at_server(uri: str, name: str, version: int, run_id: str) -> bool:
-    """Ask over plain HTTP, which spares the import of MLflow. Where that is refused, ask through the client, which also
-    finds credentials in files, plug-ins and certificates."""
+    if not uri.startswith(("http://", "https://")):
+        try:
+            return any(found.version == version and found.run_id == run_id for found in versions(uri, name))
+        except BadConfiguration:  # no database
+            return False
     try:
         found = get_json(uri, "model-versions/get", name=name, version=version)
         return bool(found["model_version"].get("run_id") == run_id)
     except urllib.error.HTTPError as error:
-        return error.code != 404 and (error.code not in REFUSED or _exists_for_client(uri, name, version, run_id))
+        return error.code != 404
     except (OSError, ValueError, KeyError):
         return True
-
-
-def _exists_for_client(uri: str, name: str, version: int, run_id: str) -> bool:
-    client = mlflow_client(uri)
-    from mlflow.exceptions import MlflowException
-
-    try:
-        return bool(client.get_model_version(name, f"{version}").run_id == run_id)
-    except MlflowException as error:
-        return bool(error.error_code != "RESOURCE_DOES_NOT_EXIST")

@@ -13,7 +13,7 @@ from infra.tracking.registry import create_version, set_decision, versions
 from model.metric_names import BLEU, CHRF, DEV_BLEU, PERPLEXITY, TEST_BLEU
 from tasks.registration.aliases import CHAMPION, UNDECIDED, holder, move_aliases
 from tasks.registration.differences import DifferingField
-from tasks.registration.version_tags import model_about, model_metrics, run_pages, version_description
+from tasks.registration.version_tags import model_description, model_metrics, model_tags, run_pages, version_description
 
 MEASURED = (f".{BLEU}", f".{CHRF}", f".{PERPLEXITY}", DEV_BLEU, TEST_BLEU)
 """Ends of the tags by which a version is told from one that was measured otherwise."""
@@ -45,7 +45,7 @@ def register_version(
     all_tags = {**tags, "modified": f"{modified}".lower(), "decision": UNDECIDED}
     if version is None:
         model_id = log_model(uri, run_id, name, model, model_metrics(tags))
-        version = create_version(uri, name, model_id, run_id, all_tags, "", model_about(name, tags))
+        version = create_version(uri, name, model_id, run_id, all_tags, model_description(name, tags), model_tags(tags))
     champion = holder(before, CHAMPION)
     held = []
     decision = "a run with overrides moves no alias"

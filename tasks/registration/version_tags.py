@@ -12,7 +12,6 @@ from infra.store.store import Artifact
 from infra.tracking.model_logging import ModelMetric
 from infra.tracking.model_version import scored_sets
 from infra.tracking.provenance import commit
-from infra.tracking.registry import ModelAbout
 from infra.tracking.run_description import is_number
 from model.metric_names import BLEU, BLEU_PAPER, CHRF, DEV_BLEU, PERPLEXITY, TEST_BLEU
 from tasks.registration.differences import DifferingField
@@ -129,15 +128,21 @@ def model_metrics(tags: Mapping[str, str]) -> list[ModelMetric]:
     return found
 
 
-def model_about(name: str, tags: Mapping[str, str]) -> ModelAbout:
-    """The description and the tags of a registered model."""
+def model_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags of a registered model, from those of its first version."""
     languages = {side: tags[side] for side in ("source_language", "target_language") if side in tags}
-    pair = " into ".join(languages.values())
-    description = (
-        f"A Transformer that translates text{f' from {pair}' if len(languages) == 2 else ''}, made by "
-        f"`repro run {name}`. `candidate` is the newest version without overrides, `champion` the best on the dev set."
+    return {"task": "translation", **languages}
+
+
+def model_description(name: str, tags: Mapping[str, str]) -> str:
+    """The description of a registered model, from the tags of its first version."""
+    source = tags.get("source_language")
+    target = tags.get("target_language")
+    pair = f" from {source} into {target}" if source and target else ""
+    return (
+        f"A Transformer that translates text{pair}, made by `repro run {name}`. `candidate` is the newest version"
+        " without overrides, `champion` the best on the dev set."
     )
-    return ModelAbout(description, {"task": "translation", **languages})
 
 
 def _is_float(text: str) -> bool:

@@ -38,7 +38,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (weights / "model.safetensors").write_text("weights")
     tracker.client.log_model_artifacts(made.model_id, f"{root}/weights")
     tracker.client.finalize_logged_model(made.model_id, "READY")
-    create_version(tracker.uri, "ende", made.model_id, tracker.run_id, {}, "")
+    create_version(tracker.uri, "ende", made.model_id, tracker.run_id, {})
     return root
 
 

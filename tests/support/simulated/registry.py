@@ -80,9 +80,7 @@ class Registry:
     def finalize_logged_model(self, model_id: str, status: str) -> None:
         self._request("finalize_logged_model", lambda: setattr(self.models[model_id], "status", status))
 
-    def create_model_version(
-        self, name: str, source: str, run_id: str, tags: Mapping[str, str], description: str, model_id: str
-    ) -> Any:
+    def create_model_version(self, name: str, source: str, run_id: str, tags: Mapping[str, str], model_id: str) -> Any:
         def create() -> Any:
             number = f"{len(self.found) + 1}"
             self.found.append(
