@@ -37,14 +37,15 @@ class Tracker:
     """
 
     def __init__(self, uri: str, artifact_root: Path, token: str = "") -> None:
-        self.artifact_root = artifact_root.absolute()
-        self.uri = uri or sqlite_uri(self.artifact_root.parent / DATABASE)
+        artifact_root = artifact_root.absolute()
+        self.uri = uri or sqlite_uri(artifact_root.parent / DATABASE)
         self.run_id = ""
-        self._runs = MlflowRuns(self.uri, self.artifact_root, token)
+        self._runs = MlflowRuns(self.uri, artifact_root, token)
         self._start_parent: Callable[[], str] | None = None
         self._rows: list[StageRow] = []
         self._text = self._why = ""
-        self._pending: dict[str, StageRow] = {}
+        self._stages: dict[str, StageRow] = {}
+        """By the id that ``start_stage`` gave."""
         self._writes = WriteQueue(self.uri, lambda: self.client.search_experiments(max_results=1))
 
     @property
@@ -64,7 +65,9 @@ class Tracker:
     def start(self, experiment: str, name: str, tags: Mapping[str, str], params: Mapping[str, Any]) -> str:
         """Begin the parent run of one pipeline run; gives its id, or "" while MLflow is away."""
         self._start_parent = partial(self._runs.start_parent, experiment, name, tags, params, _now_ms())
-        return self._writes.call_now("the run", self._parent)
+        self._writes.put("the run", self._parent)
+        self._writes.flush()
+        return self.run_id
 
     def join(self, run_id: str) -> None:
         """Put stages under a parent run that another process began and will end."""
@@ -84,13 +87,10 @@ class Tracker:
         """
         row = StageRow(stage, item, key, "running")
         self._rows.append(row)
-        start = partial(self._start_stage, row, params, _now_ms())
+        self._writes.put(row.label, partial(self._start_stage, row, params, _now_ms()))
         self._writes.flush()
-        run_id = "" if len(self._writes) else self._writes.call_now(row.label, start)
-        if not run_id:
-            run_id = f"{PENDING}{len(self._rows)}"
-            self._pending[run_id] = row
-            self._writes.put(row.label, start)
+        run_id = row.run_id or f"{PENDING}{len(self._rows)}"
+        self._stages[run_id] = row
         self._describe_run()
         return run_id
 
@@ -122,7 +122,7 @@ class Tracker:
 
     def finish_stage(self, run_id: str, status: str, facts: Mapping[str, Any]) -> None:
         """End a child as FINISHED, FAILED, KILLED or PRUNED; numbers among the facts become metrics, the rest tags."""
-        row = self._row(run_id)
+        row = self._stages.get(run_id)
         if row and row.state == "running":
             row.state = {"FINISHED": "completed"}.get(status, status.lower())
             row.seconds = time.monotonic() - row.started
@@ -184,13 +184,11 @@ class Tracker:
         self._writes.put(what, lambda: write(self._resolved_id(run_id)))
 
     def _resolved_id(self, run_id: str) -> str:
-        row = self._pending.get(run_id)
-        if not (real := row.run_id if row else run_id):
-            raise LookupError(f"{row.label if row else 'the stage'} has no run")
+        row = self._stages.get(run_id)
+        real = row.run_id if row else run_id
+        if not real:
+            raise LookupError(f"the stage {run_id} has no run")
         return real
-
-    def _row(self, run_id: str) -> StageRow | None:
-        return self._pending.get(run_id) or next((r for r in reversed(self._rows) if r.run_id == run_id), None)
 
     def _parent(self) -> str:
         if not self.run_id:
@@ -199,10 +197,9 @@ class Tracker:
         self._runs.use_experiment_of(self.run_id)
         return self.run_id
 
-    def _start_stage(self, row: StageRow, params: Mapping[str, Any], start_ms: int) -> str:
+    def _start_stage(self, row: StageRow, params: Mapping[str, Any], start_ms: int) -> None:
         row.run_id = self._runs.start_stage(self._parent(), row, params, start_ms)
         row.experiment = self.experiment_id
-        return row.run_id
 
     def _log_headline(self, row: StageRow) -> None:
         numbers = {f"{row.item}.{name}": value for name, value in numeric_facts(row.facts).items()}

@@ -36,9 +36,6 @@ class WriteQueue:
     _warned: set[str] = field(default_factory=set)
     _flush_lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __len__(self) -> int:
-        return len(self._waiting)
-
     @property
     def last(self) -> Callable[[], object] | None:
         """The newest action, while it still waits."""
@@ -47,18 +44,6 @@ class WriteQueue:
     def put(self, what: str, action: Callable[[], object]) -> None:
         """Queue an action; ``what`` names it in warnings."""
         self._waiting.append((what, action))
-
-    def call_now(self, what: str, action: Callable[[], str]) -> str:
-        """The result of ``action``, before all queued ones; "" while the server is away."""
-        if time.monotonic() < self._retry_at:
-            return ""
-        try:
-            answer = action()
-        except mlflow_errors() as error:
-            self._mark_unavailable(what, error)
-            return ""
-        self._was_available = True
-        return answer
 
     def retry_now(self) -> None:
         """Try the next write without a pause."""
