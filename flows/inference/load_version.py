@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from infra.errors import BadConfiguration, BadData, fault_for
 from infra.site import Site
@@ -52,11 +52,14 @@ def title(version: Version) -> str:
 
 def decoding_config(version: Version) -> Decoding:
     """The configuration that decoded the version's dev set; the paper's defaults (§6.1) for missing tags."""
-    fields = {
-        tag.removeprefix(DECODING_TAG_PREFIX): json.loads(value)
-        for tag, value in version.tags.items()
-        if tag.startswith(DECODING_TAG_PREFIX)
-    }
+    fields: dict[str, Any] = {}
+    for tag, text in version.tags.items():
+        if tag.startswith(DECODING_TAG_PREFIX):
+            try:
+                value = json.loads(text)
+            except ValueError:  # a word, as numerics is
+                value = text
+            fields[tag.removeprefix(DECODING_TAG_PREFIX)] = value
     return from_json(Decoding, fields)
 
 

@@ -187,8 +187,7 @@ def _attach(store: Any, run_id: str, model_id: str, metrics: Sequence[ModelMetri
         )
         for metric in metrics
     ]
-    for begin in range(0, len(numbers), 1000):
-        store.log_batch(run_id, numbers[begin : begin + 1000])
+    store.log_batch(run_id, numbers)
 
 
 def _link(source: str, target: str) -> None:

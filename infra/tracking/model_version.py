@@ -7,7 +7,6 @@ A score is a tag ``<set>.bleu``; the tag ``dev_set`` names the set that choices 
 import json
 import math
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -29,8 +28,6 @@ GROUPED_TAGS = {
     "changes": "changed.",
 }
 """Tags of MLflow that hold, as JSON, all tags with a prefix: one for each would fill a screen."""
-JSON_TAGS = "decoding"
-"""The group whose tags are JSON; it holds their values: ``{"beam": 4, "numerics": "fast"}``."""
 SCORES_TAG = "scores"
 """The tag that holds all tags ``<set>.<fact>``."""
 Order = Literal["newest", "dev", "test"]
@@ -170,14 +167,12 @@ def grouped_tags(tags: Mapping[str, str]) -> dict[str, str]:
     """The tags as MLflow stores them: with scores, keys, digests and decoding in one tag each."""
     sets = tuple(f"{name}." for name in scored_sets(tags))
     prefixes = {**{group: (prefix,) for group, prefix in GROUPED_TAGS.items()}, SCORES_TAG: sets}
-    found: dict[str, dict[str, str]] = {}
+    alone: dict[str, str] = {}
+    groups: dict[str, dict[str, str]] = {}
     for tag, value in tags.items():
         group = next((group for group, begins in prefixes.items() if tag.startswith(begins)), "")
-        found.setdefault(group, {})[tag.removeprefix(GROUPED_TAGS.get(group, ""))] = value
-    alone = found.pop("", {})
-    groups: dict[str, Mapping[str, object]] = {**found}
-    if JSON_TAGS in found:
-        groups[JSON_TAGS] = {name: _from_json(value) for name, value in found[JSON_TAGS].items()}
+        members = groups.setdefault(group, {}) if group else alone
+        members[tag.removeprefix(GROUPED_TAGS.get(group, ""))] = value
     return alone | {group: json.dumps(values, ensure_ascii=False) for group, values in groups.items()}
 
 
@@ -185,30 +180,17 @@ def _separate_tags(stored: Mapping[str, str]) -> dict[str, str]:
     """The opposite of ``grouped_tags``; versions of before have no groups, and foreign tags of these names stay."""
     tags: dict[str, str] = {}
     for tag, value in stored.items():
-        prefix = "" if tag == SCORES_TAG else GROUPED_TAGS.get(tag)
         try:
-            inner = None if prefix is None else json.loads(value)
+            members = json.loads(value) if tag in (SCORES_TAG, *GROUPED_TAGS) else None
         except ValueError:
-            inner = None
-        if not isinstance(inner, dict):
+            members = None
+        if not isinstance(members, dict):
             tags[tag] = value
-        elif tag == JSON_TAGS:
-            tags |= {f"{prefix}{name}": _as_json(each) for name, each in inner.items()}
-        else:
-            tags |= {f"{prefix}{name}": f"{text}" for name, text in inner.items()}
+            continue
+        for name, member in members.items():
+            text = member if isinstance(member, str) else json.dumps(member)  # as earlier releases stored it
+            tags[f"{GROUPED_TAGS.get(tag, '')}{name}"] = text
     return tags
-
-
-def _as_json(value: object) -> str:
-    """The value as JSON; a version of before holds it as such a text already (``"4"``, ``"\\"fast\\""``)."""
-    return value if isinstance(value, str) and _from_json(value) is not value else json.dumps(value)
-
-
-def _from_json(text: str) -> object:
-    """The value that a JSON text holds; another text as it is, as anybody may write tags."""
-    with suppress(ValueError):
-        return json.loads(text)
-    return text
 
 
 def ordered(found: Iterable[Version], by: Order) -> list[Version]:

@@ -15,7 +15,7 @@ from tasks.registration.aliases import CHAMPION, UNDECIDED, holder, move_aliases
 from tasks.registration.differences import DifferingField
 from tasks.registration.version_tags import model_description, model_metrics, model_tags, run_pages, version_description
 
-MEASURED = (f".{BLEU}", f".{CHRF}", f".{PERPLEXITY}", DEV_BLEU, TEST_BLEU)
+MEASURED = (f".{BLEU}", f".{CHRF}", f".{PERPLEXITY}", DEV_BLEU, TEST_BLEU, "dev_digest")
 """Ends of the tags by which a version is told from one that was measured otherwise."""
 
 
@@ -41,7 +41,7 @@ def register_version(
     ``site_url``.
     """
     before = versions(uri, name)
-    version = _of_interrupted_attempt(uri, before, run_id, tags, model) or _repaired(uri, before, tags, model)
+    version = _known_version(uri, before, run_id, tags, model)
     all_tags = {**tags, "modified": f"{modified}".lower(), "decision": UNDECIDED}
     if version is None:
         model_id = log_model(uri, run_id, name, model, model_metrics(tags))
@@ -72,38 +72,26 @@ def register_version(
     }
 
 
-def _of_interrupted_attempt(
+def _known_version(
     uri: str, before: Iterable[Version], run_id: str, tags: Mapping[str, str], model: TextModel
 ) -> Version | None:
-    """The version that an interrupted attempt of this run created, with its files stored again if they are damaged.
+    """The version that need not be created; its files are stored again if they are missing or damaged.
 
-    One that was made from other inputs, or measured otherwise, does not count: they may have changed since.
+    That is the one that an interrupted attempt of this run created, or one of the same model, measured in any way,
+    whose files were damaged: so an alias that points to it is good again. A version that was made from other inputs
+    does not count, as they may have changed since.
     """
-    identity = _identity(tags, (*MEASURED, "dev_digest"))
-    version = next((each for each in before if each.run_id == run_id and identity.items() <= each.tags.items()), None)
-    model_id = MODEL_ID.search(version.source) if version else None
-    if version and model_id and stored_damage(uri, version):
-        store_again(uri, model_id[0], model)
-    return version
-
-
-def _identity(tags: Mapping[str, str], ends: tuple[str, ...] = ()) -> dict[str, str]:
-    """The keys and digests of what a version was made from, and the tags whose names have one of these ends."""
-    chosen = [name for name in tags if name.startswith(("key.", "digest.")) or name.endswith(ends)]
-    return {name: tags[name] for name in chosen}
-
-
-def _repaired(uri: str, before: Iterable[Version], tags: Mapping[str, str], model: TextModel) -> Version | None:
-    """The version of the same model whose stored files are missing or damaged, with its files stored again.
-
-    So an alias that points to a damaged version is good again. None if there is no such version.
-    """
-    identity = _identity(tags)
-    for version in before:
-        model_id = MODEL_ID.search(version.source)
-        if not (model_id and identity and identity.items() <= version.tags.items() and stored_damage(uri, version)):
+    made_from = {name: value for name, value in tags.items() if name.startswith(("key.", "digest."))}
+    measured = {name: value for name, value in tags.items() if name.endswith(MEASURED)}
+    for version in sorted(before, key=lambda version: version.run_id != run_id):
+        has_model = made_from.items() <= version.tags.items()
+        is_own = version.run_id == run_id and has_model and measured.items() <= version.tags.items()
+        if not (is_own or (has_model and made_from)):
             continue
-        store_again(uri, model_id[0], model)
-        if not stored_damage(uri, version):
+        model_id = MODEL_ID.search(version.source)
+        is_damaged = model_id and stored_damage(uri, version)
+        if model_id and is_damaged:
+            store_again(uri, model_id[0], model)
+        if is_own or (is_damaged and not stored_damage(uri, version)):
             return version
     return None

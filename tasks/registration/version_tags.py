@@ -12,7 +12,7 @@ from infra.store.store import Artifact
 from infra.tracking.model_logging import ModelMetric
 from infra.tracking.model_version import scored_sets
 from infra.tracking.provenance import commit
-from infra.tracking.run_description import is_number
+from infra.tracking.run_description import is_number, table
 from model.metric_names import BLEU, BLEU_PAPER, CHRF, DEV_BLEU, PERPLEXITY, TEST_BLEU
 from tasks.registration.differences import DifferingField
 from tasks.registration.lineage import dev_decoding
@@ -49,7 +49,8 @@ def version_tags(
             tags[f"key.{name}"] = manifest.key
         if manifest.stage in STAGES_WITH_DIGEST:
             tags[f"digest.{name}"] = manifest.content
-    tags |= {f"decoding.{name}": json.dumps(value) for name, value in dev_decoding(manifests, dev).search().items()}
+    for name, value in dev_decoding(manifests, dev).search().items():
+        tags[f"decoding.{name}"] = value if isinstance(value, str) else json.dumps(value)
     if "train" in manifests:
         tags["git_commit.train"] = f"{manifests['train'].made.get('commit', '')}"
     return tags
@@ -70,35 +71,28 @@ def version_description(
     """
     sets = scored_sets(tags)
     bleu = ", ".join(f"{each} {_rounded(tags[f'{each}.bleu'])}" for each in sets)
-    # MLflow's list of versions shows the beginning as plain text.
-    heading = [" · ".join(filter(None, (f"BLEU {bleu}", tags.get("settings")))), ""]
     columns = {BLEU: "BLEU (13a, cased)", BLEU_PAPER: "BLEU (paper)", CHRF: "chrF", PERPLEXITY: "perplexity"}
     facts = [fact for fact in columns if any(f"{each}.{fact}" in tags for each in sets)]
-    lines = [
-        *heading,
-        f"| set | {' | '.join(columns[fact] for fact in facts)} | sentences |",
-        "|---" + "|---:" * (len(facts) + 1) + "|",
-    ]
+    rows = []
     for each in sets:
-        scores = (_rounded(tags.get(f"{each}.{fact}", "")) for fact in facts)
         label = f"{each} (dev)" if each == tags["dev_set"] else each
-        lines.append(f"| {label} | {' | '.join(scores)} | {tags.get(f'{each}.sentences', '')} |")
-    lines += [
-        "",
+        scores = [_rounded(tags.get(f"{each}.{fact}", "")) for fact in facts]
+        rows.append([label, *scores, tags.get(f"{each}.sentences", "")])
+    differing = [[field.name, *map(_cut, field.values)] for field in fields]
+    changes = {tag.removeprefix("changed."): change for tag, change in tags.items() if tag.startswith("changed.")}
+    parts = [
+        # MLflow's list of versions shows the beginning as plain text.
+        " · ".join(filter(None, (f"BLEU {bleu}", tags.get("settings")))),
+        table(["set", *(columns[fact] for fact in facts), "sentences"], rows),
         f"Protocol: `{tags['dev_signature']}`",
-        "",
         f"Decision when it was registered: {tags['decision']}",
-        "",
+        table(["differs in", f"{champion} (champion)", version], differing) if differing else "",
+        " · ".join(f"[{label}]({page})" for label, page in pages.items()),
+        f"Lineage: {lineage_of(version, site_url)}",
+        f"`repro translate --model {version} < in > out`",
+        "\n".join(f"- {stage} was made before its {change}" for stage, change in changes.items()),
     ]
-    if rows := [f"| {field.name} | {' | '.join(map(_cell, field.values))} |" for field in fields]:
-        lines += [f"| differs in | {champion} (champion) | {version} |", "|---|---|---|", *rows, ""]
-    if pages:
-        lines += [" · ".join(f"[{label}]({page})" for label, page in pages.items()), ""]
-    lines += [f"Lineage: {lineage_of(version, site_url)}", ""]
-    lines += [f"`repro translate --model {version} < in > out`", ""]
-    changed = {tag.removeprefix("changed."): value for tag, value in tags.items() if tag.startswith("changed.")}
-    lines += [f"- {stage} was made before its {change}" for stage, change in changed.items()] + [""] * bool(changed)
-    return "\n".join(lines)
+    return "\n\n".join(filter(None, parts))
 
 
 def lineage_of(version: str, site_url: str) -> str:
@@ -152,8 +146,8 @@ def _is_float(text: str) -> bool:
         return False
 
 
-def _cell(value: str) -> str:
-    return f"{value if len(value) <= LONGEST_VALUE else value[:LONGEST_VALUE] + ' …'}".replace("|", "/")
+def _cut(value: str) -> str:
+    return value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]} …"
 
 
 def _rounded(number: str) -> str:
