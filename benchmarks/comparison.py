@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from benchmarks.contestants import Contestant, Setting
-from benchmarks.machine import spread
+from benchmarks.machine import CLOCKS, ratios, spread
+from benchmarks.machine import timed as measured
 from model.config import Model
 from model.config.paper_models import BASE, BIG
 from model.data.shards import Array, Shards
@@ -71,21 +72,16 @@ def compare(
             entry.done.append(timed(entry.contestant, batches, flops, entry.resident))
             entry.seen.update(np.sort(rows).astype(np.int64).tobytes())
 
-    own = entries[0]
     return {
-        "peak": peak.facts(),
+        "peak": vars(peak),
         "contestants": {
             entry.name: {"parameters": entry.contestant.parameters, "pairs_digest": entry.seen.hexdigest()[:16]}
             | summary(entry.done, peak)
             for entry in entries
         },
-        "ratios": {
-            f"{own.name}/{entry.name}": {
-                "wall": spread([rate(a, a.wall) / rate(b, b.wall) for a, b in zip(own.done, entry.done, strict=True)]),
-                "cpu": spread([rate(a, a.cpu) / rate(b, b.cpu) for a, b in zip(own.done, entry.done, strict=True)]),
-            }
-            for entry in entries[1:]
-        },
+        "ratios": ratios(
+            {e.name: {clock: [rate(r, getattr(r, clock)) for r in e.done] for clock in CLOCKS} for e in entries}
+        ),
     }
 
 
@@ -107,27 +103,21 @@ class _Entry:
 
 def timed(contestant: Contestant, batches: Sequence[Array], flops: float, resident: int) -> Round:
     """Measure updates over ``batches``; ``resident`` is the contestant's GPU memory between rounds (-1: no GPU)."""
-    others = 0
-    if resident >= 0:
+    gpu = resident >= 0
+    others = torch.cuda.memory_allocated() - resident if gpu else 0
+    if gpu:
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-        others = torch.cuda.memory_allocated() - resident
-    wall = time.perf_counter()
-    cpu = time.process_time()
-    steps = [contestant.step(rows) for rows in batches]
-    if resident >= 0:
-        torch.cuda.synchronize()
-    wall = time.perf_counter() - wall
-    cpu = time.process_time() - cpu
+    synchronize = torch.cuda.synchronize if gpu else lambda: None
+    steps, seconds = measured(lambda: [contestant.step(rows) for rows in batches], synchronize)
     return Round(
-        wall,
-        cpu,
+        **seconds,
         pairs=sum(step.pairs for step in steps),
         target_pieces=sum(step.target_pieces for step in steps),
         cells=sum(step.cells for step in steps),
         padding=sum(step.padding for step in steps),
         flops=flops,
-        peak_bytes=torch.cuda.max_memory_allocated() - others if resident >= 0 else 0,
+        peak_bytes=torch.cuda.max_memory_allocated() - others if gpu else 0,
     )
 
 
@@ -142,7 +132,6 @@ def summary(rounds: Sequence[Round], peak: "Peak") -> dict[str, Any]:
         "padding": sum(r.padding for r in rounds) / cells,
         "flops_per_target_piece": sum(r.flops for r in rounds) / sum(r.target_pieces for r in rounds),
         "utilisation": spread([peak.share(r) for r in rounds]),
-        "utilisation_of_measured_product": spread([peak.share(r, of_sheet=False) for r in rounds]),
         "peak_bytes": max(r.peak_bytes for r in rounds),
         "rounds": [vars(r) for r in rounds],
     }
@@ -156,11 +145,9 @@ def rate(done: Round, seconds: float) -> float:
 class Peak:
     """The peak speed of the device in operations per second, on a CPU per second of all threads."""
 
-    measured: float
-    """Measured with one large matrix product at the start, in the precision of the training."""
-    sheet: float
-    """From the data sheet; the measured one if no sheet is known."""
-    known: bool
+    flops_per_second: float
+    """From the data sheet; that of one large matrix product in the precision of the training where none is known."""
+    by: str
     cpu: bool
 
     @staticmethod
@@ -181,12 +168,9 @@ class Peak:
             best = max(best, times * 2 * size**3 / (clock() - started))
         name = torch.cuda.get_device_name() if gpu and bf16 else ""
         sheet = next((peak for device, peak in PEAKS.items() if device in name), 0.0)
-        return Peak(best, sheet or best, bool(sheet), not gpu)
+        by = "data sheet, dense" if sheet else "one large product, measured at the start"
+        return Peak(sheet or best, by, not gpu)
 
-    def share(self, done: Round, of_sheet: bool = True) -> float:
+    def share(self, done: Round) -> float:
         """Return the share of the peak that a round used."""
-        return done.flops / (done.cpu if self.cpu else done.wall) / (self.sheet if of_sheet else self.measured)
-
-    def facts(self) -> dict[str, Any]:
-        by = "data sheet, dense" if self.known else "one large product, measured at the start"
-        return {"flops_per_second": self.sheet, "by": by, "measured": self.measured}
+        return done.flops / (done.cpu if self.cpu else done.wall) / self.flops_per_second

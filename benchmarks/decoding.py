@@ -6,13 +6,24 @@ by wall time and by CPU seconds of all threads. Ratios are taken within a round 
 
 import argparse
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.machine import aligned, between, parser, run_program, settings, spread
+from benchmarks.machine import (
+    CLOCKS,
+    aligned,
+    between,
+    left_out,
+    parser,
+    ratios,
+    run_program,
+    settings,
+    spread,
+    timed,
+    torch_threads,
+)
 
 EXAMPLES = """examples:
   python benchmarks/decoding.py --size base --threads 2
@@ -59,55 +70,36 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
 
     from benchmarks.comparison import SIZES
     from benchmarks.decoders import PEERS, Decoder, Own, Setting, missing
-    from model.config.keying import require
 
-    require(chosen.size in SIZES, "--size", chosen.size, ", ".join(SIZES))
-    for peer in chosen.peers:
-        require(peer in PEERS, "--peers", peer, ", ".join(PEERS))
-    left_out = {peer: missing(peer) for peer in chosen.peers if missing(peer)}
-    if chosen.lengths != "fixed":
-        fixed = [peer for peer in chosen.peers if not PEERS[peer].any_length]
-        left_out |= {peer: f"{peer} is left out: it takes no length of each sentence's own" for peer in fixed}
-    for reason in left_out.values():
-        print(reason, file=sys.stderr, flush=True)
+    def why_not(peer: str) -> str:
+        if chosen.lengths != "fixed" and not PEERS[peer].any_length:
+            return f"{peer} is left out: it takes no length of each sentence's own"
+        return missing(peer)
 
+    absent = left_out(chosen, SIZES, PEERS, why_not)
     model, vocabulary = SIZES[chosen.size]
     setting = Setting(model, vocabulary, chosen.beam, chosen.device, chosen.threads, chosen.seed)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(chosen.threads)
-    try:
-        makers: list[type[Decoder]] = [Own, *(PEERS[peer] for peer in chosen.peers if peer not in left_out)]
+    with torch_threads(chosen.threads):
+        makers: list[type[Decoder]] = [Own, *(PEERS[peer] for peer in chosen.peers if peer not in absent)]
         decoders = [make(setting) for make in makers]
         done: dict[str, list[dict[str, float]]] = {decoder.name: [] for decoder in decoders}
         for number in range(-1, chosen.rounds):  # the first warms up
             batches = list(works(chosen, vocabulary, chosen.seed + number))
             for decoder in decoders if number % 2 else reversed(decoders):
-                row = timed(decoder, batches, chosen.device)
+                row = decoded(decoder, batches, chosen.device)
                 if number >= 0:
                     done[decoder.name].append(row)
-    finally:
-        torch.set_num_threads(threads)
     rates = {
-        clock: {name: [r["sentences"] / r[clock] for r in rows] for name, rows in done.items()} for clock in CLOCKS
+        name: {clock: [r["sentences"] / r[clock] for r in rows] for clock in CLOCKS} for name, rows in done.items()
     }
     return {
         **settings("decoding.py", arguments, chosen),
         "torch": torch.__version__,
-        "left_out": left_out,
+        "left_out": absent,
         "rounds_done": done,
-        "decoders": {name: {clock: spread(rates[clock][name]) for clock in CLOCKS} for name in done},
-        "ratios": {
-            f"own/{name}": {
-                clock: spread([a / b for a, b in zip(rates[clock]["own"], rates[clock][name], strict=True)])
-                for clock in CLOCKS
-            }
-            for name in done
-            if name != "own"
-        },
+        "decoders": {name: {clock: spread(of[clock]) for clock in CLOCKS} for name, of in rates.items()},
+        "ratios": ratios(rates),
     }
-
-
-CLOCKS = ("wall", "cpu")
 
 
 def works(chosen: argparse.Namespace, vocabulary: int, seed: int) -> Iterator[Any]:
@@ -132,24 +124,17 @@ def works(chosen: argparse.Namespace, vocabulary: int, seed: int) -> Iterator[An
         yield Work([sources[n] for n in numbers], [target[n] + 1 for n in numbers])
 
 
-def timed(decoder: Any, batches: Sequence[Any], device: str) -> dict[str, float]:
+def decoded(decoder: Any, batches: Sequence[Any], device: str) -> dict[str, float]:
     """Measure a decoder over batches. Raises RuntimeError if an output has a wrong length."""
     import torch
 
-    if device == "cuda":
-        torch.cuda.synchronize()
-    wall = time.perf_counter()
-    cpu = time.process_time()
-    written = [decoder.decode(work) for work in batches]
-    if device == "cuda":
-        torch.cuda.synchronize()
-    wall = time.perf_counter() - wall
-    cpu = time.process_time() - cpu
+    synchronize = torch.cuda.synchronize if device == "cuda" else lambda: None
+    written, seconds = timed(lambda: [decoder.decode(work) for work in batches], synchronize)
     for work, lengths in zip(batches, written, strict=True):
         if list(lengths) != list(work.lengths):
             raise RuntimeError(f"{decoder.name} wrote {lengths} pieces where {work.lengths} were asked for")
     pieces = sum(sum(lengths) for lengths in written)
-    return {"wall": wall, "cpu": cpu, "sentences": sum(len(work.sources) for work in batches), "pieces": pieces}
+    return {**seconds, "sentences": sum(len(work.sources) for work in batches), "pieces": pieces}
 
 
 def table(report: Mapping[str, Any]) -> str:

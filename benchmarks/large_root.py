@@ -4,6 +4,7 @@ Most artifacts are small and made up, but whole: each has a file, a manifest wit
 plan is one of a real run, with few updates, whose stages are all hits.
 """
 
+import argparse
 import hashlib
 import json
 import os
@@ -18,7 +19,7 @@ from typing import Any
 PROJECT_ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT_ROOT))
 
-from benchmarks.machine import aligned, parser, processor, provenance, write_report  # noqa: E402
+from benchmarks.machine import aligned, parser, run_program, settings  # noqa: E402
 from infra.store.manifest import MANIFEST, Manifest, content_digest, manifest_envelope  # noqa: E402
 
 STAGES = ("download", "clean", "learn_bpe", "shard", "train", "average", "prepare_sets", "translate", "score", "report")
@@ -39,12 +40,17 @@ COMMANDS = {
 EXAMPLES = "for example: python benchmarks/large_root.py --artifacts 100000 --records 10000"
 
 
-def main(arguments: Sequence[str]) -> None:
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser("large_root.py", __doc__, EXAMPLES)
     options.add_argument("--artifacts", type=int, default=100_000)
     options.add_argument("--records", type=int, default=10_000)
     options.add_argument("--repeat", type=int, default=3, help="times that each command runs; the least time counts")
-    asked = options.parse_args(arguments)
+    return options.parse_args(arguments)
+
+
+def measure(arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the whole report."""
+    asked = parse(arguments)
     with tempfile.TemporaryDirectory(prefix="large-root-") as folder:
         root = Path(folder)
         make_real_run(root)
@@ -55,14 +61,7 @@ def main(arguments: Sequence[str]) -> None:
             name: min(cpu_seconds(root, *words) for _ in range(1 if "first" in name else asked.repeat))
             for name, words in COMMANDS.items()
         }
-    report = {
-        **provenance("large_root.py", arguments, asked.commit),
-        "processor": processor(),
-        "artifacts": asked.artifacts,
-        "records": asked.records,
-        "seconds": seconds,
-    }
-    write_report(report, table, asked.json)
+    return {**settings("large_root.py", arguments, asked), "seconds": seconds}
 
 
 def make_real_run(root: Path) -> None:
@@ -123,26 +122,21 @@ def make_records(root: Path, chains: Sequence[Sequence[tuple[str, str]]], count:
     began = datetime(2026, 1, 1, tzinfo=UTC)
     for number in range(count):
         run = RUNS[number % len(RUNS)]
-        overrides = [f"seed={number // len(RUNS) // REPEATS}"]
         stages = [
             {"stage": stage, "item": "", "key": key, "state": "completed", "seconds": 1.0, "form": {"chain": number}}
             for stage, key in chains[number % len(chains)]
         ]
-        asked = {"run": run, "from_stage": "", "until": "", "force": [], "site": "local"}
-        record = {
-            "run": run,
-            "overrides": overrides,
-            "outcome": "FINISHED",
-            "who": "somebody",
-            "commit": "",
-            "process": "",
-            "asked": asked,
-            "attempt": "",
-            "stages": stages,
-        }
-        path = root / "runs" / run / f"{began + timedelta(minutes=number):%Y%m%dT%H%M%S-%f}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(record, indent=1))
+        overrides = [f"seed={number // len(RUNS) // REPEATS}"]
+        write_record(root, run, began + timedelta(minutes=number), overrides=overrides, stages=stages)
+
+
+def write_record(root: Path, run: str, started: datetime, **fields: Any) -> None:
+    """Write the record of a run; ``fields`` are its overrides, its stages and what differs from a finished run's."""
+    asked = {"run": run, "from_stage": "", "until": "", "force": [], "site": "local"}
+    record = {"run": run, "outcome": "FINISHED", "who": "somebody", "commit": "", "process": "", "asked": asked}
+    path = root / "runs" / run / f"{started:%Y%m%dT%H%M%S-%f}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**record, "attempt": "", **fields}, indent=1))
 
 
 def cpu_seconds(root: Path, *words: str) -> float:
@@ -159,9 +153,9 @@ def cpu_seconds(root: Path, *words: str) -> float:
 
 def table(report: Mapping[str, Any]) -> str:
     rows = [("command", "CPU seconds"), *((name, f"{each:.2f}") for name, each in report["seconds"].items())]
-    title = f"{report['artifacts']:,} artifacts, {report['records']:,} records; {report['processor']}"
+    title = f"{report['artifacts']:,} artifacts, {report['records']:,} records; {report['device']}"
     return "\n".join([title, *aligned(rows)])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run_program(measure, table, parse)

@@ -7,15 +7,19 @@ import platform
 import shlex
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 PROJECT_ROOT = Path(__file__).resolve().parents[1]
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
 """The settings of malloc that the local launcher gives jobs (infra/launch/local.py); peers get them too."""
 
-
+T = TypeVar("T")
+CLOCKS = ("wall", "cpu")
+"""Seconds by the wall clock, and CPU seconds of all threads of the process."""
 Measure = Callable[[Sequence[str]], Mapping[str, Any]]
 Parse = Callable[[Sequence[str]], argparse.Namespace]
 
@@ -42,6 +46,62 @@ def processor() -> str:
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Return median, least and greatest value."""
     return {"median": statistics.median(values), "least": min(values), "most": max(values)}
+
+
+def percentiles(seconds: Sequence[float]) -> dict[str, float]:
+    """Return p50 and p99 in milliseconds."""
+    ordered = sorted(seconds)
+    return {f"p{p}": round(1000 * ordered[min(len(ordered) - 1, len(ordered) * p // 100)], 3) for p in (50, 99)}
+
+
+def ratios(rates: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[str, dict[str, float]]]:
+    """The spread of the first one's rates over each other one's, round by round, for each clock: ``own/peer``."""
+    first, *others = rates
+    return {
+        f"{first}/{other}": {
+            clock: spread([a / b for a, b in zip(rates[first][clock], rates[other][clock], strict=True)])
+            for clock in CLOCKS
+        }
+        for other in others
+    }
+
+
+def timed(work: Callable[[], T], synchronize: Callable[[], object] = lambda: None) -> tuple[T, dict[str, float]]:
+    """Do some work: its result, and its seconds by each clock. ``synchronize`` waits for a GPU."""
+    synchronize()
+    wall = time.perf_counter()
+    cpu = time.process_time()
+    result = work()
+    synchronize()
+    return result, {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+
+
+def left_out(
+    chosen: argparse.Namespace, sizes: Collection[str], peers: Collection[str], missing: Callable[[str], str]
+) -> dict[str, str]:
+    """Why peers cannot run, by name; also printed. Raises ValueError for an unknown size or peer."""
+    from model.config.keying import require
+
+    require(chosen.size in sizes, "--size", chosen.size, ", ".join(sizes))
+    for peer in chosen.peers:
+        require(peer in peers, "--peers", peer, ", ".join(peers))
+    reasons = {peer: missing(peer) for peer in chosen.peers if missing(peer)}
+    for reason in reasons.values():
+        print(reason, file=sys.stderr, flush=True)
+    return reasons
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Let torch compute with so many threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def between(values: Mapping[str, float], form: str) -> str:
@@ -83,7 +143,9 @@ def provenance(program: str, arguments: Sequence[str], commit: str) -> dict[str,
 
 def settings(program: str, arguments: Sequence[str], chosen: argparse.Namespace) -> dict[str, Any]:
     """Return what a report says of its circumstances: provenance, device, allocator and all options."""
-    options = {name: value for name, value in vars(chosen).items() if name not in ("device", "json", "serve", "commit")}
+    options = {
+        name: value for name, value in vars(chosen).items() if name not in ("device", "json", "serve", "do", "commit")
+    }
     device = processor()
     if getattr(chosen, "device", "cpu") == "cuda":
         import torch

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.machine import PROJECT_ROOT, aligned, between, parser, processor, provenance, spread, write_report
+from benchmarks.machine import CLOCKS, PROJECT_ROOT, aligned, between, parser, ratios, settings, spread, write_report
 
 EXAMPLES = """examples:
   python benchmarks/preparation.py --pairs 1000000 --threads 2 --peers
@@ -61,27 +61,19 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
             for peer in ("same", *PEERS):
                 peers.setdefault(peer, []).append(run_part(peer, folder, chosen))
     whole = {clock: sum(stages[stage][clock] for stage in STAGES[:3]) for clock in ("wall", "cpu")}
+    rates = {
+        peer: {clock: [chosen.pairs / row[clock] for row in rows] for clock in CLOCKS} for peer, rows in peers.items()
+    }
     return {
-        **provenance("preparation.py", arguments, chosen.commit),
-        "device": processor(),
-        "pairs": chosen.pairs,
-        "threads": chosen.threads,
-        "workers": chosen.workers,
+        **settings("preparation.py", arguments, chosen),
         "stages": stages,
         "whole": {**whole, "pairs_per_cpu_second": chosen.pairs / whole["cpu"]},
         "cleaning": {
-            peer: {clock: spread([chosen.pairs / row[clock] for row in rows]) for clock in ("wall", "cpu")}
+            peer: {clock: spread(rates[peer][clock]) for clock in CLOCKS}
             | {"kept": rows[0]["kept"], "mib": max(row["mib"] for row in rows)}
             for peer, rows in peers.items()
         },
-        "ratios": {
-            f"own/{peer}": {
-                clock: spread([b[clock] / a[clock] for a, b in zip(peers["same"], peers[peer], strict=True)])
-                for clock in ("wall", "cpu")
-            }
-            for peer in PEERS
-            if peers
-        },
+        "ratios": ratios({"own" if peer == "same" else peer: of for peer, of in rates.items()}) if rates else {},
     }
 
 

@@ -18,7 +18,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.machine import PROJECT_ROOT, aligned, between, parser, restart_as_job, settings, spread, write_report
+from benchmarks.machine import (
+    PROJECT_ROOT,
+    aligned,
+    between,
+    parser,
+    percentiles,
+    restart_as_job,
+    settings,
+    spread,
+    write_report,
+)
 from benchmarks.versions import sentences, version
 
 EXAMPLES = """examples:
@@ -27,12 +37,10 @@ EXAMPLES = """examples:
 """
 WAYS: dict[str, dict[str, Any]] = {
     "served": {},
-    "undivided": {},
     "unbatched": {"batch": 1, "gather_seconds": 0.0},
     "own": {},
 }
-"""Limits of each server. All search by CTranslate2, except ``own``; ``undivided`` computes a batch with all threads,
-the others divide it among threads."""
+"""Limits of each server. All search by CTranslate2, except ``own``."""
 
 
 class Load(NamedTuple):
@@ -128,9 +136,7 @@ def cpu_seconds(pid: int) -> float:
 
 def summary(answered: Sequence[float], cpu: float, chosen: argparse.Namespace) -> Load:
     """The load of requests that took so many seconds each."""
-    ordered = sorted(answered)
-    p50, p99 = (1000 * ordered[min(len(ordered) - 1, len(ordered) * p // 100)] for p in (50, 99))
-    return Load(len(ordered) / chosen.seconds, p50, p99, 1000 * cpu / len(ordered))
+    return Load(len(answered) / chosen.seconds, **percentiles(answered), cpu=1000 * cpu / len(answered))
 
 
 async def load(url: str, clients: int, chosen: argparse.Namespace, seed: int) -> list[float]:
@@ -169,7 +175,7 @@ def serve(chosen: argparse.Namespace) -> None:
         engine = "own" if chosen.serve == "own" else "ctranslate2"
         folder = Path(scratch) / "version"
         workers = 1
-        if chosen.serve in ("served", "unbatched"):
+        if engine == "ctranslate2":
             workers = chosen.threads
             chosen.threads = 1
         served = version(chosen, engine, folder, workers, quantization=chosen.quantization)

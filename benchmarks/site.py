@@ -4,13 +4,16 @@ Versions, artifacts and records are made up, but whole: each version has a log o
 settings that differ, so that its page has curves, examples and a card.
 """
 
+import argparse
 import io
 import json
 import random
+import sqlite3
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -19,9 +22,9 @@ from typing import Any
 PROJECT_ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT_ROOT))
 
-from benchmarks.large_root import cpu_seconds, write_artifact  # noqa: E402
-from benchmarks.machine import aligned, parser, processor, provenance, write_report  # noqa: E402
-from benchmarks.registry import write_registry  # noqa: E402
+from benchmarks.large_root import cpu_seconds, write_artifact, write_record  # noqa: E402
+from benchmarks.machine import aligned, parser, run_program, settings  # noqa: E402
+from infra.servers.mlflow_sqlite import SCHEMA_REVISION  # noqa: E402
 from infra.tracking.model_version import Version, make_version  # noqa: E402
 
 STAGES = (
@@ -52,14 +55,18 @@ MADE = {
     "modules": {f"tasks.module_{each}": "0" * 12 for each in range(40)},
 }
 """What a manifest says of how an artifact was made."""
+TABLES = """
+CREATE TABLE alembic_version (version_num TEXT);
+CREATE TABLE model_versions (name TEXT, version INTEGER, creation_time INTEGER, run_id TEXT, source TEXT,
+                             current_stage TEXT, PRIMARY KEY (name, version));
+CREATE TABLE model_version_tags (name TEXT, version INTEGER, key TEXT, value TEXT);
+CREATE TABLE registered_model_aliases (name TEXT, version INTEGER, alias TEXT);
+"""
+"""The tables of MLflow's SQLite file that lists of versions are read from."""
 EXAMPLES = "for example: python benchmarks/site.py --versions 1000"
 
 
-def main(arguments: Sequence[str]) -> None:
-    write_report(measure(arguments), table, parsed(arguments).json)
-
-
-def parsed(arguments: Sequence[str]) -> Any:
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser("site.py", __doc__, EXAMPLES)
     options.add_argument("--versions", type=int, default=1000, help=f"each has {len(STAGES)} artifacts and a record")
     return options.parse_args(arguments)
@@ -67,7 +74,7 @@ def parsed(arguments: Sequence[str]) -> Any:
 
 def measure(arguments: Sequence[str]) -> dict[str, Any]:
     """Write the root and its site; the seconds and sizes of the site."""
-    asked = parsed(arguments)
+    asked = parse(arguments)
     with tempfile.TemporaryDirectory(prefix="large-site-") as folder:
         root = Path(folder, "root")
         out = Path(folder, "public")
@@ -78,15 +85,12 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
         index = [size for path, size in sizes.items() if path.name.startswith("search-")]
         largest = max(pages, key=lambda path: pages[path])
         return {
-            **provenance("site.py", arguments, asked.commit),
-            "processor": processor(),
-            "versions": asked.versions,
+            **settings("site.py", arguments, asked),
             "artifacts": asked.versions * len(STAGES),
             "seconds": seconds,
             "files": len(sizes),
             "megabytes": sum(sizes.values()) / 1e6,
             "largest_page": {"name": str(largest), "megabytes": pages[largest] / 1e6},
-            "largest_file_megabytes": max(sizes.values()) / 1e6,
             "index_megabytes": sum(index) / 1e6,
             "search": search_milliseconds(out),
         }
@@ -120,14 +124,14 @@ def make_root(root: Path, versions: int) -> None:
             inputs = {f"{before.partition('.')[0]}/{keys[before]}": "0" * 64} if before else {}
             contents = files.get(stage, {"data.txt": b"x\n"})
             facts = {"seconds": 100.0 + number, "parameters": 10**6}
-            write_artifact(root, stage, keys[stage], settings(stage, number), inputs, contents, facts, MADE)
+            write_artifact(root, stage, keys[stage], arguments_of(stage, number), inputs, contents, facts, MADE)
         model = f"model-{number % MODELS}"
-        write_record(root, model, number, keys)
+        record(root, model, number, keys)
         found.append(version(model, number // MODELS + 1, number, keys))
     write_registry(root / "mlflow.db", found)
 
 
-def settings(stage: str, number: int) -> dict[str, Any]:
+def arguments_of(stage: str, number: int) -> dict[str, Any]:
     """The arguments of a stage that are settings, some of which differ from version to version."""
     training = {"class": "Training", "updates": 1000 + number, "seed": number, "warmup": 80, "batch_tokens": 2000}
     parts = [{"class": "Part", "name": "made-up"}]
@@ -156,25 +160,31 @@ def version(model: str, number: int, place: int, keys: Mapping[str, str]) -> Ver
     return make_version(model, number, created, "0" * 32, "", tags, ["champion"] if number == 1 else [])
 
 
-def write_record(root: Path, model: str, number: int, keys: Mapping[str, str]) -> None:
+def record(root: Path, model: str, number: int, keys: Mapping[str, str]) -> None:
     """The record of the run that made the version; every seventh failed at first."""
-    asked = {"run": model, "from_stage": "", "until": "", "force": [], "site": "local"}
     rows = [
         {"stage": stage, "item": item, "key": key, "state": "completed", "seconds": 9.0, "form": {"text": number}}
         for name, key in keys.items()
         for stage, _, item in [name.partition(".")]
     ]
-    failed = number % 7 == 0
-    record: dict[str, Any] = {
-        "run": model,
-        "overrides": [f"training.seed={number}"],
-        "outcome": "FAILED" if failed else "FINISHED",
-    }
-    record |= {"who": "somebody", "commit": "0" * 40, "process": "", "asked": asked, "attempt": ""}
-    record |= {"failure": "report failed: no space left"} if failed else {}
-    path = root / "runs" / model / f"{BEGAN + timedelta(hours=number):%Y%m%dT%H%M%S-%f}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**record, "stages": rows}, indent=1))
+    failed = {"outcome": "FAILED", "failure": "report failed: no space left"} if number % 7 == 0 else {}
+    overrides = [f"training.seed={number}"]
+    write_record(root, model, BEGAN + timedelta(hours=number), overrides=overrides, stages=rows, **failed)
+
+
+def write_registry(file: Path, versions: Iterable[Version]) -> None:
+    """Write a new SQLite file with these versions, their tags and aliases; MLflow itself cannot open it."""
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.executescript(TABLES)
+        connection.execute("INSERT INTO alembic_version VALUES (?)", (SCHEMA_REVISION,))
+        for each in versions:
+            created = int(each.created.timestamp() * 1000)
+            row = (each.name, each.version, created, each.run_id, each.source, "None")
+            connection.execute("INSERT INTO model_versions VALUES (?, ?, ?, ?, ?, ?)", row)
+            tags = [(each.name, each.version, key, value) for key, value in each.tags.items()]
+            connection.executemany("INSERT INTO model_version_tags VALUES (?, ?, ?, ?)", tags)
+            aliases = [(each.name, each.version, alias) for alias in each.aliases]
+            connection.executemany("INSERT INTO registered_model_aliases VALUES (?, ?, ?)", aliases)
 
 
 def log() -> bytes:
@@ -211,7 +221,6 @@ def table(report: Mapping[str, Any]) -> str:
         ("CPU seconds", f"{report['seconds']:.1f}"),
         ("files, MB", f"{report['files']:,}, {report['megabytes']:.1f}"),
         ("largest page, MB", f"{largest['name']}, {largest['megabytes']:.2f}"),
-        ("largest file, MB", f"{report['largest_file_megabytes']:.2f}"),
         ("index of the search, MB", f"{report['index_megabytes']:.2f}"),
     ]
     if found := report["search"]:
@@ -220,4 +229,4 @@ def table(report: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run_program(measure, table, parse)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.machine import aligned, between, parser, run_program, settings
+from benchmarks.machine import aligned, between, left_out, parser, run_program, settings, torch_threads
 
 EXAMPLES = """examples:
   python benchmarks/throughput.py --size small --lengths multi30k
@@ -77,16 +77,9 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
     from benchmarks.contestants import PEERS, Contestant, Own, Setting, missing
     from benchmarks.synthetic import LENGTHS, write_corpus
     from model.config import Training
-    from model.config.keying import require
     from model.data.batches import POOL_BATCHES
 
-    require(chosen.size in SIZES, "--size", chosen.size, ", ".join(SIZES))
-    for peer in chosen.peers:
-        require(peer in PEERS, "--peers", peer, ", ".join(PEERS))
-    left_out = {peer: missing(peer) for peer in chosen.peers if missing(peer)}
-    for reason in left_out.values():
-        print(reason, file=sys.stderr, flush=True)
-
+    absent = left_out(chosen, SIZES, PEERS, missing)
     model, vocabulary = SIZES[chosen.size]
     if chosen.dropouts == "everywhere":
         model = replace(model, p_drop_attention=model.p_drop, p_drop_relu=model.p_drop)
@@ -99,22 +92,17 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
         batching=chosen.batching,
         seed=chosen.seed,
     )
-    threads = torch.get_num_threads()
-    torch.set_num_threads(chosen.threads)
-    try:
-        with tempfile.TemporaryDirectory(prefix="throughput-") as folder:
-            write_corpus(Path(folder), lengths, pairs, vocabulary, chosen.seed)
-            place = (chosen.device, chosen.threads, chosen.compile, chosen.whole_update, chosen.attention)
-            setting = Setting(Path(folder), model, training, vocabulary, *place)
-            makers: list[type[Contestant]] = [Own, *(PEERS[peer] for peer in chosen.peers if peer not in left_out)]
-            measured = compare(makers, setting, chosen.rounds, chosen.updates, chosen.warmup)
-    finally:
-        torch.set_num_threads(threads)
+    with torch_threads(chosen.threads), tempfile.TemporaryDirectory(prefix="throughput-") as folder:
+        write_corpus(Path(folder), lengths, pairs, vocabulary, chosen.seed)
+        place = (chosen.device, chosen.threads, chosen.compile, chosen.whole_update, chosen.attention)
+        setting = Setting(Path(folder), model, training, vocabulary, *place)
+        makers: list[type[Contestant]] = [Own, *(PEERS[peer] for peer in chosen.peers if peer not in absent)]
+        measured = compare(makers, setting, chosen.rounds, chosen.updates, chosen.warmup)
     return {
         **settings("throughput.py", arguments, chosen),
         "torch": torch.__version__,
         "pairs": pairs,
-        "left_out": left_out,
+        "left_out": absent,
         **measured,
     }
 
@@ -128,8 +116,7 @@ def table(report: Mapping[str, Any]) -> str:
         f"{report['rounds']} rounds of {report['updates']} update(s)"
     )
     peak = report["peak"]
-    head = ["", "weights", "target pieces/s", "per CPU second", "padding", "of peak", "of product", "memory"]
-    rows = [head]
+    rows = [["", "weights", "target pieces/s", "per CPU second", "padding", "of peak", "memory"]]
     for name, row in report["contestants"].items():
         memory = f"{row['peak_bytes'] / 2**30:.1f} GiB" if row["peak_bytes"] else "-"
         rows.append(
@@ -140,7 +127,6 @@ def table(report: Mapping[str, Any]) -> str:
                 between(row["per_cpu_second"], ",.0f"),
                 f"{row['padding']:.1%}",
                 f"{row['utilisation']['median']:.1%}",
-                f"{row['utilisation_of_measured_product']['median']:.1%}",
                 memory,
             ]
         )
@@ -148,7 +134,7 @@ def table(report: Mapping[str, Any]) -> str:
         f"{name}: {between(ratio['wall'], '.3f')} by wall time, {between(ratio['cpu'], '.3f')} by CPU seconds"
         for name, ratio in report["ratios"].items()
     ]
-    of = f"peak: {peak['flops_per_second'] / 1e12:.3g} TFLOP/s ({peak['by']}); product: {peak['measured'] / 1e12:.3g}"
+    of = f"peak: {peak['flops_per_second'] / 1e12:.3g} TFLOP/s ({peak['by']})"
     flops = next(iter(report["contestants"].values()))["flops_per_target_piece"]
     return "\n".join([what, *aligned(rows), *ratios, f"{of}; {flops / 1e9:.4g} GFLOP a target piece"])
 

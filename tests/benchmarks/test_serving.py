@@ -7,26 +7,12 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("ctranslate2")
-from benchmarks import latency, translation
+from benchmarks import translation
 from benchmarks.serving import WAYS, Load, measure, table
 from benchmarks.versions import sentences
 
-SMALL = [
-    "--size",
-    "tiny",
-    "--clients",
-    "1,3",
-    "--seconds",
-    "0.3",
-    "--rounds",
-    "1",
-    "--words",
-    "2",
-    "--beam",
-    "1",
-    "--ways",
-    ",".join(WAYS),
-]
+SMALL = ["--size", "tiny", "--clients", "1,3", "--seconds", "0.3", "--rounds", "1", "--words", "2", "--beam", "1"]
+SMALL += ["--ways", ",".join(WAYS)]
 """A few requests to every server."""
 
 
@@ -50,18 +36,12 @@ def test_sentences_are_the_lines_of_a_file_that_have_so_many_words(tmp_path: Pat
         next(sentences(str(file), 4, seed=1))
 
 
-def test_every_engine_translates_one_sentence_after_the_other() -> None:
-    report = latency.measure(["--size", "tiny", "--sentences", "3", "--words", "2", "--beam", "2"])
-    for name in latency.ENGINES:
-        for kind in ("wall", "cpu"):
-            times = report["milliseconds"][name][kind]
-            assert 0 < times["p50"] <= times["p99"]
-        assert name in latency.table(report)
-
-
-def test_blocks_of_lines_are_translated_as_the_peer_does() -> None:
-    report = translation.measure(["--size", "tiny", "--lines", "40", "--rounds", "1", "--words", "3", "--beam", "2"])
-    for name in translation.ENGINES:
-        assert report["lines_per_cpu_second"][name]["median"] > 0
+@pytest.mark.parametrize("lines", [1, 40])
+def test_blocks_of_lines_are_translated_as_the_peer_does(lines: int) -> None:
+    words = ["--size", "tiny", "--lines", f"{lines}", "--rounds", "2", "--words", "3", "--beam", "2"]
+    report = translation.measure([*words, "--engines", "repro,own,peer"])
+    for name in report["engines"]:
+        assert report["rates"][name]["cpu"]["median"] > 0
+        assert 0 < report["milliseconds"][name]["wall"]["p50"] <= report["milliseconds"][name]["wall"]["p99"]
         assert name in translation.table(report)
-    assert report["translated"] == 40
+    assert report["equal"] > 0

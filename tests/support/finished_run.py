@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import sealing
+
 from infra.store.local import LocalStore
 from infra.store.store import Artifact, Store
 from infra.tracking.model_logging import TextModel
@@ -38,19 +40,17 @@ def sealed(
     arguments: Mapping[str, Any] | None = None,
     **facts: Any,
 ) -> Artifact:
-    key = f"{stage}{item}".ljust(20, "0")
-    partial = store.begin(stage, key, resume=False)
-    for name, text in files.items():
-        (partial / name).write_text(text)
-    description = {
-        "version": 1,
-        "arguments": arguments or {},
-        "facts": facts,
-        "seconds": 0.0,
-        "made": {"commit": "c0ffee"},
-    }
-    made_from = {f"{a.stage}/{a.key}": a.content for a in inputs}
-    return store.seal(partial, {**description, "stage": stage, "key": key, "item": item, "inputs": made_from})
+    return sealing.sealed(
+        store,
+        f"{stage}{item}".ljust(20, "0"),
+        {name: text.encode() for name, text in files.items()},
+        stage=stage,
+        item=item,
+        arguments=arguments or {},
+        inputs={f"{made.stage}/{made.key}": made.content for made in inputs},
+        facts=facts,
+        made={"commit": "c0ffee"},
+    )
 
 
 class FinishedRun:

@@ -11,12 +11,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Reply:
-    """The answer to one request. ``cut``: bytes before the connection closes; ``stall``: bytes before it goes silent;
-    ``trickle``: bytes sent every 50 ms; ``more``: by how much the announced length is too long."""
+    """The answer to one request. ``cut``: bytes before the connection closes; ``trickle``: bytes sent every 50 ms;
+    ``more``: by how much the announced length is too long."""
 
     status: int = 200
     cut: int = 1 << 62
-    stall: int = 1 << 62
     trickle: int = 0
     more: int = 0
     ranges: bool = True
@@ -85,10 +84,8 @@ def _handler(mirror: Mirror) -> type[http.server.BaseHTTPRequestHandler]:
                 self.wfile.write(body[begin : begin + reply.trickle])
                 if mirror.ended.wait(0.05):
                     return
-            self.wfile.write(body[: min(reply.cut, reply.stall)])
+            self.wfile.write(body[: reply.cut])
             self.wfile.flush()
-            if reply.stall < len(body):
-                mirror.ended.wait(20)
 
         def log_message(self, format: str, *args: object) -> None:
             """Quiet."""

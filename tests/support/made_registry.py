@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
+from sealing import sealed
 
 from infra.store.store import Store
 from infra.tracking.model_version import Version, make_version
@@ -29,11 +30,7 @@ def tags(dev: float, **more: str) -> dict[str, str]:
 
 def artifact(store: Store, stage: str, key: str, files: Mapping[str, bytes], **described: Any) -> str:
     """Seal an artifact with these files; returns its key."""
-    partial = store.begin(stage, key, {})
-    for name, content in files.items():
-        (partial / name).write_bytes(content)
-    plain = {"item": "", "arguments": {}, "inputs": {}, "facts": {}, "seconds": 1.0, "made": {}}
-    store.seal(partial, {**plain, "stage": stage, "key": key, "version": 1, **described})
+    sealed(store, key, dict(files), stage=stage, **{"facts": {}, "seconds": 1.0, **described})
     return key
 
 

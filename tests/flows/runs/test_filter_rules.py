@@ -5,7 +5,6 @@ from flows.runs.filter_rules import RULES
 from flows.runs.overrides import override
 from tasks.cleaning import filters, language_id, web_filters
 from tasks.cleaning.filters import Distinct, Empty, Filter, Length, LengthRatio, NotIn
-from tasks.cleaning.web_filters import NumbersDiffer
 
 DEMO = RUNS["demo"]
 
@@ -32,10 +31,3 @@ def test_a_list_replaces_the_rules_and_later_values_change_them() -> None:
     changed = rules_of("filters.rules.LengthRatio.max=1.5", words)
     assert changed == (*expected[:2], LengthRatio(1.5), *expected[3:]), "the list comes first, wherever it is written"
     assert rules_of("filters.rules=", "filters.exclude=") == ()
-
-
-def test_changes_keep_the_other_rules_of_the_run() -> None:
-    changed = rules_of("filters.rules=+NumbersDiffer,-Identical")
-    kept = tuple(rule for rule in DEMO.filters.rules if type(rule).__name__ != "Identical")
-    assert len(kept) == len(DEMO.filters.rules) - 1
-    assert changed == (*kept, NumbersDiffer())

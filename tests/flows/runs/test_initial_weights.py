@@ -70,10 +70,6 @@ def test_a_start_that_cannot_be_is_refused_before_any_work(
             execute(RunRequest("small", overrides=overrides, force=("download",)))
 
 
-def test_dropout_may_be_another_than_the_start_had(small: Path) -> None:
-    assert planned(FROM_FIRST, "model.p_drop=0.3", "model.init=normal")[1] == "miss"
-
-
 @pytest.mark.parametrize(("stage", "file"), [("average", "model.safetensors"), ("learn_bpe", "tokenizer.json")])
 def test_what_the_version_was_made_from_must_be_there_as_it_was(small: Path, stage: str, file: str) -> None:
     (folder,) = (path for path in (small / stage).iterdir() if "." not in path.name)

@@ -39,14 +39,6 @@ def test_the_last_of_two_values_for_a_field_counts_and_is_the_only_one_shown() -
     assert run_title("demo", request.overrides) == "demo · updates 80 · seed 3"
 
 
-def test_what_adds_up_stays() -> None:
-    rules = ("filters.rules=+NumbersDiffer", "filters.rules=-Identical")
-    assert without_replaced(rules) == rules
-    assert override(RUNS["demo"], rules) != override(RUNS["demo"], rules[1:])
-    presets = ("preset=tensor2tensor", "preset=fairseq")
-    assert without_replaced(presets) == presets
-
-
 def test_a_profile_sets_rules_and_limits_and_what_follows_changes_it() -> None:
     run = override(RUNS["demo"], ["profile=tutorial", "sharding.max_pieces=90"])
     assert run.filters == PROFILES["tutorial"].filters
@@ -61,18 +53,6 @@ def test_a_preset_is_its_values(name: str) -> None:
     run = RUNS["multi30k-ende"]
     assert override(run, [f"preset={name}"]) == override(run, PRESETS[name]) != run
     assert f"`{name}`" in (Path(__file__).parents[3] / "docs/presets.md").read_text()
-
-
-def test_other_values_change_a_preset_wherever_they_stand() -> None:
-    run = override(RUNS["multi30k-ende"], ["training.warmup=400", "preset=tensor2tensor", "profile=paper"])
-    assert (run.training.factor, run.training.warmup, run.model.norm, run.model.p_drop_relu) == (2.0, 400, "pre", 0.1)
-    assert run.filters == PROFILES["paper"].filters
-    tutorial = override(RUNS["multi30k-ende"], ["sharding.max_pieces=90", "preset=tutorial"])
-    assert (tutorial.sharding.max_pieces, tutorial.sharding.max_ratio) == (90, 2.0)
-    for name in PRESETS:
-        override(RUNS["wmt14-ende-base"], [f"preset={name}"])  # its batches are packed, which not every preset allows
-    for mixture in ("europarl=3,news-commentary=1", "temperature=5", "europarl=1; 8000: news-commentary=1"):
-        override(RUNS["wmt14-ende-base"], [f"training.mixture={mixture}"])  # the examples of docs/running.md
 
 
 def result(words: list[str]) -> object:
@@ -115,16 +95,3 @@ def test_only_what_all_of_them_come_to_is_checked() -> None:
     both = ["sharding.min_pieces=300", "sharding.max_pieces=320", "training.batch_tokens=400"]
     assert override(RUNS["demo"], both).sharding.max_pieces == 320
     assert override(RUNS["demo"], ["training.seed=2", "training.seed=3"]).training.seed == 3, "the last one counts"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "title"),
-    [
-        ((), "multi30k-ende"),
-        (("model.p_drop=0.2", "training.seed=3"), "multi30k-ende · p_drop 0.2 · seed 3"),
-        (("filters.rules.Length.max=70",), "multi30k-ende · Length.max 70"),
-        (("filters.rules=+NumbersDiffer,-Identical",), "multi30k-ende · rules +NumbersDiffer,-Identical"),
-    ],
-)
-def test_a_title_names_the_run_and_its_settings(overrides: tuple[str, ...], title: str) -> None:
-    assert run_title("multi30k-ende", overrides) == title

@@ -8,9 +8,9 @@ from flows.runner.outcome import Outcome
 from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS
 from flows.runs.built_in_runs import MULTI30K_ENDE, MULTI30K_ENDE_BACK_TRANSLATION
-from flows.runs.reversal import monolingual_filters, reversed_run
+from flows.runs.reversal import reversed_run
 from model.config.parameter_count import parameters
-from tasks.cleaning.filters import Distinct, Language, NotIn
+from tasks.cleaning.filters import Language
 
 BACK = "multi30k-ende-bt"
 DISTILLED = "demo-distilled"
@@ -55,13 +55,6 @@ def test_each_value_changes_the_stages_from_its_own_on(name: str, override: str,
     assert next(f"{row.stage} {row.item}".strip() for row in after if row.key not in known) == changed
 
 
-def test_the_reverse_model_serves_translate_text() -> None:
-    rows = plan(RunRequest(BACK, until="mix")).rows
-    assert (rows[-1].stage, rows[-1].item) == ("mix", "")
-    assert {row.stage for row in rows if row.item == "reverse"} == {"clean", "learn_bpe", "train", "average"}
-    assert {row.item for row in plan(RunRequest(BACK, until="clean")).rows} & {"reverse", "reverse/val"} == set()
-
-
 def test_a_run_reversed_twice_is_the_run() -> None:
     reverse = reversed_run(MULTI30K_ENDE_BACK_TRANSLATION, seed=1)
     assert (reverse.corpus.source_language, reverse.corpus.target_language) == ("de", "en")
@@ -77,13 +70,6 @@ def test_the_reverse_model_has_a_length_of_its_own() -> None:
     assert reversed_run(long, seed=1, updates=7_000).training == replace(long.training, epochs=0, updates=7_000)
     as_long = (f"synthetic.updates={MULTI30K_ENDE.training.updates}",)
     assert plan(RunRequest(BACK, until="score", overrides=as_long)).rows == plan(RunRequest(BACK, until="score")).rows
-
-
-def test_monolingual_text_never_has_lines_of_a_set() -> None:
-    run = MULTI30K_ENDE_BACK_TRANSLATION
-    filters = monolingual_filters(replace(run, filters=replace(run.filters, rules=(), exclude=())))
-    assert {NotIn(), Distinct()} <= set(filters.rules)
-    assert filters.exclude == ("val", "test_2016_flickr")
 
 
 @pytest.mark.parametrize(("name", "teacher"), [(DISTILLED, "demo"), ("multi30k-ende-distilled", "multi30k-ende")])

@@ -71,22 +71,6 @@ def test_a_relative_url_is_a_path_beside_the_file(tmp_path: Path) -> None:
     assert found.target.file.url == "embedded:demo/train.de"
 
 
-def test_files_that_extend_each_other_are_refused(tmp_path: Path) -> None:
-    for name, other in (("a", "b"), ("b", "a")):
-        (tmp_path / f"{name}.toml").write_text(f'extends = "{other}.toml"\n')
-    with pytest.raises(BadConfiguration, match=r"b\.toml: extends is 'a\.toml', which is this file or extends it"):
-        find_run(f"{tmp_path / 'a.toml'}")
-    with pytest.raises(BadConfiguration, match=r"c\.toml cannot be read: .*; `repro new` writes such a file"):
-        find_run(f"{tmp_path / 'c.toml'}")
-
-
-def test_two_files_of_one_path_are_refused() -> None:
-    text = DEMO.corpus.parts[0].source
-    other = replace(text, file=replace(text.file, sha256="0" * 64))
-    with pytest.raises(ValueError, match=r"file\.path is 'demo/train\.en', allowed is a path of its own"):
-        replace(DEMO, sets=(replace(DEMO.sets[0], source=other), *DEMO.sets[1:]))
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

@@ -22,8 +22,6 @@ TEXT = st.lists(st.one_of(st.sampled_from([*MARKS, " ", "dog", "é"]), st.charac
     "".join
 )
 SETTINGS = st.builds(Normalise, *[st.booleans()] * 4)
-OLD_CONTROL = r"[\p{Cc}--\s]|[\x{AD}\x{200B}\x{200E}\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2069}\x{FEFF}]"
-"""The pattern of commit 8c123ce, whose artifacts of ``clean`` stay valid."""
 
 
 def cleaned(lines: Sequence[str], normalise: Normalise) -> list[str]:
@@ -60,13 +58,6 @@ def test_every_character_that_may_change_is_read_as_clean_makes_it(learnt: Path,
     lines = [f"a{c}b  {c} e{c}" for c in characters]
     made = cleaned(lines, normalise)
     assert TokenizerPair.load(learnt).normalising(normalise).read(lines) == [line.strip() for line in made]
-
-
-def test_clean_makes_of_every_character_what_it_made_before() -> None:
-    lines = [f"a{c}b  {c} e{c}" for c in map(chr, range(0x11_0000)) if not "\ud800" <= c <= "\udfff"]
-    column = pl.col("source").str.replace_all(OLD_CONTROL, "").str.normalize("NFC")
-    before = pl.DataFrame({"source": lines}).select(column.str.replace_all(r"\s+", " ").str.strip_chars())
-    assert cleaned(lines, STANDARD) == before.to_series().to_list()
 
 
 @pytest.mark.parametrize("joint", [True, False])

@@ -46,60 +46,41 @@ def rewritten(normalise: Normalise, text: str) -> str:
     return str(pl.DataFrame({"source": [text]}).select(normalised("source", normalise)).item())
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_plain_pair_passes_every_rule(rule: Filter) -> None:
-    assert kept(rule, [GOOD]) == [True]
-
-
 @pytest.mark.parametrize(
-    ("rule", "bad"),
+    ("rule", "bad", "good"),
     [
-        (Empty(), ("", "Hund")),
-        (Empty(), ("dog", " \t\u3000")),
-        (InvalidUnicode(), ("dog", "H\ufffdnd")),
-        (InvalidUnicode(), ("dog", "H\ue000nd")),
-        (InvalidUnicode(), ("dog", "H\x00nd")),
-        (InvalidUnicode(), ("dog", "für".encode().decode("latin-1"))),
-        (InvalidUnicode(), ("dog", "“für”".encode().decode("cp1252", "replace"))),
-        (NoLetters(), ("dog", "* 12 *")),
-        (NoLetters(), (".", "Hund")),
-        (Length(2, 3), ("dog", "ein Hund")),
-        (Length(2, 3), ("a big old dog", "ein Hund")),
-        (Length(1, 3, max_chars=10), ("dog", "Hund" * 3)),
-        (LengthRatio(2.0), ("a b", "a b c d e")),
-        (LengthRatio(2.0), ("a b c d e", "a b")),
-        (OverlongWord(5), ("dog", "ein Hunderl")),
-        (Identical(), ("taxi", "taxi")),
-        (Script(), ("dog", "Собака бежит")),
-        (Script("Latin", "Cyrillic"), ("dog", "Hund")),
-        (Language("en", "de"), ("Der Hund ist mit mir", "The dog is with me")),
-        (Language("en", "de"), ("The dog is with me", "Le chien est avec moi")),
-        (Language("en", "de"), ("The dog is with me", "L’élève est où? «Les»")),
+        (Empty(), ("", "Hund"), GOOD),
+        (Empty(), ("dog", " \t\u3000"), GOOD),
+        (InvalidUnicode(), ("dog", "H\ufffdnd"), ("São João, Â, Ã e â", "naïve café “quoted” 😀 – \t ok")),
+        (InvalidUnicode(), ("dog", "H\ue000nd"), GOOD),
+        (InvalidUnicode(), ("dog", "H\x00nd"), GOOD),
+        (InvalidUnicode(), ("dog", "für".encode().decode("latin-1")), GOOD),
+        (InvalidUnicode(), ("dog", "“für”".encode().decode("cp1252", "replace")), GOOD),
+        (NoLetters(), ("dog", "* 12 *"), GOOD),
+        (NoLetters(), (".", "Hund"), GOOD),
+        (Length(2, 3), ("dog", "ein Hund"), ("one two", "eins zwei drei")),
+        (Length(2, 3), ("a big old dog", "ein Hund"), GOOD),
+        (Length(1, 3, max_chars=10), ("dog", "Hund" * 3), ("dog", "Hund")),
+        (LengthRatio(2.0), ("a b", "a b c d e"), ("a b", "a b c d")),
+        (LengthRatio(2.0), ("a b c d e", "a b"), GOOD),
+        (OverlongWord(5), ("dog", "ein Hunderl"), ("dog", "ein Hunde")),
+        (Identical(), ("taxi", "taxi"), ("Taxi", "taxi")),
+        (Script(), ("dog", "Собака бежит"), ("α-particles hit", "α-Teilchen treffen")),
+        (Script("Latin", "Cyrillic"), ("dog", "Hund"), ("dog", "Собака IBM")),
+        (Language("en", "de"), ("Der Hund ist mit mir", "The dog is with me"), ("Der Spiegel", "Der Spiegel")),
+        (Language("en", "de"), ("The dog is with me", "Le chien est avec moi"), ("Two lions", "Löwe, Löwin, Möwe")),
+        (
+            Language("en", "de"),
+            ("The dog is with me", "L’élève est où? «Les»"),
+            ("Paris", "Über Le Mans et Paris"),
+        ),
+        (Language("en", "fr"), ("A boy runs", "Der Hund ist mit mir"), ("A boy runs.", "Un garçon répare la roue.")),
     ],
 )
-def test_each_rule_removes_what_it_names(rule: Filter, bad: tuple[str, str]) -> None:
-    assert kept(rule, [bad]) == [False]
-
-
-@pytest.mark.parametrize(
-    ("rule", "good"),
-    [
-        (Length(2, 3), ("one two", "eins zwei drei")),
-        (LengthRatio(2.0), ("a b", "a b c d")),
-        (OverlongWord(5), ("dog", "ein Hunde")),
-        (InvalidUnicode(), ("São João, Â, Ã e â", "naïve café “quoted” 😀 – \t ok")),
-        (Script(), ("α-particles hit", "α-Teilchen treffen")),
-        (Script("Latin", "Cyrillic"), ("dog", "Собака IBM")),
-        (Language("en", "de"), ("Der Spiegel", "Der Spiegel")),
-        (Language("en", "de"), ("Two lions and one lioness", "Löwe, Löwin, Möwe, Wöbe")),
-        (Language("en", "de"), ("Wait outside the house", "Warte bitte außerhalb des Hauses!")),
-        (Language("en", "de"), ("It is about lions", "Über Le Mans et Paris")),
-        (Language("en", "fr"), ("A boy is fixing the wheel of his bike.", "Un garçon répare la roue de son vélo.")),
-        (Identical(), ("Taxi", "taxi")),
-    ],
-)
-def test_each_rule_spares_what_is_right(rule: Filter, good: tuple[str, str]) -> None:
-    assert kept(rule, [good]) == [True]
+def test_each_rule_removes_what_it_names_and_spares_what_is_right(
+    rule: Filter, bad: tuple[str, str], good: tuple[str, str]
+) -> None:
+    assert kept(rule, [bad, good]) == [False, True]
 
 
 @given(text=nasty)

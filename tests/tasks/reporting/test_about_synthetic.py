@@ -31,17 +31,6 @@ def test_back_translation_is_described_by_number_text_tag_and_reverse_model(
     assert text.endswith(words)
 
 
-def test_distillation_names_each_teacher(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
-    distilled(store)
-    text = said(store, "extract_best", "b")
-    assert "All 2 pairs are synthetic (distillation): the source is one of pairs & more" in text
-    assert "Mean sentence BLEU of these translations: 41.3." in text
-    assert "Teacher: average average1, seed 1, last dev perplexity 5.500." in text
-    assert "Teacher: average average2, seed 2, last dev perplexity 6.500." in text
-    assert text.endswith("Beam search with beam 4; of 3 translations, the one nearest to the reference.")
-
-
 def test_examples_are_synthetic_pairs_alone_beside_their_references(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     corpus = cleaned(store).path() / "pairs.parquet"

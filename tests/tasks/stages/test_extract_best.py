@@ -10,7 +10,7 @@ import sacrebleu
 from infra.errors import BadData
 from infra.store.store import Artifact
 from tasks.stages import extract_best as module
-from tasks.stages.extract_best import extract_best, nearest, sentence_bleus
+from tasks.stages.extract_best import extract_best
 
 PAIRS = pl.DataFrame(
     {
@@ -79,13 +79,6 @@ def test_the_references_follow_the_translations(inputs: dict[str, Any]) -> None:
     facts = extract_best.body(**inputs, references=True)
     assert pl.read_parquet(inputs["out"] / "pairs.parquet").equals(pl.concat([translations, PAIRS]))
     assert facts == {**alone, "pairs": 7, "references": 4}
-
-
-def test_scores_are_those_of_sacrebleu_and_of_equal_ones_the_first_is_taken() -> None:
-    lines, reference = ["Ein Hund.", "Ein alter Hund läuft weg.", ""], "Ein Hund läuft durch den Wald."
-    expected = [sacrebleu.sentence_bleu(line, [reference]).score for line in lines]
-    assert sentence_bleus(lines, reference) == pytest.approx(expected)
-    assert nearest([1.0, 3.0, 3.0, 2.0]) == 1
 
 
 def test_translations_of_other_pairs_and_a_teacher_that_translates_nothing_are_named(inputs: dict[str, Any]) -> None:

@@ -1,14 +1,13 @@
 """Characters of foreign scripts become ``<unk>``, one each, in learning, encoding, shards, BPE-dropout and exports."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from model.config.special_pieces import UNK
-from model.data.bpe import SUBSTITUTE, TokenizerPair, with_plain_quotes
+from model.data.bpe import SUBSTITUTE, TokenizerPair
 from tasks.bpe.bpe_dropout import ByteCache, Merges, segment
 from tasks.bpe.word_cache import WordCache
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
@@ -39,13 +38,6 @@ def test_each_foreign_character_is_one_unknown_token(pieces: TokenizerPair) -> N
     assert pieces.decode_target(ids) == "der Hund läuft", "an unknown token has no text"
 
 
-def test_other_scripts_can_be_kept(tmp_path: Path) -> None:
-    cyrillic = Vocabulary(size=290, min_frequency=1, scripts=("Latin", "Cyrillic"))
-    train_tokenizer([TEXT], cyrillic).save(str(tmp_path / "tokenizer.json"))
-    (ids,) = TokenizerPair.load(tmp_path).encode_source(["Жук 中"])
-    assert ids.count(UNK) == 1
-
-
 def test_no_piece_is_learnt_of_or_across_a_foreign_character() -> None:
     # Each line is one word: "a" follows the space three times and "b" once, and "ab" occurs once.
     learnt = train_tokenizer([pa.array(["aЖb", "a中b", "ab"])], Vocabulary(size=260, scripts=("Latin",)))
@@ -63,12 +55,3 @@ def test_shards_and_dropout_read_lines_as_the_tokenizer_does(pieces: TokenizerPa
     assert drawn.ids.tolist() == cached.ids.tolist()
     dropped = segment(marked, Merges.of(pieces.source), 1.0, np.random.default_rng(1))
     assert (dropped.ids == UNK).sum() == (cached.ids == UNK).sum() == 8
-
-
-def test_plain_quotes_and_scripts_are_independent(tmp_path: Path) -> None:
-    with_plain_quotes(train_tokenizer([TEXT], LATIN)).save(str(tmp_path / "tokenizer.json"))
-    both = TokenizerPair.load(tmp_path)
-    assert (both.normalise.quotes, both.foreign_unknown) == (True, True)
-    assert both.encode_source(["„Ж“"]) == both.encode_source(['"中"'])
-    assert both.encode_target(["„Ж“"]) != both.encode_target(['"Ж"'])
-    assert both.encode_target(["Ж"]) == both.encode_source(["中"]), "targets know the same scripts"

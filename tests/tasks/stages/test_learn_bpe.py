@@ -1,6 +1,5 @@
 """The vocabulary: what was asked for, the same bytes every time, an error that says what is possible."""
 
-import json
 import re
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 
 from infra.errors import BadConfiguration
 from infra.store.store import Artifact
-from model.config.special_pieces import SPECIAL_TOKENS
 from model.data.bpe import TokenizerPair
 from tasks.stages.learn_bpe import Vocabulary, learn_bpe
 
@@ -67,14 +65,3 @@ def test_a_vocabulary_larger_than_the_data_allows_names_the_greatest(tmp_path: P
         learnt(tmp_path / "out", text, Vocabulary(size=5000))
     greatest = int(re.findall(r"at most (\d+)", str(error.value))[0])
     assert learnt(tmp_path / "greatest", text, Vocabulary(size=greatest))["size"] == greatest
-
-
-def test_the_file_is_one_that_fast_tokenizers_load(tmp_path: Path) -> None:
-    learnt(tmp_path / "out", corpus(tmp_path / "corpus"), Vocabulary(size=300))
-    file = json.loads((tmp_path / "out/tokenizer.json").read_text())
-    assert file["model"]["type"] == "BPE"
-    assert [(t["id"], t["content"], t["special"]) for t in file["added_tokens"]] == [
-        (n, name, True) for n, name in enumerate(SPECIAL_TOKENS)
-    ]
-    assert sorted(file["model"]["vocab"].values()) == list(range(300))
-    assert {"normalizer", "pre_tokenizer", "decoder", "post_processor", "truncation", "padding"} <= set(file)

@@ -21,7 +21,7 @@ from tasks.evaluation.translation_metrics import (
     score_metrics,
     total,
 )
-from tasks.stages.score import by_source_length, perplexities, references_digest, score
+from tasks.stages.score import perplexities, references_digest, score
 
 NOUNS = ["dog", "man", "House", "child", "tree", "Street", "ball", "don't"]
 REFERENCES = [f"A {NOUNS[n % 8]} sees the {NOUNS[n * 3 % 7]}, number {n} of {n * n}." for n in range(40)]
@@ -157,26 +157,11 @@ def test_perplexity_is_the_unsmoothed_one_of_the_references(tmp_path: Path) -> N
         perplexities(math.nan, 1, 1)
 
 
-def test_buckets_of_source_length_part_the_set() -> None:
-    (bleu, *_) = score_metrics("en")
-    counts = bleu.count(HYPOTHESES, REFERENCES)
-    buckets = by_source_length(bleu.metric, counts, SOURCES)
-    assert [b["source_words"] for b in buckets] == ["1–10", "11–20", "21–30"]
-    assert sum(b["sentences"] for b in buckets) == 40
-    short = [n for n, line in enumerate(SOURCES) if len(line.split()) <= 10]
-    assert buckets[0]["score"] == pytest.approx(total(bleu.metric, counts[short]), abs=1e-4)
-
-
 @pytest.mark.parametrize("ids", [IDS[:-1], [*IDS[:-1], "toy:99"], [*IDS[:-1], "toy:0"], [*IDS, "toy:99"]])
 def test_hypotheses_of_another_set_are_refused(tmp_path: Path, ids: list[str]) -> None:
     hypotheses = translated(tmp_path / "t", ids, (HYPOTHESES * 2)[: len(ids)])
     with pytest.raises(BadData):
         score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy", "en")
-
-
-def test_silence_scores_zero(tmp_path: Path) -> None:
-    facts = score.body(tmp_path, translated(tmp_path / "t", IDS, [""] * 40), pairs(tmp_path / "pairs"), "toy", "en")
-    assert (facts["bleu"], facts["chrf"], facts["sentences"]) == (0, 0, 40)
 
 
 def test_comet_is_scored_only_with_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

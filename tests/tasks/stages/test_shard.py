@@ -165,8 +165,3 @@ def test_large_vocabularies_take_32_bits(vocabulary: Artifact, monkeypatch: pyte
     for size, kind in ((2**16, pa.uint16()), (2**16 + 1, pa.uint32())):
         monkeypatch.setattr(TokenizerPair, "target_size", size)
         assert Encoder(vocabulary.path(), KEEP_EVERY_PAIR).schema.field("source").type == pa.list_(kind)
-
-
-def test_limits_keep_what_lies_on_them() -> None:
-    source, target = np.array([2, 3, 10, 11, 4, 4]), np.array([3, 3, 10, 10, 8, 9])
-    assert Sharding(3, 10, 2.0).keeps(source, target).tolist() == [False, True, True, False, True, False]

@@ -30,14 +30,6 @@ def test_the_vocabulary_is_the_frequent_words_in_their_order(tmp_path: Path) -> 
     assert "▁Der" in words_of(learnt(tmp_path, replace(WORDS, lowercase=False)))
 
 
-def test_the_size_is_the_most_entries(tmp_path: Path) -> None:
-    many = pa.array(
-        [" ".join(f"w{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(400)) + " often"] * 2 + ["often"]
-    )
-    pieces = words_of(learnt(tmp_path, WORDS, many))
-    assert (len(pieces), pieces[4:6]) == (300, ["▁often", "▁waa"])
-
-
 def test_text_comes_back_with_its_spaces_lower_cased_and_without_unknown_words(tmp_path: Path) -> None:
     pieces = learnt(tmp_path, replace(WORDS, min_frequency=1))
     line = "Ein alter Hund (der läuft), nicht der Mann!"
