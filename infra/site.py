@@ -87,18 +87,14 @@ class Site:
     works alone, for example while it writes a checkpoint."""
 
     def __post_init__(self) -> None:
-        if self.ranks < 1:
-            raise BadConfiguration(f"site.ranks is {self.ranks}, allowed is a whole number of at least 1")
-        if self.nodes < 1 or self.ranks % self.nodes:
+        for name in ("ranks", "nodes", "workers", "rank_timeout_seconds"):
+            if getattr(self, name) < 1:
+                raise BadConfiguration(f"site.{name} is {getattr(self, name)}, allowed is a whole number of at least 1")
+        if self.ranks % self.nodes:
             allowed = f"a whole number of at least 1 that divides the {self.ranks} ranks (REPRO_RANKS) evenly"
             raise BadConfiguration(f"site.nodes is {self.nodes}, allowed is {allowed}")
         if self.nodes > 1 and self.launcher == "local":
             raise BadConfiguration(f"site.nodes is {self.nodes}, but the launcher 'local' knows this machine alone")
-        if self.workers < 1:
-            raise BadConfiguration(f"site.workers is {self.workers}, allowed is a whole number of at least 1")
-        if self.rank_timeout_seconds < 1:
-            seconds = self.rank_timeout_seconds
-            raise BadConfiguration(f"site.rank_timeout_seconds is {seconds}, allowed is a whole number of at least 1")
         if self.threads < 0:
             raise BadConfiguration(f"site.threads is {self.threads}, allowed is 0 (shared out) or above")
 

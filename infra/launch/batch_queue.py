@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from infra.errors import Fault, JobFailed, NetworkFault
-from infra.launch.command import last_line
 from infra.launch.job import EXIT, JobSpec, raise_for_exit
 from infra.processes import signals
-from infra.processes.children import GRACE_SECONDS
+from infra.processes.children import GRACE_SECONDS, last_line
 
 POLL_SECONDS = 0.2
 FINAL_REASONS = ("bad_configuration", "bad_data", "diverged", "done", "no_space", "out_of_memory")

@@ -10,9 +10,6 @@ from infra.processes.compute import thread_waiting
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 """The folder of this project's packages."""
-LAST_BYTES = 4000
-STARTERS = ("srun: ", "slurmstepd: ")
-"""Prefixes of log lines that SLURM's programs write, not the job."""
 
 
 def command(job: JobSpec, python: str, rendezvous: Sequence[str] = ("--standalone",)) -> list[str]:
@@ -50,16 +47,3 @@ def variables(job: JobSpec) -> dict[str, str]:
 def python_path() -> str:
     """``PYTHONPATH`` of a job: this project, then the caller's."""
     return os.pathsep.join(filter(None, [str(PROJECT_ROOT), os.environ.get("PYTHONPATH", "")]))
-
-
-def last_line(log: Path, begin: int) -> str:
-    """The job's last line in a log after byte ``begin``; empty if there is none. At most 300 characters."""
-    try:
-        with log.open("rb") as file:
-            file.seek(begin)
-            lines = [line.strip() for line in file.read()[-LAST_BYTES:].decode(errors="replace").splitlines()]
-    except FileNotFoundError:
-        return ""
-    lines = [line for line in lines if line]
-    of_job = [line for line in lines if not line.startswith(STARTERS)]
-    return next(reversed(of_job or lines), "")[:300]

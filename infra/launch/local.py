@@ -7,10 +7,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from infra.launch.command import command, last_line, python_path, variables
+from infra.launch.command import command, python_path, variables
 from infra.launch.job import JobSpec, raise_for_exit
 from infra.processes import signals
-from infra.processes.children import die_with_parent, signal_group, terminate_group
+from infra.processes.children import die_with_parent, last_line, signal_group, terminate_group
 
 POLL_SECONDS = 0.2
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 GRACE_SECONDS = 45.0
 """Between SIGTERM and SIGKILL: longer than torchrun itself waits for its ranks."""
@@ -13,6 +14,10 @@ PR_SET_PDEATHSIG = 1
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """For every Python process that is started: no module search in the working folder, where a user's ``model.py`` or
 ``random.py`` would shadow the real one."""
+
+LAST_BYTES = 4000
+STARTERS = ("srun: ", "slurmstepd: ")
+"""Prefixes of log lines that SLURM's programs write, not the job."""
 
 _libc = ctypes.CDLL(None)
 
@@ -53,3 +58,16 @@ def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> No
     """Signal the group that the process leads, if it still exists."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
+
+
+def last_line(log: Path, begin: int = 0) -> str:
+    """A process's last line in a log after byte ``begin``; empty if there is none. At most 300 characters."""
+    try:
+        with log.open("rb") as file:
+            file.seek(begin)
+            lines = [line.strip() for line in file.read()[-LAST_BYTES:].decode(errors="replace").splitlines()]
+    except FileNotFoundError:
+        return ""
+    lines = [line for line in lines if line]
+    of_process = [line for line in lines if not line.startswith(STARTERS)]
+    return next(reversed(of_process or lines), "")[:300]

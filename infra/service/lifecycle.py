@@ -9,6 +9,7 @@ from pathlib import Path
 
 from infra.errors import BadConfiguration, JobFailed
 from infra.processes import signals
+from infra.processes.children import last_line
 from infra.processes.locks import file_lock
 from infra.servers import addresses
 from infra.servers.credentials import read_credentials
@@ -146,8 +147,5 @@ def _failure(service: Service, bad: list[ProgramState]) -> str:
     if not bad:
         return f"the supervisor ended; see {service.folder / 'logs'}"
     first = bad[0]
-    log = Path(first.log)
-    lines = (
-        [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()] if log.exists() else []
-    )
-    return f"{first.name} did not come up ({first.message or first.state}); see {log}: {' '.join(lines[-1:])[:300]}"
+    what = f"{first.name} did not come up ({first.message or first.state})"
+    return f"{what}; see {first.log}: {last_line(Path(first.log))}"

@@ -21,7 +21,7 @@ from xmlrpc.client import ServerProxy, Transport
 
 from infra.errors import JobFailed
 from infra.processes import signals
-from infra.processes.children import die_with_parent
+from infra.processes.children import die_with_parent, last_line
 from infra.servers.addresses import FILE as ADDRESSES
 from infra.servers.loopback import healthy
 from infra.service.process_tags import end_all, tagged_pids
@@ -132,8 +132,7 @@ def start(service: Service, outer: Mapping[str, str], foreground: bool) -> subpr
     deadline = time.monotonic() + ANSWER_SECONDS
     while not supervisor_of(service):
         if process.poll() is not None or time.monotonic() > deadline:
-            last = Path(output.name).read_text(errors="replace").strip().splitlines()[-1:]
-            raise JobFailed(f"supervisord did not start; see {service.folder / 'logs'}: {' '.join(last)}")
+            raise JobFailed(f"supervisord did not start; see {service.folder / 'logs'}: {last_line(Path(output.name))}")
         signals.wait(0.1)
     return process
 

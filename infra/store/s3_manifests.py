@@ -71,23 +71,18 @@ class RemoteManifests:
             self._write_copy(stage, key, listed.etag, remote)
         return remote
 
-    def _names(self) -> list[tuple[str, str]]:
-        """Stage and key of everything that has a manifest, readable or not, sorted. Lists the bucket each time."""
-        listed: dict[tuple[str, str], dict[str, ObjectInfo]] = {}
-        for name, info in self._bucket.list("").items():
-            stage, _, rest = name.partition("/")
-            key, _, file = rest.partition("/")
-            listed.setdefault((stage, key), {})[file] = info
-        found = sorted(name for name in listed if MANIFEST in listed[name] and is_artifact_name("/".join(name)))
-        self._listed.update((name, listed[name]) for name in found)
-        return found
-
     def get_all(self) -> Iterator[tuple[tuple[str, str], RemoteManifest | None]]:
         """Stage, key and manifest of everything in the bucket by one listing, sorted; several are downloaded at a time.
 
         An unreadable or altered manifest is None.
         """
-        names = self._names()
+        listed: dict[tuple[str, str], dict[str, ObjectInfo]] = {}
+        for name, info in self._bucket.list("").items():
+            stage, _, rest = name.partition("/")
+            key, _, file = rest.partition("/")
+            listed.setdefault((stage, key), {})[file] = info
+        names = sorted(name for name in listed if MANIFEST in listed[name] and is_artifact_name("/".join(name)))
+        self._listed.update((name, listed[name]) for name in names)
         for first in range(0, len(names), MANIFESTS_IN_MEMORY):
             some = names[first : first + MANIFESTS_IN_MEMORY]
             calls = [partial(self.get, stage, key, relist=False) for stage, key in some]

@@ -273,31 +273,6 @@ def test_the_status_tells_a_refusal_from_an_outage(
         cluster_queue().submit(replace(JOB, out=tmp_path, inputs={}))
 
 
-def test_an_unreachable_cluster_is_an_outage(api: ApiServer) -> None:
-    queue = cluster_queue()
-    api.server_close()
-    with pytest.raises(NetworkFault, match="does not answer"):
-        queue.poll("repro-train-1")
-
-
-def test_a_job_runs_to_its_end(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("REPRO_KUBERNETES_MOUNT")
-    monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
-    job = replace(JOB, out=tmp_path / "out", inputs={})
-    job.out.mkdir()
-    launcher, said = kubernetes_launcher(), list[str]()
-    launcher.poll_seconds, launcher.say = 0.05, said.append
-
-    def complete() -> None:
-        if batch := api.objects.get(f"{JOBS}/{job_name(job)}"):
-            (job.out / "exit.json").write_text(json.dumps({"reason": "done", "message": ""}))
-            batch["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
-
-    launcher.run(job, complete)
-    assert said[0] == f"model.train was submitted as {job_name(job)}"
-    assert api.objects.keys() == {f"{JOBS}/{job_name(job)}"}, "the service is deleted"
-
-
 def test_the_environment_describes_the_cluster(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("IMAGE", "CLAIM", "MOUNT"):
         monkeypatch.delenv(f"REPRO_KUBERNETES_{name}")

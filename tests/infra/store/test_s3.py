@@ -113,15 +113,6 @@ def test_bytes_that_arrive_altered_quarantine_the_artifact(s3: Server, store: S3
     assert (other.artifact(manifest_of(other)).path() / "a.txt").read_bytes() == b"alpha"
 
 
-def test_a_damaged_copy_is_downloaded_again(store: S3Store) -> None:
-    artifact = sealed(store)
-    said: list[str] = []
-    store.say = said.append
-    (artifact.path() / "a.txt").write_bytes(b"alp")
-    assert (artifact.path() / "a.txt").read_bytes() == b"alpha"
-    assert "a.txt" in said[0]
-
-
 @pytest.mark.parametrize("same", [True, False])
 def test_two_machines_that_make_one_key_share_one_artifact(store: S3Store, other: S3Store, same: bool) -> None:
     mine, theirs = (each.begin("clean", "k1", {}) for each in (store, other))

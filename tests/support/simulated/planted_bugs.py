@@ -1,17 +1,15 @@
 """Bugs of the kind that such code has had, to show that the simulation finds them. Each is a context manager."""
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from infra.processes.locks import try_file_lock, try_lock
+from infra.processes.locks import try_file_lock
 from infra.store import local
 from infra.store.files import sync_tree
 from infra.store.local import LocalStore
-from infra.store.manifest import MANIFEST
 from infra.store.store import Artifact
 from tasks.engine import lookup, runner
 from tasks.engine.lookup import Miss, MissReason
@@ -43,35 +41,8 @@ def renamed_before_synced() -> AbstractContextManager[Any]:
     return patch.object(LocalStore, "seal", seal)
 
 
-def renamed_before_the_manifest() -> AbstractContextManager[Any]:
-    def write(path: Path, text: str) -> None:
-        sealed = path.parent.with_name(path.parent.name.partition(".")[0])
-        if not sealed.exists():
-            path.parent.rename(sealed)
-            (sealed / MANIFEST).write_text(text)
-            local.sync_tree(sealed)
-            sealed.rename(path.parent)
-        else:
-            path.write_text(text)
-
-    return patch.object(local, "write_durably", write)
-
-
 def no_second_look_under_the_lock() -> AbstractContextManager[Any]:
     return patch.object(runner.Runner, "_look_again", lambda *arguments: Miss(MissReason.NOT_MADE))
-
-
-@contextmanager
-def _lock_that_stays(path: Path, on_wait: Callable[[str], None]) -> Iterator[int]:
-    with runner_lock(path, on_wait) as descriptor:
-        copy = os.open(path, os.O_RDWR)
-        os.close(descriptor)
-        try_lock(copy)
-        yield copy
-
-
-def lock_not_released() -> AbstractContextManager[Any]:
-    return patch.object(runner, "file_lock", _lock_that_stays)
 
 
 @contextmanager
@@ -111,15 +82,12 @@ def input_replaced_while_it_is_read() -> AbstractContextManager[Any]:
     return patch.object(Artifact, "is_replaced", lambda artifact: False)
 
 
-runner_lock = runner.file_lock
 QUICKLY_FOUND: tuple[Bug, ...] = (
     no_fsync_of_files,
     no_fsync_of_folders,
     no_fsync_of_the_manifest,
     renamed_before_synced,
-    renamed_before_the_manifest,
     no_second_look_under_the_lock,
-    lock_not_released,
     lock_not_waited_for,
     content_of_inputs_ignored,
     folder_of_another_attempt_resumed,
