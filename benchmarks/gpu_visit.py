@@ -395,11 +395,11 @@ def pack(out: Path) -> None:
     """Write a folder with the committed code and the data of ``RUN``, whose shards the root must have."""
     import pyarrow.parquet as pq
 
-    from flows.runner.request import RunRequest
+    from flows.runner.request import RunRequest, make_plan
 
     request = RunRequest(RUN, until="shard").resolve()
     run = request.run
-    rows = {(row.stage, row.item): row for row in request.plan.outcome.rows}
+    rows = {(row.stage, row.item): row for row in make_plan(request).outcome.rows}
     parts = {
         "shards": ("shard", "train"),
         "dev": ("shard", run.dev),

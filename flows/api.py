@@ -28,7 +28,7 @@ from flows.orchestration.dispatch import dispatch, has_user_server
 from flows.runner.outcome import Outcome
 from flows.runner.recorded_runs import run_names
 from flows.runner.records import receive_records
-from flows.runner.request import ResolvedRun, RunRequest
+from flows.runner.request import ResolvedRun, RunRequest, make_plan
 from flows.runs import RUNS
 from flows.views.stage_words import outcome_json
 from flows.views.terminal import say
@@ -97,7 +97,7 @@ def plan(
     ``state`` (``hit``, ``miss``, ``waits``), ``seconds``, ``why`` it runs, ``key`` and ``path``. Raises
     BadConfiguration for an unknown run, stage or field.
     """
-    return _stage_frame(_resolved(name, overrides, from_stage, until, force, site).plan.outcome)
+    return _stage_frame(make_plan(_resolved(name, overrides, from_stage, until, force, site)).outcome)
 
 
 def run(
@@ -119,7 +119,7 @@ def run(
     resolved = _resolved(name, overrides, from_stage, until, force, site)
     configure_libraries(resolved.site.root)
     with signals.handled():
-        return _stage_frame(dispatch(resolved, has_user_server()))
+        return _stage_frame(dispatch(make_plan(resolved), has_user_server()))
 
 
 def scores(name: str, overrides: Mapping[str, object] | None = None) -> pl.DataFrame:

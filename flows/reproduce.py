@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from flows.runs import Run
 from flows.runs.initial_weights import InitialWeights
 from flows.runs.paper_rows import paper_row_of
-from flows.runs.synthetic import REVERSE, TEACHER, BackTranslation
+from flows.runs.synthetic import BackTranslation
 from flows.seed_ensemble import average_further_seeds, further_systems, scores_by_system, train_further_seeds
 from flows.synthetic_text import training_pairs
 from infra.store.store import Artifact
@@ -43,8 +43,6 @@ StageName = Literal[
 STAGES: tuple[StageName, ...] = get_args(StageName)
 """All stages in their order; only runs with synthetic pairs have ``SYNTHETIC_STAGES``."""
 SYNTHETIC_STAGES: tuple[StageName, ...] = ("translate_text", "mix", "extract_best")
-COUNTED_AS: dict[str, StageName] = {REVERSE: "translate_text", TEACHER: "translate_text"}
-"""The stages of the reverse model and of the teachers come before ``mix``, whatever their own stage."""
 
 
 def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
@@ -89,23 +87,29 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     further_scores = {system: score_sets(run, system, made, evaluated) for system, made in further_hypotheses.items()}
 
     # Report and version
-    paper_row = paper_row_of(run)
-    seed_scores = scores_by_system(run, scores, further_scores)
-    synthetic_pairs = pairs if run.synthetic else None
     page = report(
-        run.name, corpus, train_shards, trained, evaluated, hypotheses, scores, paper_row, seed_scores, synthetic_pairs
+        run.name,
+        corpus=corpus,
+        shards=train_shards,
+        run=trained,
+        sets=evaluated,
+        hypotheses=hypotheses,
+        scores=scores,
+        paper=paper_row_of(run),
+        seeds=scores_by_system(run, scores, further_scores),
+        synthetic=pairs if run.synthetic else None,
     )
     register(
         run.name,
-        weights,
-        vocabulary,
-        page,
-        scores,
-        evaluated,
-        run.dev,
-        modified,
-        run.filters.normalise,
-        run.min_champion_bleu,
+        weights=weights,
+        vocabulary=vocabulary,
+        report=page,
+        scores=scores,
+        sets=evaluated,
+        dev=run.dev,
+        modified=modified,
+        normalise=run.filters.normalise,
+        min_champion_bleu=run.min_champion_bleu,
     )
 
 

@@ -27,12 +27,12 @@ def filters(
     Example: repro filters demo --samples 5
     """
     from flows.inspection.trace import trace_context
-    from flows.runner.request import RunRequest
+    from flows.runner.request import RunRequest, make_plan
     from tasks.cleaning.rejections import explain_rejections
 
     if samples < 0:
         raise BadConfiguration(f"--samples is {samples}, allowed is a whole number of at least 0")
-    context = trace_context(RunRequest(run, until="clean", overrides=overrides, site=site).resolve())
+    context = trace_context(make_plan(RunRequest(run, until="clean", overrides=overrides, site=site).resolve()))
     clean = context.made.get(("clean", ""))
     if clean is None:
         why = context.reasons.get(("clean", ""), "not made yet")

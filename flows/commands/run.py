@@ -15,7 +15,7 @@ from flows.orchestration.dispatch import dispatch
 from flows.runner import records
 from flows.runner.expected import compare_with_expected
 from flows.runner.outcome import Outcome, StageFailed, stage_folder
-from flows.runner.request import ResolvedRun
+from flows.runner.request import ResolvedRun, RunPlan, make_plan
 from flows.runner.seeds import parse_seeds, run_seeds
 from flows.runs.recorded_results import recorded_sums
 from flows.views.stage_words import outcome_json
@@ -69,7 +69,7 @@ def run_command(
         _run_seeds(resolved, several, served, as_json)
         return
     try:
-        outcome = dispatch(resolved, served)
+        outcome = dispatch(make_plan(resolved), served)
     except StageFailed as failed:
         if as_json:
             print(json.dumps(outcome_json(failed.outcome), ensure_ascii=False))
@@ -108,9 +108,10 @@ def plan_command(
     if resolved.remark:
         say(resolved.remark)
     check_database(resolved.site.tracking)
-    outcome = resolved.plan.outcome
+    planned = make_plan(resolved)
+    outcome = planned.outcome
     if cost:
-        _show_cost(resolved, rate, watts, as_json)
+        _show_cost(planned, rate, watts, as_json)
         return
     if as_json:
         print(json.dumps(outcome_json(outcome), ensure_ascii=False))
@@ -118,11 +119,11 @@ def plan_command(
         Console(highlight=False).print(stage_table(outcome.rows))
 
 
-def _show_cost(resolved: ResolvedRun, rate: float, watts: float, as_json: bool) -> None:
+def _show_cost(planned: RunPlan, rate: float, watts: float, as_json: bool) -> None:
     from flows.inspection.cost import estimate_cost
     from flows.views.cost_view import cost_sentence, cost_table
 
-    found = estimate_cost(resolved, rate, watts)
+    found = estimate_cost(planned, rate, watts)
     if as_json:
         print(json.dumps(found.as_json(), ensure_ascii=False))
         return
@@ -133,7 +134,7 @@ def _show_cost(resolved: ResolvedRun, rate: float, watts: float, as_json: bool) 
 
 def _run_seeds(resolved: ResolvedRun, seeds: tuple[int, ...], served: bool, as_json: bool) -> None:
     """Run all seeds and compare them. Raises Fault at the end if a seed failed."""
-    found = run_seeds(resolved, seeds, lambda own: dispatch(own, served), say)
+    found = run_seeds(resolved, seeds, lambda own: dispatch(make_plan(own), served), say)
     path = records.write_seeds(resolved.site.root, found.run, resolved.request.overrides, found.as_json())
     open_store(resolved.site).share(path)
     error = console()

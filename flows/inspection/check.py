@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flows.runner.request import ResolvedRun, RunRequest
+from flows.runner.request import ResolvedRun, RunRequest, make_plan
 from flows.runs.recorded_results import RecordedResults, Sums, recorded_results
 from infra.errors import BadConfiguration
 from infra.site import open_store
@@ -45,7 +45,7 @@ def check_run(name: str, site: str) -> ReproductionCheck:
     """
     expected = expected_of(name)
     resolved = RunRequest(name, until="score", site=site).resolve()
-    return compare_results(name, resolved.plan.outcome.rows, open_store(resolved.site), expected)
+    return compare_results(name, make_plan(resolved).outcome.rows, open_store(resolved.site), expected)
 
 
 def expected_of(name: str) -> RecordedResults:

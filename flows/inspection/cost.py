@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from flows.inspection.artifact_graph import sealed_everywhere
-from flows.runner.request import ResolvedRun
+from flows.runner.request import RunPlan
 from infra.site import Site
 from infra.store.manifest import Manifest, bytes_of
 from model.config import Model
@@ -95,10 +95,12 @@ class RunCost:
         return {**{name: getattr(self, name) for name in names}, "stages": stages}
 
 
-def estimate_cost(resolved: ResolvedRun, rate: float = 0.0, watts: float = 0.0) -> RunCost:
-    """The estimate for a request. Reads the manifests of the root, and runs nothing but, if need be, a product."""
-    planned = resolved.plan
-    estimator = _Estimator(list(sealed_everywhere(planned.store)), planned.outcome.rows, resolved.site)
+def estimate_cost(planned: RunPlan, rate: float = 0.0, watts: float = 0.0) -> RunCost:
+    """The estimate for what a plan has to make. Reads the manifests of the root.
+
+    Runs nothing but, if need be, a product.
+    """
+    estimator = _Estimator(list(sealed_everywhere(planned.store)), planned.outcome.rows, planned.resolved.site)
     found = {row.key: estimator.cost(row) for row in planned.outcome.rows if row.state in ("miss", "waits")}
     return RunCost(planned.outcome.run, tuple(found.values()), rate, watts)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from flows.runner.named_runs import name_run
 from flows.runner.recorded_runs import read_runs
-from flows.runner.request import ResolvedRun, RunRequest
+from flows.runner.request import RunPlan, RunRequest, make_plan
 from flows.runs import Run
 from flows.runs.reversal import monolingual_filters
 from flows.runs.synthetic import MONOLINGUAL, BackTranslation, Distillation
@@ -31,29 +31,30 @@ LAST_STAGE = "score"
 def trace_pair(run: str, pair_id: str, overrides: tuple[str, ...] = (), site: str = "local") -> PairTrace:
     """Trace one pair. Raises BadConfiguration for an unknown run or id, BadData for damaged artifacts."""
     request = RunRequest(run, until=LAST_STAGE, overrides=overrides, site=site)
-    resolved = request.resolve()
-    traced = trace(trace_context(resolved), pair_id, TorchNetwork(resolved.run, resolved.site))
-    return replace(traced, notes=(*traced.notes, *_changed_since_recorded(resolved)))
+    planned = make_plan(request.resolve())
+    resolved = planned.resolved
+    traced = trace(trace_context(planned), pair_id, TorchNetwork(resolved.run, resolved.site))
+    return replace(traced, notes=(*traced.notes, *_changed_since_recorded(planned)))
 
 
-def _changed_since_recorded(resolved: ResolvedRun) -> Iterator[str]:
+def _changed_since_recorded(planned: RunPlan) -> Iterator[str]:
     """Says where the run as it is now has other artifacts than those that its name means (``repro show --path``)."""
+    resolved = planned.resolved
     name = resolved.run.name
-    store = resolved.plan.store
+    store = planned.store
     recorded = name_run(read_runs(store.root, name), name, resolved.request.overrides)
     if recorded.remark:
         return
-    keys = {(row.stage, row.item): row.key for row in resolved.plan.outcome.rows}
+    keys = {(row.stage, row.item): row.key for row in planned.outcome.rows}
     changed = [stage for (stage, item), key in recorded.artifacts.items() if keys.get((stage, item), key) != key]
     if changed:
         stages = ", ".join(dict.fromkeys(changed))
         yield f"this is the run as it is now; the last record of {name} has other artifacts of {stages}"
 
 
-def trace_context(resolved: ResolvedRun) -> TraceContext:
+def trace_context(planned: RunPlan) -> TraceContext:
     """The artifacts of a run that exist, according to its plan."""
-    run = resolved.run
-    planned = resolved.plan
+    run = planned.resolved.run
     store = planned.store
     made: dict[tuple[str, str], Artifact] = {}
     reasons: dict[tuple[str, str], str] = {}

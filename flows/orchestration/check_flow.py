@@ -13,8 +13,8 @@ from prefect.states import Completed, Failed
 from flows.inspection.check import compare_results, expected_of, fresh_run
 from flows.orchestration.duplicates import duplicate_run
 from flows.orchestration.flow_parts import OPTIONS, SiteName, claim_and_close_dead_runs, parameter_defaults
-from flows.runner.request import RunRequest
-from flows.runner.run import run as run_resolved
+from flows.runner.request import RunRequest, make_plan
+from flows.runner.run import run as run_planned
 from flows.views.terminal import TerminalDisplay
 from infra.site import open_store
 from tasks.engine.prefect_runner import PrefectTaskWrapper
@@ -39,7 +39,7 @@ def check(run: str = "demo", site: SiteName = "local") -> State[None]:
     resolved = fresh_run(RunRequest(run, until="score", site=site))
     task_wrapper = PrefectTaskWrapper(resolved.site.root.absolute() / "prefect-records")
     try:
-        outcome = run_resolved(resolved, TerminalDisplay(task_wrapper.progress), task_wrapper)
+        outcome = run_planned(make_plan(resolved), TerminalDisplay(task_wrapper.progress), task_wrapper)
     finally:
         task_wrapper.close()
     rows = [replace(row, state="hit") for row in outcome.rows]

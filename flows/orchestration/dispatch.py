@@ -10,7 +10,7 @@ from pathlib import Path
 from flows.runner import interrupted
 from flows.runner.outcome import Outcome, cached_outcome
 from flows.runner.paper import PaperResults, ResolvedPaper, cached_paper, write_pages
-from flows.runner.request import ResolvedRun
+from flows.runner.request import ResolvedRun, RunPlan, make_plan
 from flows.runner.run import close_record, conclude, on_record
 from flows.tuning.sweep import ResolvedSweep, SweepResults
 from flows.views.terminal import say
@@ -23,23 +23,24 @@ from infra.site import Site
 from infra.tracking.client import mlflow_client
 
 
-def dispatch(resolved: ResolvedRun, has_server: bool) -> Outcome:
+def dispatch(planned: RunPlan, has_server: bool) -> Outcome:
     """Run the missing stages; raises BadConfiguration for a damaged MLflow database.
 
     A run without work uses Prefect only if the user has a server, which then records it.
     """
-    outcome = None if has_server else cached_outcome(resolved.plan.outcome)
+    outcome = None if has_server else cached_outcome(planned.outcome)
+    site = planned.resolved.site
     if outcome:
-        _close_earlier(resolved)
-        conclude(resolved, outcome, say)
+        _close_earlier(planned.resolved)
+        conclude(planned, outcome, say)
         return outcome
-    check_database(resolved.site.tracking)
-    with on_record(resolved, say):
-        _ensure_server(resolved.site)
+    check_database(site.tracking)
+    with on_record(planned, say):
+        _ensure_server(site)
         from flows.orchestration.prefect_flows import run_with_prefect
 
-        outcome = signals.run_shielded(partial(run_with_prefect, resolved))
-    close_record(resolved, outcome, say)
+        outcome = signals.run_shielded(partial(run_with_prefect, planned))
+    close_record(planned, outcome, say)
     return outcome
 
 
@@ -49,7 +50,7 @@ def dispatch_paper(resolved: ResolvedPaper, has_server: bool) -> PaperResults:
     if cached:
         for row, each in resolved.rows.items():
             _close_earlier(each)
-            conclude(each, cached.outcomes[row], say)
+            conclude(make_plan(each), cached.outcomes[row], say)
         write_pages(cached, Site.named(resolved.request.site).root)
         return cached
     site = Site.named(resolved.request.site)

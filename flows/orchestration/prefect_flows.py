@@ -32,8 +32,8 @@ from flows.reproduce import StageName
 from flows.runner.outcome import Outcome, cached_outcome
 from flows.runner.paper import PaperRequest, PaperResults, ResolvedPaper, RowsFailed, run_rows, write_pages
 from flows.runner.paper_group import run_group
-from flows.runner.request import ResolvedRun, RunRequest, plan
-from flows.runner.run import run as run_resolved
+from flows.runner.request import RunPlan, RunRequest, make_plan, plan
+from flows.runner.run import run as run_planned
 from flows.runs.overrides import SEPARATOR
 from flows.tuning.sweep import ResolvedSweep, SweepRequest, SweepResults, run_sweep
 from flows.views.terminal import TerminalDisplay, say
@@ -44,13 +44,13 @@ from infra.tracking.provenance import commit
 from tasks.engine.prefect_runner import PrefectTaskWrapper, plain_server_errors, publish_markdown
 
 
-def reproduce_flow(known: ResolvedRun | None) -> Flow[..., Any]:
-    """The flow of one run; of ``known``, if this process resolved the request before."""
+def reproduce_flow(known: RunPlan | None) -> Flow[..., Any]:
+    """The flow of one run; of ``known``, if this process planned it before."""
 
     def run_name() -> str:
         given = flow_run.parameters
-        if known and known.title:  # a trial, or a row of the paper: several of one run
-            return known.title
+        if known and known.resolved.title:  # a trial, or a row of the paper: several of one run
+            return known.resolved.title
         return f"{given['run']} from {given['from_stage']}" if given.get("from_stage") else str(given["run"])
 
     @flow(name="reproduce", flow_run_name=run_name, **OPTIONS)
@@ -77,12 +77,14 @@ def reproduce_flow(known: ResolvedRun | None) -> Flow[..., Any]:
             os.environ.setdefault("REPRO_STRICT", "1")
         if duplicate := duplicate_run("reproduce", parameter_defaults(reproduce)):
             return Completed(name="Skipped", message=duplicate)
-        resolved = known
-        if resolved is None:
+        planned = known
+        if planned is None:
             request = RunRequest(run, from_stage, until, force, overrides, site)
-            resolved = request.resolve(again=flow_run.run_count > 1)
-            if resolved.remark:
-                say(resolved.remark)
+            asked = request.resolve(again=flow_run.run_count > 1)
+            if asked.remark:
+                say(asked.remark)
+            planned = make_plan(asked)
+        resolved = planned.resolved
         pool = dispatch_pool(resolved.site)
         task_wrapper = PrefectTaskWrapper(resolved.site.root.absolute() / "prefect-records", ("gpu",) if pool else ())
         # Several may run at once. A title's settings are said once, where the flow that starts them begins each.
@@ -90,7 +92,7 @@ def reproduce_flow(known: ResolvedRun | None) -> Flow[..., Any]:
         display = TerminalDisplay(task_wrapper.progress, label)
         dispatch = {"gpu": DeploymentDispatch(resolved.request, pool, display.say)} if pool else {}
         try:
-            outcome = run_resolved(resolved, display, task_wrapper, dispatch)
+            outcome = run_planned(planned, display, task_wrapper, dispatch)
         finally:
             task_wrapper.close()
         if outcome.pruned:  # a trial of a sweep
@@ -104,12 +106,12 @@ def reproduce_flow(known: ResolvedRun | None) -> Flow[..., Any]:
     return reproduce
 
 
-def run_with_prefect(resolved: ResolvedRun) -> Outcome:
+def run_with_prefect(planned: RunPlan) -> Outcome:
     """Run a request as a flow in this process, with the configured server or a temporary one."""
-    request = resolved.request
+    request = planned.resolved.request
     try:
         with plain_server_errors():
-            outcome: Outcome = reproduce_flow(resolved)(**vars(request))
+            outcome: Outcome = reproduce_flow(planned)(**vars(request))
     except NetworkFault as fault:
         # The store, not the server, says whether the work is done.
         if request.force or request.from_stage or not (done := cached_outcome(plan(request))):
@@ -240,7 +242,7 @@ def sweep_flow(known: ResolvedSweep | None) -> Flow[..., Any]:
             resolved = request.resolve()
             if resolved.base.remark:
                 say(resolved.base.remark)
-        return run_sweep(resolved, run_with_prefect, say)
+        return run_sweep(resolved, lambda trial: run_with_prefect(make_plan(trial)), say)
 
     return hyperparameter_sweep
 

@@ -7,10 +7,11 @@ computed.
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from flows.reproduce import COUNTED_AS, STAGES, reproduce
+from flows.reproduce import STAGES, reproduce
 from flows.runner.request import RunRequest
 from flows.runs.initial_weights import initial_weights_of
 from flows.runs.overrides import changes_results
+from flows.runs.synthetic import COUNTED_AS
 from flows.views.stage_words import miss_text
 from infra.errors import BadConfiguration
 from infra.site import open_store

@@ -14,7 +14,7 @@ from typing import Any
 
 from flows.runner import records
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome, stage_folder
-from flows.runner.request import ResolvedRun, RunRequest
+from flows.runner.request import ResolvedRun, RunPlan, RunRequest, make_plan
 from flows.runs.overrides import without_replaced
 from flows.runs.paper_rows import GROUPS, effective_scale, paper_row_of, parse_rows, row_run_name
 from infra.errors import BadConfiguration, Fault, describe
@@ -79,7 +79,7 @@ class PaperRequest:
 
 @dataclass(frozen=True)
 class ResolvedPaper:
-    """A request and the resolved run of each row. A row is planned once, when its plan is first needed."""
+    """A request and the resolved run of each row."""
 
     request: PaperRequest
     rows: Mapping[str, ResolvedRun]
@@ -169,7 +169,7 @@ def cached_paper(resolved: ResolvedPaper) -> PaperResults | None:
     """The outcomes if every stage of every row is a hit; None at the first row with work, without planning the rest."""
     found: dict[str, Outcome] = {}
     for row, each in resolved.rows.items():
-        outcome = cached_outcome(each.plan.outcome)
+        outcome = cached_outcome(make_plan(each).outcome)
         if outcome is None:
             return None
         found[row] = outcome
@@ -177,16 +177,17 @@ def cached_paper(resolved: ResolvedPaper) -> PaperResults | None:
 
 
 def run_rows(
-    resolved: ResolvedPaper, run_resolved: Callable[[ResolvedRun], Outcome], say: Callable[[str], None]
+    resolved: ResolvedPaper, run_planned: Callable[[RunPlan], Outcome], say: Callable[[str], None]
 ) -> PaperResults:
     """Run each row that has work, at most ``at_once`` at a time; a failure affects only its row."""
 
     def run_row(row: str) -> Outcome:
         each = resolved.rows[row]
         try:
-            cached = cached_outcome(each.plan.outcome)
+            planned = make_plan(each)
+            cached = cached_outcome(planned.outcome)
             say(f"row {row}: {'every stage is cached' if cached else each.request.run}")
-            return cached or run_resolved(each)
+            return cached or run_planned(planned)
         except StageFailed as failed:
             outcome = failed.outcome
         except (Fault, OSError) as error:  # an unreachable server, a missing folder: the next row may succeed

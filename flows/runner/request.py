@@ -1,16 +1,15 @@
 """A request to run or plan, and the values that its words mean: each is resolved once and passed on.
 
 ``RunRequest`` holds words that travel (a command line, a deployment's parameters). ``ResolvedRun`` holds the run, site
-and scope behind them. ``ResolvedRun.plan`` reads the store when it is first needed.
+and scope behind them. ``make_plan`` looks every stage up in the store.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
 
-from flows.reproduce import COUNTED_AS, STAGES, reproduce
+from flows.reproduce import STAGES, reproduce
 from flows.runner import records
 from flows.runner.find_run import find_run, foreign_sets
 from flows.runner.interrupted import attempt_to_resume
@@ -19,6 +18,7 @@ from flows.runner.recorded_runs import RecordedRun, last_arguments, read_runs
 from flows.runs import Run
 from flows.runs.initial_weights import InitialWeights, initial_weights_of
 from flows.runs.overrides import changes_results, override, without_replaced
+from flows.runs.synthetic import COUNTED_AS
 from flows.runs.values import did_you_mean
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
@@ -69,22 +69,6 @@ class RunRequest:
 
 
 @dataclass(frozen=True)
-class RunPlan:
-    """The lookups of a run: one for each stage."""
-
-    store: Store
-    scope: Scope
-    """Its attempt is a new one, or that of ``interrupted``."""
-    initial: InitialWeights | None
-    interrupted: RecordedRun | None
-    """The last run of the same request, if it was cut off."""
-    outcome: Outcome
-    """States are hit, miss and waits."""
-    lookups: Mapping[str, Hit | Miss]
-    """By key."""
-
-
-@dataclass(frozen=True)
 class ResolvedRun:
     """A request and the values behind its words."""
 
@@ -106,39 +90,58 @@ class ResolvedRun:
     watch: MetricsWatch = ignore_metrics
     """Sees the metrics of its jobs, and may end a job by raising a Fault."""
 
-    @cached_property
-    def started(self) -> datetime:
-        """The time that names its record, taken on first access and then kept: each start of a run is one record."""
-        return records.start_time(self.site.root, self.run.name)
-
-    @cached_property
-    def plan(self) -> RunPlan:
-        """What a run would do, computed on first access and then kept; resolve the request again for a newer plan."""
-        store = open_store(self.site)
-        name = self.run.name
-        records.receive_records(store, name, newest=1)
-        interrupted = attempt_to_resume(self.site, name, vars(self.request), again=self.again)
-        scope = self.scope
-        if scope.attempt.stages and interrupted and interrupted.forced_attempt:
-            resumed = Attempt(scope.attempt.stages, interrupted.forced_attempt, is_resumed=True)
-            scope = replace(scope, attempt=resumed)
-        initial = initial_weights_of(self.run, self.site, store)
-        limits = Limits.parse(self.run.expect)
-        planner = Planner(store, self.site, scope, limits)
-        self.walk(planner, initial)
-        if not scope.until:
-            _check_places(limits, planner.rows)
-        if any(row.stage == "train" and row.state != "hit" for row in planner.rows):
-            _check_training(self.run, self.site)
-        rows = planner.rows
-        if any(row.state != "hit" for row in rows):  # else the records are not needed
-            rows = _with_changes(rows, store, name, initial)
-        return RunPlan(store, scope, initial, interrupted, Outcome(name, rows), planner.lookups)
-
-    def walk(self, present: Engine, initial: InitialWeights | None) -> None:
+    def call_stages(self, present: Engine, initial: InitialWeights | None) -> None:
         """Call the stages of the run, as far as its scope goes, under an engine."""
-        with engine(present), _until_stopped():
+        with engine(present), suppress(StopPipeline):
             reproduce(self.run, changes_results(self.request.overrides), initial)
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """The lookups of a run: one for each stage. It is made once for a start of the run, and passed on."""
+
+    resolved: ResolvedRun
+    started: datetime
+    """The time that names its record: each start of a run is one record."""
+    store: Store
+    scope: Scope
+    """Its attempt is a new one, or that of ``interrupted``."""
+    initial: InitialWeights | None
+    interrupted: RecordedRun | None
+    """The last run of the same request, if it was cut off."""
+    outcome: Outcome
+    """States are hit, miss and waits."""
+    lookups: Mapping[str, Hit | Miss]
+    """By key."""
+
+
+def make_plan(resolved: ResolvedRun) -> RunPlan:
+    """What a run would do now. Reads the store and the records of the run; runs nothing.
+
+    Raises BadConfiguration for settings or limits that the run cannot have, Fault for a store that does not answer.
+    """
+    site = resolved.site
+    store = open_store(site)
+    name = resolved.run.name
+    records.receive_records(store, name, newest=1)
+    interrupted = attempt_to_resume(site, name, vars(resolved.request), again=resolved.again)
+    scope = resolved.scope
+    if scope.attempt.stages and interrupted and interrupted.forced_attempt:
+        resumed = Attempt(scope.attempt.stages, interrupted.forced_attempt, is_resumed=True)
+        scope = replace(scope, attempt=resumed)
+    initial = initial_weights_of(resolved.run, site, store)
+    limits = Limits.parse(resolved.run.expect)
+    planner = Planner(store, site, scope, limits)
+    resolved.call_stages(planner, initial)
+    rows = planner.rows
+    if not scope.until:
+        _check_places(limits, rows)
+    if any(row.stage == "train" and row.state != "hit" for row in rows):
+        _check_training(resolved.run, site)
+    if any(row.state != "hit" for row in rows):  # else the records are not needed
+        rows = _with_changes(rows, store, name, initial)
+    started = records.start_time(site.root, name)
+    return RunPlan(resolved, started, store, scope, initial, interrupted, Outcome(name, rows), planner.lookups)
 
 
 def _check_training(run: Run, site: Site) -> None:
@@ -167,15 +170,7 @@ def _check_places(limits: Limits, rows: Sequence[StageResult]) -> None:
 
 def plan(request: RunRequest) -> Outcome:
     """What a run would do. Runs nothing."""
-    return request.resolve().plan.outcome
-
-
-@contextmanager
-def _until_stopped() -> Iterator[None]:
-    try:
-        yield
-    except StopPipeline:
-        return
+    return make_plan(request.resolve()).outcome
 
 
 def _with_changes(

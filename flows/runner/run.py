@@ -10,7 +10,7 @@ from flows.runner import records
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
 from flows.runner.recorded_runs import UnreadableRecord, earlier_values, newest_artifacts, read_header
 from flows.runner.records import FINISHED, KILLED, RUNNING
-from flows.runner.request import ResolvedRun
+from flows.runner.request import RunPlan
 from flows.runs.overrides import run_title, settings_text
 from infra.errors import Fault, Pruned, describe
 from infra.tracking.tracker import OVERRIDES, PARENT, PRUNED, SETTINGS, Tracker
@@ -51,16 +51,16 @@ TRACKED_SETTINGS = ("vocabulary", "sharding", "model", "training", "averaging", 
 
 
 def run(
-    resolved: ResolvedRun,
+    planned: RunPlan,
     display: Display,
     task_wrapper: TaskWrapper = without_task,
     dispatch: Mapping[str, Dispatch] = MappingProxyType({}),
 ) -> Outcome:
     """Make what is missing; raises StageFailed, or a Fault of the plan before anything ran.
 
-    Where ``resolved.watch`` ends the run early, the outcome says so in ``pruned``.
+    Where the watch of the request ends the run early, the outcome says so in ``pruned``.
     """
-    planned = resolved.plan
+    resolved = planned.resolved
     site = resolved.site
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
     if planned.scope.attempt.is_resumed:
@@ -72,7 +72,7 @@ def run(
         with lock:  # stages may end at once
             known = {row.key for row in runner.rows}
             rows = [*runner.rows, *(row for row in planned.outcome.rows if row.key not in known)]
-            _write_record(resolved, rows, RUNNING, display.say)
+            _write_record(planned, rows, RUNNING, display.say)
 
     runner = Runner(
         RunSettings(
@@ -96,8 +96,8 @@ def run(
         if cached_outcome(planned.outcome) is None:  # a run that makes nothing is not worth a run in MLflow
             elsewhere = ", but for stages that another pool makes" if dispatch else ""
             display.say(f"jobs run {site.place}{elsewhere}")
-            _start_tracking(tracker, resolved)
-        resolved.walk(runner, planned.initial)
+            _start_tracking(tracker, planned)
+        resolved.call_stages(runner, planned.initial)
         status = FINISHED
     except Pruned as pruned:
         status = PRUNED
@@ -111,59 +111,61 @@ def run(
     finally:
         why = outcome.failure or outcome.pruned
         tracker.finish(status, why)
-        _write_record(resolved, runner.rows, status, display.say, why, limits.checks)
+        _write_record(planned, runner.rows, status, display.say, why, limits.checks)
     return outcome
 
 
 @contextmanager
-def on_record(resolved: ResolvedRun, say: Callable[[str], None]) -> Iterator[None]:
+def on_record(planned: RunPlan, say: Callable[[str], None]) -> Iterator[None]:
     """Keep a record while a server is started and ``run`` is called.
 
     So a run that is killed, or fails, before it comes to ``run`` is on record too.
     """
-    rows = resolved.plan.outcome.rows
-    _write_record(resolved, rows, RUNNING, say)
+    rows = planned.outcome.rows
+    _write_record(planned, rows, RUNNING, say)
     try:
         yield
     except BaseException as error:
-        if _is_open(resolved):
+        if _is_open(planned):
             failed = isinstance(error, Exception)
             # A forced attempt that was cut off goes on with the next start: nothing of it ran in this one.
-            status = "FAILED" if failed and not resolved.plan.scope.attempt.is_resumed else KILLED
-            _write_record(resolved, rows, status, say, f"run failed: {describe(error)}" if failed else "")
+            status = "FAILED" if failed and not planned.scope.attempt.is_resumed else KILLED
+            _write_record(planned, rows, status, say, f"run failed: {describe(error)}" if failed else "")
         raise
 
 
-def close_record(resolved: ResolvedRun, outcome: Outcome, say: Callable[[str], None]) -> None:
+def close_record(planned: RunPlan, outcome: Outcome, say: Callable[[str], None]) -> None:
     """Close the record of a run that ``run`` did not make, since another run made everything meanwhile."""
-    if _is_open(resolved):
-        _write_record(resolved, outcome.rows, FINISHED, say)
+    if _is_open(planned):
+        _write_record(planned, outcome.rows, FINISHED, say)
 
 
-def _is_open(resolved: ResolvedRun) -> bool:
+def _is_open(planned: RunPlan) -> bool:
     """Whether its record still says that it runs."""
-    file = records.record_file(resolved.plan.store.root, resolved.run.name, resolved.started)
+    file = records.record_file(planned.store.root, planned.resolved.run.name, planned.started)
     try:
         return read_header(file).is_open
     except UnreadableRecord:  # it could not be written
         return False
 
 
-def conclude(resolved: ResolvedRun, done: Outcome, say: Callable[[str], None]) -> None:
+def conclude(planned: RunPlan, done: Outcome, say: Callable[[str], None]) -> None:
     """Record a request that is done without a run, unless its newest record names the same artifacts.
 
     So nobody resumes a run that was cut off after its last stage, and garbage collection keeps what was asked for last.
     """
     used = {(row.stage, row.key) for row in done.rows}
-    known = newest_artifacts(resolved.plan.store.root, resolved.run.name, resolved.request.overrides)
-    if resolved.plan.interrupted or not used <= known:
-        _write_record(resolved, done.rows, FINISHED, say)
+    resolved = planned.resolved
+    known = newest_artifacts(planned.store.root, resolved.run.name, resolved.request.overrides)
+    if planned.interrupted or not used <= known:
+        _write_record(planned, done.rows, FINISHED, say)
 
 
-def _start_tracking(tracker: Tracker, resolved: ResolvedRun) -> None:
+def _start_tracking(tracker: Tracker, planned: RunPlan) -> None:
+    resolved = planned.resolved
     run = resolved.run
     request = resolved.request
-    initial = resolved.plan.initial
+    initial = planned.initial
     overrides = " ".join(request.overrides)
     start = initial.version if initial else ""
     settings = {name: getattr(run, name) for name in TRACKED_SETTINGS}
@@ -181,21 +183,22 @@ def _failure(rows: Sequence[StageResult], error: Exception) -> str:
 
 
 def _write_record(
-    resolved: ResolvedRun,
+    planned: RunPlan,
     rows: Sequence[StageResult],
     status: str,
     say: Callable[[str], None],
     failure: str = "",
     checks: Sequence[Check] = (),
 ) -> None:
-    store = resolved.plan.store
+    resolved = planned.resolved
+    store = planned.store
     request = vars(resolved.request)
     name = resolved.run.name
-    attempt = resolved.plan.scope.attempt.id
+    attempt = planned.scope.attempt.id
     try:
         member = (resolved.group, resolved.title)
         store.share(
-            records.write(store.root, name, request, rows, status, resolved.started, attempt, failure, checks, *member)
+            records.write(store.root, name, request, rows, status, planned.started, attempt, failure, checks, *member)
         )
     except (OSError, Fault) as error:
         # What prevents the record may also end the run, with a message of its own: say this once, at the end.

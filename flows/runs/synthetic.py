@@ -16,6 +16,8 @@ MONOLINGUAL = "monolingual"
 """Items of the stages that serve the reverse model (``reverse/dev``), and that of the monolingual text's ``clean``."""
 TEACHER = "teacher"
 """Items of the stages that serve the teachers: ``teacher/train``, ``teacher/seed-1``."""
+COUNTED_AS = {REVERSE: "translate_text", TEACHER: "translate_text"}
+"""The stages of the reverse model and of the teachers come before ``mix``, whatever their own stage."""
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ class ResolvedSweep:
         except BadConfiguration:
             trial = self.trial(())
         listed = KeyList(trial.scope)
-        trial.walk(listed, initial_weights_of(trial.run, trial.site, open_store(trial.site)))
+        trial.call_stages(listed, initial_weights_of(trial.run, trial.site, open_store(trial.site)))
         return listed.keys
 
     @property

@@ -16,7 +16,7 @@ from small_pipeline import run_small, write_run_file
 from flows import api
 from flows.orchestration import dispatch
 from flows.runner.outcome import Outcome
-from flows.runner.request import ResolvedRun, RunRequest
+from flows.runner.request import ResolvedRun, RunRequest, make_plan
 from flows.runs import RUNS
 from infra.errors import BadConfiguration, BadData
 
@@ -107,7 +107,7 @@ def test_a_run_from_python_needs_no_settings_of_prefect(small: Path, monkeypatch
     for name in ("PREFECT_HOME", "PREFECT_API_URL"):
         monkeypatch.delenv(name, raising=False)
     before = signal.getsignal(signal.SIGINT)
-    done = dispatch.dispatch(RunRequest("small", overrides=("decoding.beam=1",)).resolve(), has_server=False)
+    done = dispatch.dispatch(make_plan(RunRequest("small", overrides=("decoding.beam=1",)).resolve()), has_server=False)
     assert done.model_version == "small/2"
     assert seen == ["http://127.0.0.1:9/prefect"]
     assert Path(os.environ["PREFECT_HOME"]) == small / "prefect"

@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from flows.runner.outcome import Outcome
-from flows.runner.request import ResolvedRun, RunRequest
+from flows.runner.request import ResolvedRun, RunPlan, RunRequest, make_plan
 from flows.runner.run import run
 from flows.runs import DEMO, Run
 from flows.views.terminal import TerminalDisplay
@@ -88,10 +88,11 @@ def small_run(mirror: Path) -> Run:
     )
 
 
-def run_small(request: RunRequest | ResolvedRun = RunRequest("small")) -> Outcome:  # noqa: B008
+def run_small(request: RunRequest | ResolvedRun | RunPlan = RunRequest("small")) -> Outcome:  # noqa: B008
     """Run a request without Prefect."""
     resolved = request.resolve() if isinstance(request, RunRequest) else request
-    return run(resolved, TerminalDisplay(lambda *_: None))
+    planned = make_plan(resolved) if isinstance(resolved, ResolvedRun) else resolved
+    return run(planned, TerminalDisplay(lambda *_: None))
 
 
 RUN_FILE = f"""

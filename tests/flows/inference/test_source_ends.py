@@ -8,7 +8,7 @@ from small_pipeline import run_small
 
 from flows.inference.load_version import load_version
 from flows.inspection.trace import TorchNetwork, trace_context
-from flows.runner.request import RunRequest
+from flows.runner.request import RunRequest, make_plan
 from infra.site import Site
 from infra.tracking.registry import resolve
 from model.config.special_pieces import BOS, EOS, SPECIAL_TOKENS
@@ -30,7 +30,7 @@ def test_a_run_reads_its_sources_alike_everywhere(
     assert states["train"] == "completed"
     site = Site.named()
     resolved = request.resolve()
-    context = trace_context(resolved)
+    context = trace_context(make_plan(resolved))
     examples = json.loads((context.made["translate", "dev"].path() / "attention.json").read_text())
     traced = trace(context, examples[0]["pair_id"], TorchNetwork(resolved.run, site))
     (decoded,) = (step for step in traced.steps if isinstance(step, Decoded))

@@ -12,7 +12,7 @@ from flows.commands.options import RunOptions
 from flows.commands.run import plan_command
 from flows.inspection import cost as costs
 from flows.inspection.cost import RunCost, StageCost, estimate_cost
-from flows.runner.request import RunRequest
+from flows.runner.request import RunRequest, make_plan, plan
 from flows.views.cost_view import cost_sentence
 from infra.errors import BadConfiguration
 from infra.store.local import LocalStore
@@ -30,7 +30,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def planned(stage: str, item: str = "", *overrides: str) -> StageResult:
-    rows = RunRequest("demo", overrides=overrides).resolve().plan.outcome.rows
+    rows = plan(RunRequest("demo", overrides=overrides)).rows
     return next(row for row in rows if (row.stage, row.item) == (stage, item))
 
 
@@ -41,7 +41,7 @@ def record(root: Path, row: StageResult, size: int, seconds: float, **facts: Any
 
 
 def cost(*overrides: str, **more: float) -> RunCost:
-    return estimate_cost(RunRequest("demo", overrides=overrides).resolve(), **more)
+    return estimate_cost(make_plan(RunRequest("demo", overrides=overrides).resolve()), **more)
 
 
 def of(found: RunCost, label: str) -> StageCost:

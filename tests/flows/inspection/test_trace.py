@@ -12,7 +12,7 @@ from small_pipeline import run_small
 
 from flows.commands.trace import trace as command
 from flows.inspection.trace import TorchNetwork, trace_context, trace_pair
-from flows.runner.request import RunRequest
+from flows.runner.request import RunRequest, make_plan
 from flows.runs import RUNS
 from infra.errors import BadConfiguration
 from infra.site import Site
@@ -55,7 +55,7 @@ def test_a_run_that_changed_since_its_record_is_traced_as_it_is_now_and_that_is_
 
 
 def test_every_pair_of_the_corpus_has_a_trace_that_agrees_with_the_artifacts(small: Path) -> None:
-    context = trace_context(REQUEST.resolve())
+    context = trace_context(make_plan(REQUEST.resolve()))
     network = TorchNetwork(RUNS["small"], Site.named())
     folder = context.made["clean", ""].path()
     rejected = dict(pl.read_parquet(folder / "rejected.parquet").select("pair_id", "filter").iter_rows())
@@ -91,7 +91,7 @@ def test_every_pair_of_the_corpus_has_a_trace_that_agrees_with_the_artifacts(sma
 
 
 def test_the_best_beam_of_every_pair_of_the_sets_is_its_hypothesis(small: Path) -> None:
-    context = trace_context(REQUEST.resolve())
+    context = trace_context(make_plan(REQUEST.resolve()))
     network = TorchNetwork(RUNS["small"], Site.named())
     for name in ("dev", "test"):
         table = pl.read_parquet(context.made["translate", name].path() / "hypotheses.parquet")

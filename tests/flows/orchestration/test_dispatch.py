@@ -16,7 +16,7 @@ from flows.orchestration.dispatch import dispatch
 from flows.runner import records
 from flows.runner.interrupted import unfinished
 from flows.runner.recorded_runs import read_header
-from flows.runner.request import RunRequest
+from flows.runner.request import RunRequest, make_plan
 from infra.errors import JobFailed
 from infra.servers.environment import configure_libraries
 from infra.servers.prefect_states import PROCESS_LABEL, has_abandoned_flow_runs
@@ -67,12 +67,12 @@ def abandoned(small: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Track
 def test_a_run_without_work_closes_what_a_killed_run_left(abandoned: tuple[Path, Tracker]) -> None:
     record, tracker = abandoned
     assert [left.path for left in unfinished(Site.named())] == [record]
-    dispatch(RunRequest("small").resolve(), has_server=False)
+    dispatch(make_plan(RunRequest("small").resolve()), has_server=False)
     assert read_header(record).outcome == "KILLED"
     assert tracker.client.get_run(tracker.run_id).info.status == "KILLED"
     assert unfinished(Site.named()) == []
     count = len(list(record.parent.iterdir()))
-    dispatch(RunRequest("small").resolve(), has_server=False)
+    dispatch(make_plan(RunRequest("small").resolve()), has_server=False)
     assert len(list(record.parent.iterdir())) == count, "nothing is left to close or to record"
 
 
@@ -103,21 +103,21 @@ def test_a_run_without_a_server_is_on_record_and_its_attempt_goes_on(
 
     def dispatched() -> RecordedRun:
         with pytest.raises(JobFailed):
-            dispatch(RunRequest("small", force=("score",)).resolve(), has_server=False)
+            dispatch(make_plan(RunRequest("small", force=("score",)).resolve()), has_server=False)
         return read_history(LocalStore(small))[0]
 
     monkeypatch.setattr("flows.orchestration.dispatch._ensure_server", start)
     failed = dispatched()
     assert (failed.outcome, failed.failure, failed.attempt) == ("FAILED", "run failed: no server", 1)
-    first = RunRequest("small", force=("score",)).resolve()
-    assert not first.plan.scope.attempt.is_resumed, "a failed run is not resumed"
+    first = make_plan(RunRequest("small", force=("score",)).resolve())
+    assert not first.scope.attempt.is_resumed, "a failed run is not resumed"
     with monkeypatch.context() as patch:
         patch.setattr(records, "process_identity", dead_process)
-        attempt = first.plan.scope.attempt.id
-        path = records.write(small, "small", vars(first.request), [], "RUNNING", first.started, attempt)
+        attempt = first.scope.attempt.id
+        path = records.write(small, "small", vars(first.resolved.request), [], "RUNNING", first.started, attempt)
     for _ in range(2):
         assert dispatched().outcome == "KILLED"
-        assert RunRequest("small", force=("score",)).resolve().plan.scope.attempt.id == first.plan.scope.attempt.id
+        assert make_plan(first.resolved.request.resolve()).scope.attempt.id == first.scope.attempt.id
     assert len(list(path.parent.glob(f"{path.stem[:8]}*.json"))) > 3, "each start is one record"
 
 

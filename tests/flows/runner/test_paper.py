@@ -15,7 +15,7 @@ from flows.inspection.garbage_collection import needed_artifacts
 from flows.runner.find_run import find_run
 from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.paper import PaperRequest, PaperResults, cached_paper, run_rows, write_pages
-from flows.runner.request import ResolvedRun
+from flows.runner.request import ResolvedRun, RunPlan, make_plan
 from flows.runs import DEMO, PAPER_BASE, RUNS, WMT14_SAMPLE_ENDE, Run
 from flows.runs.overrides import override
 from flows.runs.paper_rows import (
@@ -61,7 +61,7 @@ def every_run() -> list[tuple[str, str, int, Run]]:
 
 
 def keys(row: ResolvedRun, stages: tuple[str, ...]) -> set[str]:
-    return {each.key for each in row.plan.outcome.rows if each.stage in stages}
+    return {each.key for each in make_plan(row).outcome.rows if each.stage in stages}
 
 
 def test_a_row_is_found_by_its_name_alone() -> None:
@@ -219,16 +219,16 @@ def test_each_call_keeps_its_page(tmp_path: Path) -> None:
     assert needed_artifacts(LocalStore(tmp_path), Site(root=tmp_path), ()) == {}, "it is no record of a run"
 
 
-def work(row: ResolvedRun) -> Outcome:
-    return Outcome(row.run.name, [StageResult("train", "", "k", "completed")])
+def work(row: RunPlan) -> Outcome:
+    return Outcome(row.resolved.run.name, [StageResult("train", "", "k", "completed")])
 
 
 def test_a_failure_of_any_kind_stays_with_its_row() -> None:
-    def run_row(row: ResolvedRun) -> Outcome:
-        if "A1" in row.run.name:
+    def run_row(row: RunPlan) -> Outcome:
+        if "A1" in row.resolved.run.name:
             raise OSError("the disk is gone")
-        if "C2" in row.run.name:
-            raise StageFailed(Outcome(row.run.name, failure="score failed: no words"))
+        if "C2" in row.resolved.run.name:
+            raise StageFailed(Outcome(row.resolved.run.name, failure="score failed: no words"))
         return work(row)
 
     for at_once in (1, 2):
@@ -242,10 +242,10 @@ def test_an_interrupt_stops_running_rows_and_starts_no_other(monkeypatch: pytest
     started, ended = [], []
     both = threading.Barrier(2)
 
-    def run_row(row: ResolvedRun) -> Outcome:
-        started.append(row.run.name)
+    def run_row(row: RunPlan) -> Outcome:
+        started.append(row.resolved.run.name)
         both.wait(20)
-        if row.run.name == "demo-paper-base-scale8":
+        if row.resolved.run.name == "demo-paper-base-scale8":
             raise KeyboardInterrupt
         deadline = time.monotonic() + 20
         try:
@@ -253,7 +253,7 @@ def test_an_interrupt_stops_running_rows_and_starts_no_other(monkeypatch: pytest
                 signals.check()
                 time.sleep(0.01)
         except SystemExit:
-            ended.append(row.run.name)
+            ended.append(row.resolved.run.name)
             raise
         return work(row)
 

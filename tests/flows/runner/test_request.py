@@ -7,7 +7,7 @@ import pytest
 
 from flows.orchestration.deploy import _deployment_of
 from flows.orchestration.prefect_flows import hyperparameter_sweep
-from flows.runner.request import RunRequest, plan
+from flows.runner.request import RunRequest, make_plan, plan
 from flows.runs import DEMO, MULTI30K_ENDE, MULTI30K_ENFR
 from flows.runs.toml_runs import toml_of
 from flows.tuning.sweep import SweepRequest
@@ -50,7 +50,8 @@ def test_a_plan_refuses_settings_of_the_site_that_its_training_would_refuse(
     monkeypatch.setenv("REPRO_ROOT", str(tmp_path))
 
     def plan(*overrides: str, until: str = "") -> list[str]:
-        return [row.stage for row in RunRequest("demo", until=until, overrides=overrides).resolve().plan.outcome.rows]
+        request = RunRequest("demo", until=until, overrides=overrides)
+        return [row.stage for row in make_plan(request.resolve()).outcome.rows]
 
     monkeypatch.setenv("REPRO_COMPILE", "update")
     sentence = "allowed is auto, always or never where training.batching is not packed"

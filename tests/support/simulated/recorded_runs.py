@@ -17,6 +17,7 @@ from toy_stages import Quiet, Untracked
 from flows.inspection import garbage_collection
 from flows.inspection.garbage_collection import find_garbage, remove_garbage
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
+from flows.runner.records import start_time
 from flows.runner.request import ResolvedRun, RunPlan, RunRequest
 from flows.runner.run import conclude
 from flows.runner.run import run as run_request
@@ -39,20 +40,22 @@ class _Tracker(Untracked):
 def run(planner: Planner, build: Callable[[], object]) -> None:
     """Plan a run and make what is missing, as ``flows.orchestration.dispatch`` does. Raises what made it fail."""
 
-    def walk(present: Engine, initial: None) -> None:
+    def call_stages(present: Engine, initial: None) -> None:
         with engine(present):
             build()
 
-    walk(planner, None)
-    plan = RunPlan(planner.store, planner.scope, None, None, Outcome(NAME, planner.rows), planner.lookups)
+    call_stages(planner, None)
     named = cast("Run", SimpleNamespace(name=NAME, expect=()))
     resolved = ResolvedRun(RunRequest(NAME), named, planner.site, planner.scope)
-    resolved.__dict__.update(plan=plan, walk=walk)
-    if done := cached_outcome(plan.outcome):
-        conclude(resolved, done, lambda _: None)
+    resolved.__dict__.update(call_stages=call_stages)
+    outcome = Outcome(NAME, planner.rows)
+    started = start_time(planner.site.root, NAME)
+    plan = RunPlan(resolved, started, planner.store, planner.scope, None, None, outcome, planner.lookups)
+    if done := cached_outcome(outcome):
+        conclude(plan, done, lambda _: None)
         return
     try:
-        run_request(resolved, Quiet())
+        run_request(plan, Quiet())
     except StageFailed as failed:
         raise failed.__cause__ or failed from None
 
