@@ -1,6 +1,6 @@
 """The runs on record: what was asked and by whom, what was cached, what failed and why, what was tried again.
 
-Every start of a run is one record. ``attempt`` counts the starts of one request until it finished. Writes nothing.
+Every start of a run is one record. ``start_number`` counts the starts of one request until it finished. Writes nothing.
 """
 
 import json
@@ -18,18 +18,18 @@ __all__ = ["RecordedRun", "read_history"]
 def read_history(store: Store, run: str = "", since: datetime | None = None) -> list[RecordedRun]:
     """The starts of runs, newest first: of one run, or all for ""; those that began at ``since`` or later.
 
-    A record that cannot be read is left out. Earlier starts count for ``attempt`` whatever ``since`` is.
+    A record that cannot be read is left out. Earlier starts count whatever ``since`` is.
     """
     records.receive_records(store, run)
-    attempts: dict[tuple[Any, ...], int] = {}
+    starts: dict[tuple[Any, ...], int] = {}
     found = []
     for header in [*read_headers(store.root, run)][::-1]:
         request = _request(header)
-        attempts[request] = attempts.get(request, 0) + 1
+        starts[request] = starts.get(request, 0) + 1
         if (since is None or header.started >= since) and (whole := with_stages(header)):
-            found.append(replace(whole, attempt=attempts[request]))
+            found.append(replace(whole, start_number=starts[request]))
         if header.outcome in (records.FINISHED, "PRUNED"):
-            attempts.pop(request)
+            starts.pop(request)
     return found[::-1]
 
 

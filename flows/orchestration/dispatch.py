@@ -10,7 +10,7 @@ from pathlib import Path
 from flows.runner import interrupted
 from flows.runner.outcome import Outcome, cached_outcome
 from flows.runner.paper import PaperResults, ResolvedPaper, cached_paper, write_pages
-from flows.runner.request import ResolvedRun, RunPlan, make_plan
+from flows.runner.request import RunPlan, make_plan
 from flows.runner.run import close_record, conclude, on_record
 from flows.tuning.sweep import ResolvedSweep, SweepResults
 from flows.views.terminal import say
@@ -31,7 +31,6 @@ def dispatch(planned: RunPlan, has_server: bool) -> Outcome:
     outcome = None if has_server else cached_outcome(planned.outcome)
     site = planned.resolved.site
     if outcome:
-        _close_earlier(planned.resolved)
         conclude(planned, outcome, say)
         return outcome
     check_database(site.tracking)
@@ -49,7 +48,6 @@ def dispatch_paper(resolved: ResolvedPaper, has_server: bool) -> PaperResults:
     cached = None if has_server else cached_paper(resolved)
     if cached:
         for row, each in resolved.rows.items():
-            _close_earlier(each)
             conclude(make_plan(each), cached.outcomes[row], say)
         write_pages(cached, Site.named(resolved.request.site).root)
         return cached
@@ -79,13 +77,6 @@ def close_dead_runs(site: Site) -> int:
     if not server_configured() and has_abandoned_flow_runs():
         _ensure_server(site)
     return interrupted.close_dead_runs(site)
-
-
-def _close_earlier(resolved: ResolvedRun) -> None:
-    """Close dead runs before a run without work if one of its name was killed; otherwise read its records only."""
-    if interrupted.has_dead_record(resolved.site, resolved.run.name) and interrupted.may_close_again(resolved.site):
-        say("closing what a killed run left open in MLflow and Prefect")
-        close_dead_runs(resolved.site)
 
 
 def has_user_server() -> bool:

@@ -135,7 +135,7 @@ def stage(
     overrides: tuple[str, ...] = (),
     attempt: str = "",
     site: SiteName = "local",
-    record: str = "",
+    parent: str = "",
 ) -> State[dict[str, Any]]:
     """Make one stage for a run of another worker. All earlier stages must be in the store.
 
@@ -147,9 +147,9 @@ def stage(
         overrides: Fields of the run to change, for example training.updates=200.
         attempt: Make the stage even if it is cached, unless this attempt made it. Empty: only if it is missing.
         site: Where to compute.
-        record: The MLflow run that is the parent of the stage's run.
+        parent: The MLflow run that is the parent of the stage's run.
     """
-    request = StageRequest(run, stage, key, item, overrides, attempt, site, record)
+    request = StageRequest(run, stage, key, item, overrides, attempt, site, parent)
     task_wrapper = PrefectTaskWrapper(Site.named(site).root.absolute() / "prefect-records", retries=False)
     claim_and_close_dead_runs(site)
     try:

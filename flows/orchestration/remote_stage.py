@@ -89,7 +89,7 @@ class DeploymentDispatch:
             request.overrides,
             remote.attempt,
             request.site,
-            remote.record,
+            remote.parent,
         )
         # Two runs that submit at the same moment find the same last one, so they get the same flow run. A count of flow
         # runs would give an old one again after another one was deleted.

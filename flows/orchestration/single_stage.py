@@ -29,7 +29,7 @@ from tasks.engine.stage import Engine, StageCall, engine
 class StageRequest:
     """A stage of a run, as parameters of a flow run.
 
-    ``attempt``: the attempt that must have made it (``tasks.engine.runner``), "" if it is not forced. ``record``: the
+    ``attempt``: the attempt that must have made it (``tasks.engine.runner``), "" if it is not forced. ``parent``: the
     MLflow run that is the parent of the stage's run, "" for none.
     """
 
@@ -40,7 +40,7 @@ class StageRequest:
     overrides: tuple[str, ...] = ()
     attempt: str = ""
     site: str = "local"
-    record: str = ""
+    parent: str = ""
 
     @property
     def label(self) -> str:
@@ -90,8 +90,8 @@ def run_single_stage(request: StageRequest, display: Display, task_wrapper: Task
     runner = Runner(RunSettings(store, site, scope, display, tracker, task_wrapper))
     status = "FAILED"
     try:
-        if request.record:
-            tracker.join(request.record)
+        if request.parent:
+            tracker.join(request.parent)
         else:
             tracker.start(run.name, f"{run.name} {request.label}", {"site": request.site}, {})
         with engine(_SingleStageEngine(runner, request)):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType, NoneType
 from typing import Any
 
 from flows.runner.records import KILLED, NAME_FORMAT, REQUEST_FIELDS, RUNNING, record_files
@@ -23,9 +24,31 @@ log = logging.getLogger(__name__)
 EARLIER_VALUES = 30
 SWEEP = "sweep "
 """Begins the group of a trial."""
+TEXTS = "a list of texts"
+NUMBER = (int, float)
+RUN_FORM = {"run": str, "overrides": TEXTS, "outcome": str, "asked": dict, "checks": list}
 TEXT_FIELDS = ("failure", "ended", "who", "commit", "process", "attempt", "group", "title")
-"""Fields that older records may lack; each is then ""."""
-CHECK_FIELDS = ("place", "limit", "bound", "warns", "value", "holds")
+RUN_DEFAULTS: Mapping[str, Any] = {"asked": {}, "checks": [], **dict.fromkeys(TEXT_FIELDS, "")}
+"""Fields that older records may lack, or a header."""
+REQUEST_FORM = {name: TEXTS if name == "force" else str for name in REQUEST_FIELDS}
+CHECK_FORM = {
+    "place": str,
+    "limit": str,
+    "bound": NUMBER,
+    "warns": int,
+    "value": (*NUMBER, NoneType),
+    "holds": int,
+}
+STAGE_FORM = {
+    "stage": str,
+    "item": str,
+    "key": str,
+    "state": str,
+    "seconds": NUMBER,
+    "failures": TEXTS,
+    "gpu_kwh": (*NUMBER, NoneType),
+}
+STAGE_DEFAULTS: Mapping[str, Any] = {"seconds": 0.0, "failures": [], "gpu_kwh": None}
 
 
 class UnreadableRecord(BadData):
@@ -91,10 +114,10 @@ class RecordedRun:
     title: str = ""
     """What it is in its group: ``trial 2 · p_drop 0.2``."""
     checks: tuple[Mapping[str, Any], ...] = ()
-    """Of its limits: ``CHECK_FIELDS``, for example the place ``score dev bleu``."""
+    """Of its limits: ``CHECK_FORM``, for example the place ``score dev bleu``."""
     stages: tuple[RecordedStage, ...] = ()
     """Empty where only the header was read (``read_headers``)."""
-    attempt: int = 1
+    start_number: int = 1
     """1 for the first start of a request, 2 if it is repeated after one that did not finish, and so on."""
 
     @property
@@ -134,7 +157,7 @@ class RecordedRun:
             "overrides": list(self.overrides),
             "outcome": self.outcome,
             "failure": self.failure,
-            "attempt": self.attempt,
+            "start_number": self.start_number,
             "group": self.group,
             "title": self.title,
             "who": self.who,
@@ -187,9 +210,11 @@ def read_run(path: Path) -> RecordedRun:
     """A record with its stages. Raises UnreadableRecord."""
     fields = _fields(path, _text(path))
     try:
-        return replace(_parsed(path, fields), stages=tuple(_stage(row) for row in _list(fields, "stages")))
-    except (KeyError, TypeError, ValueError) as error:
+        rows = [_typed(row, STAGE_FORM, STAGE_DEFAULTS) for row in _typed(fields, {"stages": list})["stages"]]
+    except (KeyError, TypeError) as error:
         raise _unreadable(path, error) from error
+    stages = tuple(RecordedStage(**{**row, "failures": tuple(row["failures"])}) for row in rows)
+    return replace(_parsed(path, fields), stages=stages)
 
 
 def run_names(root: Path) -> list[str]:
@@ -260,25 +285,26 @@ def _fields(path: Path, text: bytes) -> dict[str, Any]:
 
 def _parsed(path: Path, fields: Mapping[str, Any]) -> RecordedRun:
     try:
-        optional = {name: _word(fields, name) if name in fields else "" for name in TEXT_FIELDS}
-        outcome = _word(fields, "outcome")
-        is_gone = outcome == RUNNING and process_state(optional["process"]) == "gone"
+        found = _typed(fields, {**RUN_FORM, **dict.fromkeys(TEXT_FIELDS, str)}, RUN_DEFAULTS)
+        _typed(found["asked"], {name: REQUEST_FORM[name] for name in found["asked"] if name in REQUEST_FORM})
+        outcome = found["outcome"]
+        is_gone = outcome == RUNNING and process_state(found["process"]) == "gone"
         return RecordedRun(
-            run=_word(fields, "run"),
-            overrides=tuple(_words(fields, "overrides")),
+            run=found["run"],
+            overrides=tuple(found["overrides"]),
             outcome=KILLED if is_gone else outcome,
-            failure=optional["failure"],
-            who=optional["who"],
-            commit=optional["commit"],
-            asked=_asked(fields.get("asked", {})),
+            failure=found["failure"],
+            who=found["who"],
+            commit=found["commit"],
+            asked=found["asked"],
             started=datetime.strptime(path.stem, NAME_FORMAT).replace(tzinfo=UTC),
-            ended=datetime.fromisoformat(optional["ended"]) if optional["ended"] else None,
+            ended=datetime.fromisoformat(found["ended"]) if found["ended"] else None,
             path=path,
-            forced_attempt=optional["attempt"],
+            forced_attempt=found["attempt"],
             is_open=outcome == RUNNING,
-            group=optional["group"],
-            title=optional["title"],
-            checks=tuple(_check(check) for check in _list(fields, "checks")) if "checks" in fields else (),
+            group=found["group"],
+            title=found["title"],
+            checks=tuple(_typed(check, CHECK_FORM) for check in found["checks"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _unreadable(path, error) from error
@@ -289,57 +315,13 @@ def _unreadable(path: Path, error: Exception) -> UnreadableRecord:
     return UnreadableRecord(f"{path} cannot be read as the record of a run: {why}")
 
 
-def _asked(fields: Any) -> Mapping[str, Any]:
+def _typed(fields: Any, form: Mapping[str, Any], defaults: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+    """The fields that ``form`` names, where their values have its types; only those with a default may be missing."""
     if not isinstance(fields, dict):
-        raise TypeError("the field 'asked' is no JSON object")
-    for name in fields.keys() & set(REQUEST_FIELDS):
-        _words(fields, name) if name == "force" else _word(fields, name)
-    return fields
-
-
-def _check(fields: Any) -> Mapping[str, Any]:
-    if not isinstance(fields, dict):
-        raise TypeError("a check is no JSON object")
-    value = None if fields["value"] is None else _number(fields, "value")
-    words = {name: _word(fields, name) for name in ("place", "limit")}
-    flags = {name: bool(fields[name]) for name in ("warns", "holds")}
-    return {**words, **flags, "bound": _number(fields, "bound"), "value": value}
-
-
-def _stage(fields: Any) -> RecordedStage:
-    if not isinstance(fields, dict):
-        raise TypeError("a stage is no JSON object")
-    return RecordedStage(
-        stage=_word(fields, "stage"),
-        item=_word(fields, "item"),
-        key=_word(fields, "key"),
-        state=_word(fields, "state"),
-        seconds=_number(fields, "seconds") if "seconds" in fields else 0.0,
-        failures=tuple(_words(fields, "failures")) if "failures" in fields else (),
-        gpu_kwh=_number(fields, "gpu_kwh") if fields.get("gpu_kwh") is not None else None,
-    )
-
-
-def _word(fields: Mapping[str, Any], name: str) -> str:
-    if not isinstance(fields[name], str):
-        raise TypeError(f"the field {name!r} is {fields[name]!r}, allowed is text")
-    return str(fields[name])
-
-
-def _number(fields: Mapping[str, Any], name: str) -> float:
-    value: object = fields[name]
-    if not isinstance(value, int | float):
-        raise TypeError(f"the field {name!r} is {value!r}, allowed is a number")
-    return value
-
-
-def _list(fields: Mapping[str, Any], name: str) -> list[Any]:
-    if not isinstance(fields[name], list):
-        raise TypeError(f"the field {name!r} is {fields[name]!r}, allowed is a list")
-    return list(fields[name])
-
-
-def _words(fields: Mapping[str, Any], name: str) -> list[str]:
-    if not all(isinstance(each, str) for each in _list(fields, name)):
-        raise TypeError(f"the field {name!r} is {fields[name]!r}, allowed is a list of texts")
-    return list(fields[name])
+        raise TypeError(f"{fields!r:.40} is no JSON object")
+    found = {name: fields[name] if name in fields or name not in defaults else defaults[name] for name in form}
+    for name, value in found.items():
+        kind = list if form[name] is TEXTS else form[name]
+        if not isinstance(value, kind) or (form[name] is TEXTS and not all(isinstance(each, str) for each in value)):
+            raise TypeError(f"the field {name!r} is {value!r}, allowed is {form[name]}")
+    return found

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from flows.runner import records
@@ -16,35 +15,10 @@ from infra.errors import Fault, Pruned, describe
 from infra.tracking.tracker import OVERRIDES, PARENT, PRUNED, SETTINGS, Tracker
 from tasks.engine.keys import canonical
 from tasks.engine.limits import Check, Limits
-from tasks.engine.lookup import Miss
 from tasks.engine.planner import StageResult
 from tasks.engine.progress import Display
 from tasks.engine.run_settings import Dispatch, RunSettings, TaskWrapper, without_task
 from tasks.engine.runner import Runner
-from tasks.engine.stage import StageCall
-
-
-@dataclass(frozen=True)
-class _RecordedDisplay:
-    """A display that also records each stage that was made: a run that is killed later says what it did."""
-
-    display: Display
-    keep_record: Callable[[], None]
-
-    def begin(self, call: StageCall, missing: Miss) -> None:
-        self.display.begin(call, missing)
-
-    def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
-        self.display.progress(call, done, total, text)
-
-    def say(self, text: str) -> None:
-        self.display.say(text)
-
-    def end(self, row: StageResult) -> None:
-        self.display.end(row)
-        if row.state == "completed":
-            self.keep_record()
-
 
 TRACKED_SETTINGS = ("vocabulary", "sharding", "model", "training", "averaging", "decoding")
 """The parts of a run that are parameters of its run in MLflow."""
@@ -79,13 +53,14 @@ def run(
             store=planned.store,
             site=site,
             scope=planned.scope,
-            display=_RecordedDisplay(display, keep_record),
+            display=display,
             tracker=tracker,
             task_wrapper=task_wrapper,
             dispatch=dispatch,
             plan=planned.lookups,
             watch=resolved.watch,
             limits=limits,
+            on_completed=keep_record,
         )
     )
     outcome = Outcome(resolved.run.name, runner.rows)

@@ -15,7 +15,7 @@ def history_text(found: Sequence[RecordedRun]) -> str:
 def _block(each: RecordedRun) -> Iterator[str]:
     made = sum(stage.was_made for stage in each.stages)
     cached = sum(stage.was_cached for stage in each.stages)
-    again = f", attempt {each.attempt}" if each.attempt > 1 else ""
+    again = f", start {each.start_number}" if each.start_number > 1 else ""
     energy = "" if each.gpu_kwh is None else f"{each.gpu_kwh:.2f} kWh"
     counts = f"{made} made, {cached} cached"
     begun = f"{each.started.astimezone():%Y-%m-%d %H:%M}"

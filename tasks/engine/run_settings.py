@@ -21,7 +21,7 @@ class RemoteStage:
     call: StageCall
     attempt: str
     """The attempt that a forced stage belongs to; "" for a stage that is not forced."""
-    record: str
+    parent: str
     """The MLflow run that is the parent of the stage's run."""
     watch: Callable[[], None] = lambda: None
     """Called again and again until the worker has ended; a Fault that it raises gives the stage up."""
@@ -56,5 +56,7 @@ class RunSettings:
     watch: MetricsWatch = ignore_metrics
     """Sees the metrics of its jobs, and may end a job by raising a Fault."""
     limits: Limits = field(default_factory=Limits)
+    on_completed: Callable[[], None] = lambda: None
+    """Called after each stage that was made, so that the record of a run that is killed later names it."""
     tracker_lock: Lock = field(default_factory=Lock)
     """Held while the engine calls the tracker, which is not thread-safe."""

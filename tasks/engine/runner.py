@@ -184,6 +184,8 @@ class Runner(Engine):
     def _end(self, row: StageResult) -> None:
         self.rows.append(row)
         self.settings.display.end(row)
+        if row.state == "completed":
+            self.settings.on_completed()
 
 
 def _end_by(error: BaseException) -> tuple[str, Facts]:

@@ -29,7 +29,7 @@ def test_starts_of_one_request_are_counted_until_it_finished(tmp_path: Path) -> 
     record(tmp_path, "demo", BEGAN + timedelta(hours=1, minutes=1), [], overrides=["training.updates=9"])
     record(tmp_path, "other", BEGAN + timedelta(hours=9), [])
     found = read_history(LocalStore(tmp_path), "demo")
-    assert [(each.outcome, each.attempt, each.overrides) for each in found] == [
+    assert [(each.outcome, each.start_number, each.overrides) for each in found] == [
         ("FINISHED", 1, ()),
         ("FINISHED", 3, ()),
         ("FINISHED", 1, ("training.updates=9",)),
@@ -39,7 +39,7 @@ def test_starts_of_one_request_are_counted_until_it_finished(tmp_path: Path) -> 
     assert found[2].command == "repro run demo --set training.updates=9"
     assert read_history(LocalStore(tmp_path))[0].run == "other"
     since = read_history(LocalStore(tmp_path), "demo", BEGAN + timedelta(hours=2))
-    assert [each.attempt for each in since] == [1, 3], "what began before still counts"
+    assert [each.start_number for each in since] == [1, 3], "what began before still counts"
 
 
 def test_time_and_energy_are_of_what_the_run_made(tmp_path: Path) -> None:

@@ -1,22 +1,16 @@
 """Interrupted runs are listed with the command that resumes them until they are resumed, and can be closed."""
 
-import os
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from dead_process import dead_process
 
-from flows.orchestration.dispatch import _close_earlier
 from flows.runner import records
-from flows.runner.interrupted import RETRY_SECONDS, attempt_to_resume, close_dead_runs, unfinished
+from flows.runner.interrupted import attempt_to_resume, close_dead_runs, unfinished
 from flows.runner.recorded_runs import read_header
 from flows.runner.request import RunRequest
-from infra.errors import NetworkFault
 from infra.processes.identity import process_identity
 from infra.site import Site
 from infra.tracking.client import mlflow_client
@@ -152,28 +146,3 @@ def test_closing_dead_runs_waits_for_mlflow(dead: str, monkeypatch: pytest.Monke
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     assert close_dead_runs(Site.named()) == 0
     assert read_header(theirs).is_open, "else its runs would stay RUNNING when MLflow is back"
-
-
-def test_cached_runs_try_a_failed_closing_again_after_a_while(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = Site.named()
-    record(dead, RunRequest("demo"), "RUNNING", 0, monkeypatch)
-    asked: list[Site] = []
-    cached: Any = SimpleNamespace(site=site, run=SimpleNamespace(name="demo"))
-
-    def away(_: str) -> None:
-        asked.append(site)
-        raise NetworkFault("MLflow is away")
-
-    monkeypatch.setenv("PREFECT_HOME", f"{site.root}/prefect")
-    monkeypatch.setattr("infra.tracking.client.end_abandoned", away)
-    for _ in range(3):
-        _close_earlier(cached)
-    assert len(asked) == 1, "the others need not wait for MLflow"
-    failed = site.root / "stamps" / "closing-failed"
-    for seconds, tries in ((-RETRY_SECONDS, 2), (-RETRY_SECONDS / 2, 2), (24 * 3600.0, 3)):
-        os.utime(failed, (time.time() + seconds,) * 2)
-        _close_earlier(cached)
-        assert len(asked) == tries
-    monkeypatch.setattr("infra.tracking.client.end_abandoned", lambda _: None)
-    assert close_dead_runs(site) == 1
-    assert not failed.exists()

@@ -15,7 +15,7 @@ from made_up_roots import record
 from flows.commands.status import status
 from flows.inspection.run_history import read_history
 from flows.runner import records
-from flows.runner.interrupted import close_dead_runs, has_dead_record
+from flows.runner.interrupted import close_dead_runs
 from flows.runner.recorded_runs import (
     UnreadableRecord,
     earlier_values,
@@ -118,7 +118,6 @@ def test_a_run_goes_on_beside_a_record_without_a_field_and_names_its_file_once(
     with caplog.at_level(logging.WARNING):
         assert plan(RunRequest("small", until="clean")).rows
         status(close=True)
-        assert not has_dead_record(site, "small")
         assert close_dead_runs(site) == 0
     assert "small" in RUNS
     assert [str(path) in each.getMessage() for each in caplog.records] == [True], "one warning that names the file"
