@@ -52,21 +52,16 @@ model.predict(["A dog runs."])
 """
 
 
-@dataclass(frozen=True)
-class Table:
-    """Rows of text under a head."""
-
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+Rows = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the card: paragraphs, then a table, then lines of code."""
+    """A part of the card: paragraphs, then a table whose first row is its head, then lines of code."""
 
     title: str
     paragraphs: tuple[str, ...] = ()
-    table: Table | None = None
+    rows: Rows = ()
     code: str = ""
 
 
@@ -106,7 +101,7 @@ def model_card(
         Section("Training", () if train else ("Not known: the artifact was removed.",), _training(manifests)),
         Section("Scores", (*_protocols(scores), *_choices(dev, manifests)), _scores(scores, dev)),
         Section("Energy", (_energy(train),)),
-        *([Section("How to load", (), None, how_to_load)] if how_to_load else []),
+        *([Section("How to load", code=how_to_load)] if how_to_load else []),
     )
     return ModelCard(name, _front(name, languages, scores), sections, example_set, examples or {})
 
@@ -118,9 +113,9 @@ def as_markdown(card: ModelCard) -> str:
     for section in card.sections:
         lines += [f"## {section.title}", ""]
         lines += [line for paragraph in section.paragraphs for line in (_escaped(paragraph), "")]
-        if section.table:
-            lines += [_row(section.table.head), _row("---" for _ in section.table.head)]
-            lines += [*(_row(map(_escaped, row)) for row in section.table.rows), ""]
+        if section.rows:
+            head, *body = section.rows
+            lines += [_row(head), _row("---" for _ in head), *(_row(map(_escaped, row)) for row in body), ""]
         if section.code:
             lines += [*(f"    {line}" for line in section.code.splitlines()), ""]
     for kind, rows in card.examples.items():
@@ -171,18 +166,18 @@ def _synthetic(manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
     return about_synthetic(pairs, lambda stage, key: found.get((stage, key))) if pairs else ()
 
 
-def _data(corpus: Facts, manifests: Mapping[str, Manifest]) -> Table | None:
+def _data(corpus: Facts, manifests: Mapping[str, Manifest]) -> Rows:
     text = manifests.get("clean.monolingual")
     parts = (*corpus.get("parts", ()), *(text.arguments["corpus"]["parts"] if text else ()))
     terms = {part["name"]: TERMS.get(part["name"], OWN) for part in parts}
-    rows = tuple((name, each.licence, each.use) for name, each in terms.items())
-    return Table(("text", "licence, as far as stated", "intended use"), rows) if rows else None
+    rows = [(name, each.licence, each.use) for name, each in terms.items()]
+    return (("text", "licence, as far as stated", "intended use"), *rows) if rows else ()
 
 
-def _training(manifests: Mapping[str, Manifest]) -> Table | None:
+def _training(manifests: Mapping[str, Manifest]) -> Rows:
     train = manifests.get("train")
     if train is None:
-        return None
+        return ()
     model = train.arguments.get("model", {})
     training = train.arguments.get("training", {})
     fields = [(f"model.{name}", model[name]) for name in SHAPE if name in model]
@@ -194,7 +189,7 @@ def _training(manifests: Mapping[str, Manifest]) -> Table | None:
     facts = ("parameters", "target_tokens", DEV_PERPLEXITY, "device", "ranks")
     fields += [(name.replace("_", " "), train.facts[name]) for name in facts if name in train.facts]
     fields += [(name, train.made[name]) for name in ("machine", "commit", "torch", "at") if name in train.made]
-    return Table(("what", "value"), tuple((name, readable(value)) for name, value in fields))
+    return (("what", "value"), *((name, readable(value)) for name, value in fields))
 
 
 def _protocols(scores: Mapping[str, Facts]) -> tuple[str, ...]:
@@ -217,19 +212,15 @@ def _choices(dev: str, manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
     return (f"The set {dev} decided {', '.join(decided)}. How the settings were chosen is not recorded.",)
 
 
-def _scores(scores: Mapping[str, Facts], dev: str) -> Table | None:
+def _scores(scores: Mapping[str, Facts], dev: str) -> Rows:
     names = [name for name in MEASURE_LABELS if any(name in facts for facts in scores.values())]
     if not names:
-        return None
-    rows = tuple(
-        (
-            f"{each} (dev)" if each == dev else each,
-            f"{facts.get('sentences', '')}",
-            *(_score(facts, name) for name in names),
-        )
-        for each, facts in scores.items()
-    )
-    return Table(("set", "sentences", *(MEASURE_LABELS[name] for name in names)), rows)
+        return ()
+    rows: list[tuple[str, ...]] = [("set", "sentences", *(MEASURE_LABELS[name] for name in names))]
+    for each, facts in scores.items():
+        label = f"{each} (dev)" if each == dev else each
+        rows.append((label, f"{facts.get('sentences', '')}", *(_score(facts, name) for name in names)))
+    return tuple(rows)
 
 
 def _score(facts: Facts, name: str) -> str:

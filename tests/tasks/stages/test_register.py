@@ -247,11 +247,3 @@ def test_a_damaged_model_is_refused_and_registering_it_again_stores_it_again(run
     assert stored_damage(uri, version) == ""
     assert [known.version for known in versions(uri, "fragile")] == [1]
     assert run.register("fragile", run.tags())["version"] == 2, "an undamaged one stays as it is"
-
-
-def test_without_mlflow_the_stage_fails_and_can_be_retried(run: FinishedRun, tmp_path: Path) -> None:
-    arguments = (run.weights, run.vocabulary, run.report, run.scores, run.sets, "val", False, STANDARD)
-    around = StageContext(Site(), StageCall(register, "", {}), lambda _: None, lambda *_: None, run.tracker, "")
-    with stage_context(around), pytest.raises(NetworkFault) as caught:
-        register.body(tmp_path, "ende", *arguments)
-    assert caught.value.retry
