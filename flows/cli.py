@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -141,7 +142,7 @@ def main() -> None:
         sys.exit(2)
     resumable = arguments[:1] in [[name] for name in RESUMABLE]
     app = application(listing=not arguments or arguments[0] in ("--help", "-h"))
-    sys.exit(_exit_code_of(lambda: app(arguments, exit_on_error=False, print_error=False), debug, resumable))
+    sys.exit(_exit_code_of(partial(app, arguments, exit_on_error=False, print_error=False), debug, resumable))
 
 
 def _exit_code_of(command: Callable[[], Any], debug: bool, resumable: bool) -> int:

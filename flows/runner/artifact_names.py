@@ -13,7 +13,7 @@ from flows.reproduce import STAGES
 from flows.runner import records
 from flows.runner.find_run import find_run, is_file
 from flows.runner.named_runs import NamedRun, name_run
-from flows.runner.recorded_runs import read_headers, read_runs, run_names
+from flows.runner.recorded_runs import read_runs, run_names
 from flows.runs.values import did_you_mean
 from infra.errors import BadConfiguration
 from infra.store.manifest import Manifest
@@ -73,7 +73,9 @@ def find_artifacts(store: Store, text: str, overrides: Sequence[str] = ()) -> di
         known = {ArtifactName(run, *place): key for place, key in named.artifacts.items()}
         chosen = {name: key for name, key in known.items() if not text or wanted.covers(name)}
         if text and not chosen:
-            raise BadConfiguration(_nothing_found(store, text, wanted, overrides, known))
+            settings = "".join(f" --set {assignment}" for assignment in overrides)
+            there = ", ".join(map(str, known)) or "nothing; `repro show` lists the runs with their settings"
+            raise BadConfiguration(f"{text!r}{settings} has no artifact on record here, there is: {there}")
         warn_of(named, chosen)
         found |= chosen
     return found
@@ -122,21 +124,3 @@ def _split(text: str) -> tuple[str, str, str]:
     match = NAME.fullmatch(text)
     run, stage, item = (match["run"], match["stage"], match["item"]) if match else (text, "", "")
     return run, stage or "", item or ""
-
-
-def _nothing_found(
-    store: Store, text: str, wanted: ArtifactName, overrides: Sequence[str], known: Mapping[ArtifactName, str]
-) -> str:
-    if known:
-        near = [name for name in known if name.stage == wanted.stage] or list(known)
-        return f"{text!r} has no artifact on record here, there is: {', '.join(map(str, near))}"
-    others = list(read_headers(store.root, wanted.run))
-    if not others:
-        runs = ", ".join(run_names(store.root)) or "none"
-        return f"run {wanted.run!r} has no artifact on record here, runs with a record: {runs}"
-    if all(each.is_trial for each in others):
-        return f"run {wanted.run!r} has only trials of a sweep on record here: run it, or name a key or a version"
-    settings = dict.fromkeys(" ".join(f"--set {value}" for value in each.overrides) for each in others)
-    asked = " ".join(f"--set {value}" for value in overrides)
-    there = "; ".join(each or "none" for each in settings)
-    return f"run {wanted.run!r} {asked} has no artifact on record here; settings on record: {there}"

