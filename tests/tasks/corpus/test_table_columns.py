@@ -126,12 +126,3 @@ def test_entities_and_torn_memories_are_refused(tmp_path: Path) -> None:
         (tmp_path / "a.tmx").write_text(TMX[:end])
         with pytest.raises(BadData, match="is no TMX, or cut short or damaged"):
             all_lines(tmp_path / "a.tmx", column="en")
-
-
-def test_an_arrow_stream_is_read_as_parquet_is(tmp_path: Path) -> None:
-    table = pa.table({"en": ["one\ntwo", None, "three"] * 5000, "s": [{"de": "eins"}] * 15000, "n": [1] * 15000})
-    file = tmp_path / "a.arrow"
-    with pa.OSFile(f"{file}", "wb") as out, pa.ipc.new_stream(out, table.schema) as stream:
-        stream.write_table(table)
-    assert all_lines(file, column="en") == ["one two", "", "three"] * 5000
-    assert all_lines(file, column="s.de") == ["eins"] * 15000

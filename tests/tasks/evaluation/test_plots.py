@@ -1,7 +1,6 @@
 """Equal numbers give equal bytes, and every input that a run can produce gives a picture."""
 
 import io
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -70,32 +69,6 @@ def searched(low: float, high: float, tried: list[str], log: bool = False) -> Se
     return SearchedSetting(tried, low=low, high=high, log=log)
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "tried"),
-    [
-        (1e-5, 1e-3, ["5e-05", "0.00015", "0.0007"]),
-        (1e-7, 1.0, ["1e-06", "0.0001", "0.1"]),
-        (2e-3, 2e-2, ["0.002", "0.003", "0.011"]),
-        (1.2e-3, 1.9e-3, ["0.0012", "0.0013", "0.0018"]),
-    ],
-)
-def test_a_sweep_names_its_trials_and_its_labels_do_not_overlap(
-    low: float, high: float, tried: list[str], drawn: list[Figure]
-) -> None:
-    plots.sweep(
-        "dev.bleu", {0: 1.0, 3: 2.0, 4: 1.5}, True, {"training.peak": searched(low, high, tried, log=True)}, LIGHT
-    )
-    above, below = drawn[0].axes
-    best, trials = above.lines
-    assert [*trials.get_xdata()] == [0, 3, 4], "the numbers that the table has"
-    assert [*best.get_ydata()] == [1.0, 2.0, 2.0]
-    left, right = below.get_xlim()
-    shown = [each for each in below.get_xticklabels(which="both") if left <= each.get_position()[0] <= right]
-    boxes = [each.get_window_extent() for each in shown if each.get_text()]
-    assert len(boxes) >= 2
-    assert all(one.x1 < next_one.x0 for one, next_one in pairwise(boxes))
-
-
 def test_each_sentence_is_in_one_bar(drawn: list[Figure]) -> None:
     exact = BLEU(effective_order=True).sentence_score("The old woman sees a dog.", ["The old woman sees a dog."]).score
     assert exact > 100, "sacreBLEU's own rounding"
@@ -104,16 +77,6 @@ def test_each_sentence_is_in_one_bar(drawn: list[Figure]) -> None:
     bars = [bar.get_height() for bar in drawn[0].axes[0].patches]
     assert sum(bars) == len(bleu)
     assert bars[-1] == 351
-
-
-@pytest.mark.parametrize("longest", [1, 2, 61, 251, 402])
-def test_the_bars_of_the_lengths_hold_every_pair_and_the_axis_every_bar(longest: int, drawn: list[Figure]) -> None:
-    source, target = np.arange(longest + 1), np.ones(longest // 2 + 1, np.int64)
-    plots.lengths(source, target, LIGHT)
-    (axes,) = drawn[0].axes
-    steps = [patch.get_data() for patch in axes.patches]
-    assert sorted(float(step.values.sum()) for step in steps) == sorted(2 * [float(source.sum()), float(len(target))])
-    assert axes.get_xlim()[1] >= max(step.edges[-1] for step in steps)
 
 
 def test_no_legend_covers_data_and_every_point_is_within_its_axes(drawn: list[Figure]) -> None:

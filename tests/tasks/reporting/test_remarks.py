@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.store.manifest import Manifest
-from tasks.reporting.remarks import CUT_SHARE, WORSE, cut_translations, dev_set, run_remarks, worse_weights
+from tasks.reporting.remarks import CUT_SHARE, WORSE, cut_translations, dev_set, worse_weights
 
 
 @given(st.integers(1, 10_000), st.floats(0, 1))
@@ -23,11 +23,6 @@ def test_weights_worse_than_a_single_checkpoint_are_a_warning(made: float, last:
     lower = min(train.values())
     assert bool(found) == (made > WORSE * lower)
     assert all(f"{made:.4g} on val" in each and f"{lower:.4g}" in each for each in found)
-
-
-def test_facts_of_an_artifact_that_was_made_before_give_no_warning() -> None:
-    assert run_remarks("val", {}, {"val": {}}, {"val": {"bleu": 3.0}}) == []
-    assert run_remarks("val", {"dev_perplexity": 2.0}, {}, {"test": {"perplexity": 9.0}}) == []
 
 
 @pytest.mark.parametrize(("dev", "expected"), [("a", "val"), ("b", "test"), ("c", "")])

@@ -84,16 +84,6 @@ def test_sentence_scores_are_sacrebleus_and_in_the_sets_order(tmp_path: Path) ->
         assert row["chrf"] == pytest.approx(CHRF().sentence_score(HYPOTHESES[n], [REFERENCES[n]]).score)
 
 
-def test_references_score_100(tmp_path: Path) -> None:
-    facts = score.body(tmp_path, translated(tmp_path / "t", IDS, REFERENCES), pairs(tmp_path / "pairs"), "toy", "de")
-    names = ("bleu", "bleu_low", "bleu_high", "bleu_lc", "bleu_intl", "bleu_intl_lc", "bleu_paper", "chrf")
-    for name in (*names, "bleu_paper_untweaked"):
-        assert facts[name] == pytest.approx(100)
-        assert "bleu_paper: paper: Moses tokens" in facts["protocols"]
-    assert facts["ter"] == 0
-    assert pl.read_parquet(tmp_path / "sentences.parquet")["bleu"].to_list() == pytest.approx([100] * 40)
-
-
 def test_bootstrap_agrees_with_sacrebleus_and_repeats() -> None:
     for kind in score_metrics("en"):
         counts = kind.count(HYPOTHESES, REFERENCES)
