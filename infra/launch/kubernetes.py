@@ -47,7 +47,7 @@ class KubernetesSettings:
     """Namespace, image and volume of the pods."""
 
     image: str
-    """Image with this project and its libraries (REPRO_KUBERNETES_IMAGE)."""
+    """Image with this project, its libraries and ``python`` on its PATH (REPRO_KUBERNETES_IMAGE)."""
     claim: str
     """PersistentVolumeClaim of the store (REPRO_KUBERNETES_CLAIM): ReadWriteMany for several nodes."""
     mount: Path
@@ -56,8 +56,6 @@ class KubernetesSettings:
     """REPRO_KUBERNETES_NAMESPACE"""
     memory: str = ""
     """Memory of each pod (REPRO_KUBERNETES_MEMORY), for example ``64Gi``; empty sets no limit."""
-    python: str = "python"
-    """The interpreter in the image (REPRO_KUBERNETES_PYTHON)."""
     pod: Mapping[str, Any] = field(default_factory=dict)
     """Additions to the pods' ``spec`` (REPRO_KUBERNETES_POD), as JSON: ``{"nodeSelector": {"gpu": "h100"}}``."""
 
@@ -90,7 +88,6 @@ class KubernetesSettings:
             mount=Path(read("MOUNT", default_mount)),
             namespace=read("NAMESPACE", "default"),
             memory=read("MEMORY"),
-            python=read("PYTHON", "python"),
             pod=pod,
         )
 
@@ -274,7 +271,7 @@ def _pod(job: JobSpec, settings: KubernetesSettings, name: str) -> dict[str, Any
             {
                 "name": "job",
                 "image": settings.image,
-                "command": ["sh", "-c", _script(job, settings, name)],
+                "command": ["sh", "-c", _script(job, name)],
                 "env": [{"name": variable, "value": value} for variable, value in variables(job).items()],
                 "resources": {"requests": amounts} | ({"limits": limits} if limits else {}),
                 "volumeMounts": [
@@ -291,13 +288,13 @@ def _pod(job: JobSpec, settings: KubernetesSettings, name: str) -> dict[str, Any
     }
 
 
-def _script(job: JobSpec, settings: KubernetesSettings, name: str) -> str:
+def _script(job: JobSpec, name: str) -> str:
     """The shell script of each pod. The output of the first pod is the job's log, and also the pod's."""
     rendezvous: tuple[str, ...] = ("--standalone",)
     if job.nodes > 1:
         endpoint = f"--rdzv-endpoint={name}-0.{name}:{PORT}"
         rendezvous = (f"--nnodes={job.nodes}", "--rdzv-backend=c10d", endpoint, f"--rdzv-id={name}")
-    start = shlex.join(command(job, settings.python, rendezvous))
+    start = shlex.join(command(job, "python", rendezvous))
     log, exit_ = (shlex.quote(f"{job.out.absolute() / file}") for file in ("job.log", EXIT))
     # Output still in a pipe when the container's process ends would be lost, so it goes to the file and tail shows it.
     show = f"touch {log}; tail --pid=$$ -c +$(($(stat -c %s {log}) + 1)) -F {log} &"

@@ -22,7 +22,7 @@ from infra.launch.kubernetes import Kubernetes, KubernetesSettings, kubernetes_l
 SCHEMAS = ("1.31", "1.37")
 """The first whose Jobs have a stable podFailurePolicy, and the newest published here."""
 ROOT = Path("/shared/repro")
-SETTINGS = KubernetesSettings("registry.example/repro:gpu", "store", ROOT, "lab", "64Gi", "python3")
+SETTINGS = KubernetesSettings("registry.example/repro:gpu", "store", ROOT, "lab", "64Gi")
 JOB = JobSpec("model.train", {}, {"shards": ROOT / "shard/a"}, ROOT / "train/b", {"device": "cuda"}, 8, True, 2, 3)
 
 
@@ -69,7 +69,7 @@ def test_pods_find_the_first_one_through_the_service() -> None:
     assert pod["subdomain"] == service["metadata"]["name"] == name
     words = pod["containers"][0]["command"][2].splitlines()[-1].split()
     assert words == [
-        *("exec", "python3", "-m", "torch.distributed.run", "--nnodes=2", "--rdzv-backend=c10d"),
+        *("exec", "python", "-m", "torch.distributed.run", "--nnodes=2", "--rdzv-backend=c10d"),
         *(f"--rdzv-endpoint={name}-0.{name}:{service['spec']['ports'][0]['port']}", f"--rdzv-id={name}"),
         *("--nproc-per-node=4", "--max-restarts=0", "-m", "model.train", str(JOB.path)),
     ]
@@ -283,7 +283,7 @@ def test_the_environment_describes_the_cluster(api: ApiServer, tmp_path: Path, m
         monkeypatch.setenv(f"REPRO_KUBERNETES_{name}", value)
     with pytest.raises(BadConfiguration, match="REPRO_KUBERNETES_MOUNT is 'relative'"):
         kubernetes_launcher()
-    for name, value in (("MOUNT", f"{ROOT}"), ("MEMORY", "64Gi"), ("PYTHON", "python3")):
+    for name, value in (("MOUNT", f"{ROOT}"), ("MEMORY", "64Gi")):
         monkeypatch.setenv(f"REPRO_KUBERNETES_{name}", value)
     assert cluster_queue().settings == SETTINGS
     for wrong in ("{", "[]"):
