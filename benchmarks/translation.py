@@ -103,8 +103,9 @@ def engines(chosen: argparse.Namespace, folder: Path) -> dict[str, Callable[[Seq
 
     fast = version(chosen, "ctranslate2", folder, chosen.workers)
     slow = replace(fast, engine=SearchEngine(fast.translator))
-    assert isinstance(fast.engine.other, CTranslate2Search)
-    exported = fast.engine.other.folder
+    other = fast.engine.opened.other
+    assert isinstance(other, CTranslate2Search)
+    exported = other.folder
     ids = exported.target.get_vocab()
     decoding = replace(fast.decoding, beam=chosen.beam)
     search = Search(decoding, split="never")

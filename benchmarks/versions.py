@@ -40,7 +40,7 @@ def version(
     from flows.inference.export import find_trained_model
     from flows.inference.load_version import load_version, select_versions
     from infra.site import Site
-    from model.decoding.search_engine import SearchEngine
+    from model.decoding.search_engine import Opened, SearchEngine
     from model.export.ctranslate2 import write_folder
     from model.export.ctranslate2_search import CTranslate2Search
 
@@ -61,7 +61,8 @@ def version(
     form.mkdir()
     write_folder(served.name, weights, vocabulary, served.decoding, form, quantization)
     other = CTranslate2Search(form, served.translator.vocabulary, chosen.threads, workers)
-    return replace(served, engine=SearchEngine(served.translator, other))
+    engine_of_form = SearchEngine(served.translator, "ctranslate2", lambda: Opened(other, quantization))
+    return replace(served, engine=engine_of_form)
 
 
 def random_version(chosen: argparse.Namespace, weights: Path, vocabulary: Path) -> "VersionTranslator":

@@ -68,14 +68,15 @@ def serve(
     from flows.inference.served_version import served_model
     from infra.web.app import application, protected
     from infra.web.static_site import StaticSite
+    from model.decoding.translation import Search
 
     versions = []
     for version in select_versions(models, site):
         loaded = load_version(version, site, engine, quantization)
         versions.append(served_model(version, loaded))
         also = "".join(f", {alias}" for alias in version.aliases)
-        why = loaded.engine.note or loaded.engine.reason
-        say(f"{loaded.name}{also}: {loaded.engine.name} ({why}), beam {loaded.decoding.beam}")
+        why = loaded.engine.why_own(Search(loaded.decoding)) or loaded.engine.opened.note
+        say(f"{loaded.name}{also}: {versions[-1].engine} ({why}), beam {loaded.decoding.beam}")
     if not inside:
         say(f"others can reach {host}: they need the password, and nothing is encrypted")
     limits = Limits()
@@ -91,7 +92,7 @@ def serve(
     with folder:
         serve_until_stopped(guarded, taken, limits, ready)
     say("stopped")
-    if app.batcher.worker.busy:
+    if app.batcher.busy:
         end_at_once()
 
 

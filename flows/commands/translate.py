@@ -142,9 +142,7 @@ def translate(
         version, *others = (resolve(site.tracking, name) for name in model)
         decoding = replace(decoding_config(version), **given)
         search = _valid(lambda: Search(decoding, n_best, sampling if sample else None, split))
-        option = "--sample" if sample else "--prefix" if prefix else ""
-        why_own = f"CTranslate2 does not do {option} alike" if option else ""
-        loaded = load_version(version, site, engine, quantization, search, others, why_own)
+        loaded = load_version(version, site, engine, quantization, others)
         from flows.inference.translate_stream import RateDisplay, TranslationStream
         from model.decoding.sentence_splitting import unsplit
 
@@ -153,8 +151,10 @@ def translate(
                 f"--prefix is {prefix!r}, allowed is a text whose words and characters are in the model's vocabulary; "
                 f"{unknown!r} is not"
             )
-        if loaded.engine.other or engine == "ctranslate2" or quantization != "float32":
-            say(f"{loaded.name} is searched by {loaded.engine.name}: {loaded.engine.note or loaded.engine.reason}")
+        why_own = loaded.engine.why_own(search, begun=bool(prefix))
+        if not why_own or engine == "ctranslate2" or quantization != "float32":
+            searched_by = loaded.engine.name_for(search, begun=bool(prefix))
+            say(f"{loaded.name} is searched by {searched_by}: {why_own or loaded.engine.opened.note}")
         loaded = replace(loaded, split=_sentence_splitter(version, language))
         numbers = count()
         stream = TranslationStream(

@@ -12,11 +12,10 @@ from infra.tracking.model_version import PREFERRED, Version
 from infra.tracking.registry import resolve, versions
 from model.config import Decoding, from_json
 from model.config.engines import COMPARED, EngineChoice, Quantization
-from model.decoding.translation import Search
 from model.errors import JobError
 
 if TYPE_CHECKING:
-    from model.decoding.search_engine import SearchEngine
+    from model.decoding.search_engine import Opened
     from model.decoding.translator import Translator
     from model.decoding.version_translator import VersionTranslator
 
@@ -68,15 +67,12 @@ def load_version(
     site: Site,
     engine: EngineChoice = "auto",
     quantization: Quantization = "float32",
-    search: Search | None = None,
     others: Sequence[Version] = (),
-    why_own: str = "",
 ) -> "VersionTranslator":
     """Load a version; with ``others`` an ensemble, by the mean of probabilities, that searches as the first one.
 
-    ``search`` is the search to come, by default the version's own; ``why_own`` is a reason to leave it to the own
-    engine. Raises BadConfiguration if ``engine`` is ``ctranslate2`` and its library is missing, or versions do not fit
-    together, BadData for damaged files.
+    Raises BadConfiguration if versions do not fit together, BadData for damaged files. The first search raises
+    BadConfiguration if ``engine`` is ``ctranslate2`` and its library is missing.
     """
     from model.decoding.search_engine import SearchEngine
     from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter
@@ -86,19 +82,37 @@ def load_version(
         raise BadConfiguration(f"--quantization is {quantization!r}, allowed is float32 with --engine own")
     folder = local_folder(site.tracking, version)
     translator = _load_models(version, folder, others, site)
-    search = search or Search(decoding_config(version))
-    engines = (
-        SearchEngine(translator, reason=why_own)
-        if why_own
-        else _open_engine(version, folder, translator, site, search, engine, quantization)
-    )
+    decoding = decoding_config(version)
+
+    def open_other() -> "Opened":
+        from model.export.open_engine import open_ctranslate2
+
+        try:
+            return open_ctranslate2(
+                translator,
+                folder / "weights",
+                folder / "vocabulary",
+                site.root / FORMS,
+                decoding,
+                required=engine == "ctranslate2",
+                quantization=quantization,
+                workers=site.threads_each,  # each computes a batch of its own
+                lines=dev_lines(version, site),
+            )
+        except ModuleNotFoundError as error:
+            if f"{error.name}".split(".")[0] != "ctranslate2":
+                raise
+            raise BadConfiguration("ctranslate2 is not installed here: pip install -e '.[ctranslate2]'") from error
+        except ImportError as error:
+            raise BadConfiguration(f"--engine is 'ctranslate2', and its library cannot be loaded: {error}") from error
+
     longest = translator.longest_source
     return VersionTranslator(
         title(version),
         translator,
-        engines,
+        SearchEngine(translator, engine, open_other),
         splitter(version.tags.get("source_language", "") or DEFAULT_LANGUAGE),
-        decoding_config(version),
+        decoding,
         min(longest, *(int(each.tags.get("max_pieces", longest)) for each in (version, *others))),
     )
 
@@ -134,38 +148,6 @@ def _check_same_vocabulary(first: Version, folder: Path, other: Version, its_fol
             raise BadConfiguration(
                 f"--model names {names}, whose {side} languages differ ({' and '.join(languages)}): {advice}"
             )
-
-
-def _open_engine(
-    version: Version,
-    folder: Path,
-    translator: "Translator",
-    site: Site,
-    search: Search,
-    choice: EngineChoice,
-    quantization: Quantization,
-) -> "SearchEngine":
-    """The engine of a version: each thread of the site computes a batch of its own."""
-    from model.export.open_engine import EngineSettings, open_engine
-
-    settings = EngineSettings(
-        search.decoding,
-        cache=site.root / FORMS,
-        choice=choice,
-        quantization=quantization,
-        n_best=search.n_best,
-        workers=site.threads_each,
-        lines=dev_lines(version, site),
-        compared=decoding_config(version),
-    )
-    try:
-        return open_engine(translator, folder / "weights", folder / "vocabulary", settings)
-    except ModuleNotFoundError as error:
-        if f"{error.name}".split(".")[0] != "ctranslate2":
-            raise
-        raise BadConfiguration("ctranslate2 is not installed here: pip install -e '.[ctranslate2]'") from error
-    except ImportError as error:
-        raise BadConfiguration(f"--engine is 'ctranslate2', and its library cannot be loaded: {error}") from error
 
 
 def dev_lines(version: Version, site: Site) -> Sequence[str]:

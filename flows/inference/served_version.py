@@ -52,7 +52,7 @@ def served_model(version: Version, translator: "VersionTranslator") -> ServedMod
         remark=version.remark,
         languages=(version.tags.get("source_language", ""), version.tags.get("target_language", "")),
         search=SearchSettings(own.beam, own.alpha),
-        engine=translator.engine.name,
+        engine=translator.engine.name_for(Search(own)),
         longest=translator.translator.longest_source,
         sentences=translator.sentences,
         lengths=translator.lengths,

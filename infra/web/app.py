@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -20,14 +20,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from infra.servers.basic_auth import BasicAuth
 from infra.servers.credentials import Credentials
 from infra.servers.loopback import LOOPBACK, on_loopback, own_names
 from infra.servers.same_origin import SameOrigin
 from infra.web.batching import Batcher, QueuedRequest, TranslationFailed
-from infra.web.limits import Limits, LimitsMiddleware, Receive, RefusedRequest, Send
+from infra.web.limits import Limits, LimitsMiddleware, RefusedRequest
 from infra.web.metrics import Metrics
 from infra.web.schemas import (
     AttentionRequest,
@@ -66,15 +66,14 @@ class Application(LimitsMiddleware):
         paths = {route.path for route in app.routes if isinstance(route, Route)}
         self._measured = metrics.measured(super().__call__, paths)
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._measured(scope, receive, send)
 
 
 def application(served: Sequence[ServedModel], limits: Limits, site: StaticSite | None = None) -> Application:
     """Build the ASGI application over at least one version; ``site`` is shown below ``/site/``."""
-    batcher = Batcher(limits)
-    metrics = Metrics(served, lambda: batcher.waiting)
-    batcher.on_batch = metrics.count_batch
+    metrics = Metrics(served)
+    batcher = Batcher(limits, metrics.count_batch)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -97,7 +96,7 @@ def application(served: Sequence[ServedModel], limits: Limits, site: StaticSite 
 
     @app.get("/metrics", include_in_schema=False)
     async def prometheus_metrics() -> Response:
-        return metrics.page()
+        return metrics.page(batcher.waiting)
 
     @app.get("/api/models")
     async def models() -> list[ModelInfo]:

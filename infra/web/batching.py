@@ -9,57 +9,22 @@ soon, and a long text does not delay a short one.
 import asyncio
 import contextlib
 import logging
-import math
-import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import Future
-from queue import SimpleQueue
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from infra.web.limits import Limits, RefusedRequest
 from infra.web.served_model import SearchSettings, SentenceJson, ServedModel, Source
 
 LOG = logging.getLogger(__name__)
-MAX_RETRY_SECONDS = 60
-"""Greatest value of Retry-After."""
+RETRY_SECONDS = 5
+"""Retry-After of a request that finds the queue full."""
 
 T = TypeVar("T")
-
-
-class Worker:
-    """A daemon thread that runs one call after the other."""
-
-    def __init__(self) -> None:
-        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self.busy = False
-        threading.Thread(target=self._run, name="model", daemon=True).start()
-
-    async def do(self, call: Callable[[], T]) -> "asyncio.Future[T]":
-        """Run ``call`` on the thread; return what became of it, its result or its exception."""
-        future: Future[T] = Future()
-        self._calls.put((future, call))
-        outcome = asyncio.wrap_future(future)
-        await asyncio.wait([outcome])
-        return outcome
-
-    def end(self) -> None:
-        """Stop the thread after the calls that are queued."""
-        self._calls.put(None)
-
-    def _run(self) -> None:
-        while (item := self._calls.get()) is not None:
-            future, call = item
-            if not future.set_running_or_notify_cancel():
-                continue
-            self.busy = True
-            try:
-                future.set_result(call())
-            except BaseException as error:
-                future.set_exception(error)
-            finally:
-                self.busy = False
+CountBatch = Callable[[ServedModel, int, float], None]
+"""Called after each batch with the version, the number of sentences and the seconds that they took."""
 
 
 class TranslationFailed(Exception):
@@ -86,11 +51,9 @@ class QueuedRequest:
         self.missing = len(sentences)
         self.share = share
         self.done: asyncio.Queue[tuple[int, SentenceJson] | TranslationFailed] = asyncio.Queue()
-        self.cancelled = False
 
     def cancel(self) -> None:
         """Drop the sentences that have not started."""
-        self.cancelled = True
         self.waiting.clear()
 
     async def answers(self) -> AsyncIterator[tuple[int, SentenceJson]]:
@@ -103,30 +66,21 @@ class QueuedRequest:
             yield answer
 
 
-class ExclusiveCall:
-    """A queued call that shares its turn with no request."""
-
-    def __init__(self, call: Callable[[], Any], deadline: float) -> None:
-        self.call = call
-        self.deadline = deadline
-        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    @property
-    def cancelled(self) -> bool:
-        return self.answer.done()
+Batch = list[tuple[QueuedRequest, list[tuple[int, Source]]]]
+"""Numbered sentences of several requests that are translated together."""
 
 
 class Batcher:
     """The queue in front of the model. It works inside ``async with``."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, count_batch: CountBatch = lambda *_: None) -> None:
         self.limits = limits
-        self.worker = Worker()
-        self.queue: deque[QueuedRequest | ExclusiveCall] = deque()
-        self.seconds_each = 0.0
-        """Moving average of the seconds per sentence."""
-        self.on_batch: Callable[[ServedModel, int, float], None] = lambda *_: None
-        """Is told of each batch: the version, the number of sentences, the seconds that they took."""
+        self.count_batch = count_batch
+        self.queue: deque[QueuedRequest] = deque()
+        self._thread = ThreadPoolExecutor(1, "model")
+        self.busy = False
+        """Whether the model's thread computes."""
+        self._exclusive: set[Future[Any]] = set()
         self._arrived = asyncio.Event()
         self._last_requests = 1
         """Requests in the last batch."""
@@ -137,49 +91,54 @@ class Batcher:
 
     async def __aexit__(self, *_: object) -> None:
         self._work.cancel()
-        self.worker.end()
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     @property
     def waiting(self) -> int:
         """Sentences and exclusive calls that have not started."""
-        return sum(
-            len(each.waiting) if isinstance(each, QueuedRequest) else 1 for each in self.queue if not each.cancelled
-        )
+        calls = sum(not (call.running() or call.done()) for call in self._exclusive)
+        return calls + sum(len(request.waiting) for request in self.queue)
 
     def submit(
         self, served: ServedModel, search: SearchSettings, n_best: int, sentences: Sequence[Source], share: int = 1
     ) -> QueuedRequest:
-        """Queue the sentences of a request. Raises RefusedRequest (429) when the queue is full."""
+        """Queue sentences; ``share`` is how many the first batch takes. Raises RefusedRequest (429) if it is full."""
         self._admit(len(sentences))
-        request = QueuedRequest(served, search, n_best, sentences, share, self._deadline())
+        deadline = time.monotonic() + self.limits.request_seconds
+        request = QueuedRequest(served, search, n_best, sentences, share, deadline)
         if sentences:
-            self._enqueue(request)
+            self.queue.append(request)
+            self._arrived.set()
         return request
 
     async def run_exclusively(self, call: Callable[[], T]) -> T:
-        """Run ``call`` on the model's thread in its turn. Raises RefusedRequest (429) when the queue is full."""
+        """Run ``call`` on the model's thread, between batches. Raises RefusedRequest (429) when the queue is full."""
         self._admit(1)
-        queued = ExclusiveCall(call, self._deadline())
-        self._enqueue(queued)
-        result: T = await queued.answer
-        return result
+        future = self._on_thread(call)
+        self._exclusive.add(future)
+        try:
+            return await asyncio.wrap_future(future)
+        finally:
+            self._exclusive.discard(future)
 
-    def _deadline(self) -> float:
-        return time.monotonic() + self.limits.request_seconds
+    def _on_thread(self, call: Callable[[], T]) -> "Future[T]":
+        def noted() -> T:
+            self.busy = True
+            try:
+                return call()
+            finally:
+                self.busy = False
+
+        return self._thread.submit(noted)
 
     def _admit(self, sentences: int) -> None:
         waiting = self.waiting
         if waiting + sentences > self.limits.waiting:
-            seconds = min(MAX_RETRY_SECONDS, max(1, math.ceil(waiting * self.seconds_each)))
             raise RefusedRequest(
                 429,
-                f"{waiting} sentences wait, allowed are {self.limits.waiting}; try again in {seconds} s",
-                retry_after=seconds,
+                f"{waiting} sentences wait, allowed are {self.limits.waiting}; try again in {RETRY_SECONDS} s",
+                retry_after=RETRY_SECONDS,
             )
-
-    def _enqueue(self, each: QueuedRequest | ExclusiveCall) -> None:
-        self.queue.append(each)
-        self._arrived.set()
 
     async def _serve(self) -> None:
         while True:
@@ -188,15 +147,9 @@ class Batcher:
                 await self._arrived.wait()
                 await self._gather()
             now = time.monotonic()
-            self.queue = deque(each for each in self.queue if not each.cancelled and now < each.deadline)
-            if not self.queue:
-                continue
-            first = self.queue[0]
-            if isinstance(first, ExclusiveCall):
-                self.queue.popleft()
-                await self._run_exclusive(first)
-            else:
-                batch = self._next_batch(first)
+            self.queue = deque(request for request in self.queue if request.waiting and now < request.deadline)
+            if self.queue:
+                batch = self._next_batch()
                 self._last_requests = len(batch)
                 await self._translate(batch)
 
@@ -208,49 +161,38 @@ class Batcher:
                     self._arrived.clear()
                     await self._arrived.wait()
 
-    async def _run_exclusive(self, queued: ExclusiveCall) -> None:
-        outcome = await self.worker.do(queued.call)
-        error = outcome.exception()
-        if queued.cancelled:
-            return
-        if error:
-            queued.answer.set_exception(error)
-        else:
-            queued.answer.set_result(outcome.result())
-
-    def _next_batch(self, first: QueuedRequest) -> list[tuple[QueuedRequest, list[tuple[int, Source]]]]:
-        """Take a share of each request that is searched as ``first`` is until the batch is full.
+    def _next_batch(self) -> Batch:
+        """Take a share of each request that is searched as the first one is until the batch is full.
 
         Requests with sentences left move to the end of the queue.
         """
+        first = self.queue[0]
         compatible = [
-            each
-            for each in self.queue
-            if isinstance(each, QueuedRequest)
-            and each.served is first.served
-            and each.search == first.search
+            request
+            for request in self.queue
+            if request.served is first.served
+            and request.search == first.search
             # The engine may depend on it: nobody's engine depends on who else asks.
-            and (each.n_best > 1) == (first.n_best > 1)
+            and (request.n_best > 1) == (first.n_best > 1)
         ]
-        taken: list[tuple[QueuedRequest, list[tuple[int, Source]]]] = []
+        batch: Batch = []
         free = self.limits.batch
         for request in compatible:
             count = min(free, request.share, len(request.waiting))
             if not count:
                 break
             free -= count
-            taken.append((request, [request.waiting.popleft() for _ in range(count)]))
+            batch.append((request, [request.waiting.popleft() for _ in range(count)]))
             request.share = min(2 * request.share, self.limits.batch)
             self.queue.remove(request)
             if request.waiting:
                 self.queue.append(request)
-        return taken
+        return batch
 
-    async def _translate(self, batch: Sequence[tuple[QueuedRequest, list[tuple[int, Source]]]]) -> None:
+    async def _translate(self, batch: Batch) -> None:
         first = batch[0][0]
         sentences = [sentence for _, part in batch for _, sentence in part]
         n_best = max(request.n_best for request, _ in batch)
-        started = time.monotonic()
 
         def translate() -> Sequence[SentenceJson]:
             answers = first.served.translate(sentences, first.search, n_best)
@@ -258,7 +200,9 @@ class Batcher:
                 raise RuntimeError(f"{first.served.name} has {len(answers)} translations of {len(sentences)} sentences")
             return answers
 
-        outcome = await self.worker.do(translate)
+        started = time.monotonic()
+        outcome = asyncio.wrap_future(self._on_thread(translate))
+        await asyncio.wait([outcome])
         if error := outcome.exception():
             if len(batch) > 1:
                 # One request's sentence must not fail the others.
@@ -269,10 +213,7 @@ class Batcher:
             first.done.put_nowait(TranslationFailed(f"{error}"))
             first.cancel()
             return
-        seconds = time.monotonic() - started
-        self.on_batch(first.served, len(sentences), seconds)
-        each = seconds / len(sentences)
-        self.seconds_each = each if not self.seconds_each else 0.8 * self.seconds_each + 0.2 * each
+        self.count_batch(first.served, len(sentences), time.monotonic() - started)
         answers = iter(outcome.result())
         for request, part in batch:
             for number, _ in part:

@@ -5,15 +5,11 @@ every response so that no text can run as code of the page.
 """
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
-from typing import Any
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
@@ -28,7 +24,7 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes and times. Raises ValueError for a value that is too small."""
+    """Sizes and times."""
 
     body_bytes: int = 128 * 1024
     characters: int = 10_000
@@ -55,16 +51,6 @@ class Limits:
     stop_seconds: int = 65
     """From a signal to the exit; longer than any request may take."""
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            minimum = 0 if name == "gather_seconds" else 1 if isinstance(value, int) else 1e-3
-            if value < minimum:
-                raise ValueError(f"limits.{name} is {value}, allowed is {minimum} or above")
-        if self.waiting < self.sentences:
-            raise ValueError(
-                f"limits.waiting is {self.waiting}, allowed is limits.sentences, {self.sentences}, or above"
-            )
-
 
 class RefusedRequest(Exception):
     """A request that gets an error response: a status and one sentence."""
@@ -79,27 +65,28 @@ class RefusedRequest(Exception):
 class LimitsMiddleware:
     """Enforces ``limits`` around an application."""
 
-    def __init__(self, application: Application, limits: Limits) -> None:
+    def __init__(self, application: ASGIApp, limits: Limits) -> None:
         self.application = application
         self.limits = limits
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.application(scope, receive, send)
             return
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                present = {name for name, _ in message["headers"]}
-                extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message["headers"], *(each for each in extra if each[0] not in present)]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         try:
-            headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-            body = await self._body(headers.get(b"content-length", ""), receive)
+            body = await self._body(Headers(scope=scope).get("content-length", ""), receive)
         except RefusedRequest as refused:
-            await send_refusal(guarded, refused)
+            # The rest of the body may still be arriving.
+            response = JSONResponse({"error": refused.sentence}, refused.status, {"connection": "close"})
+            await response(scope, receive, guarded)
             return
         except ConnectionError:
             return
@@ -130,12 +117,3 @@ class LimitsMiddleware:
         except TimeoutError as error:
             seconds = self.limits.body_seconds
             raise RefusedRequest(408, f"the request's body did not arrive within {seconds:g} s") from error
-
-
-async def send_refusal(send: Send, refused: RefusedRequest) -> None:
-    """Send an error response and close the connection, since the rest of the body may still be arriving."""
-    content = json.dumps({"error": refused.sentence}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", f"{len(content)}".encode())]
-    headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
-    await send({"type": "http.response.body", "body": content})

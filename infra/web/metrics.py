@@ -1,13 +1,13 @@
 """Counts requests and sentences for Prometheus, which reads them at ``/metrics``."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from infra.web.limits import Application, Message, Receive, Send
 from infra.web.served_model import ServedModel
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -19,7 +19,7 @@ OTHER = "other"
 class Metrics:
     """The metrics of one server, in a registry of their own."""
 
-    def __init__(self, served: Sequence[ServedModel], waiting: Callable[[], int]) -> None:
+    def __init__(self, served: Sequence[ServedModel]) -> None:
         registry = self._registry = CollectorRegistry()
         self._requests = Counter(
             "repro_requests", "Requests by path and status.", ("path", "status"), registry=registry
@@ -35,8 +35,7 @@ class Metrics:
         self._search = Counter(
             "repro_search_seconds", "Seconds in which a version translated.", ("model",), registry=registry
         )
-        queue = Gauge("repro_waiting_sentences", "Sentences that wait for the model.", registry=registry)
-        queue.set_function(waiting)
+        self._waiting = Gauge("repro_waiting_sentences", "Sentences that wait for the model.", registry=registry)
         labels = ("model", "aliases", "source_language", "target_language", "engine")
         versions = Gauge("repro_model_info", "1 for each version that is served.", labels, registry=registry)
         for each in served:
@@ -49,10 +48,10 @@ class Metrics:
         self._sentences.labels(served.name).inc(sentences)
         self._search.labels(served.name).inc(seconds)
 
-    def measured(self, app: Application, paths: Collection[str]) -> Application:
+    def measured(self, app: ASGIApp, paths: Collection[str]) -> ASGIApp:
         """``app``, with each HTTP request counted; ``paths`` are those of its routes."""
 
-        async def measure(scope: Message, receive: Receive, send: Send) -> None:
+        async def measure(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
                 await app(scope, receive, send)
                 return
@@ -74,6 +73,7 @@ class Metrics:
 
         return measure
 
-    def page(self) -> Response:
-        """All metrics in Prometheus's text format."""
+    def page(self, waiting: int) -> Response:
+        """All metrics in Prometheus's text format; ``waiting`` is the number of sentences in the queue."""
+        self._waiting.set(waiting)
         return Response(generate_latest(self._registry), headers={"content-type": CONTENT_TYPE_LATEST})

@@ -122,23 +122,21 @@ class TranslationPlan:
     """How the translation of the first sentence of each paragraph begins."""
 
     @property
-    def sentences(self) -> list[str]:
-        return [sentence for paragraph in self.paragraphs for sentence in paragraph]
-
-    @property
-    def sources(self) -> list[Source]:
-        """The sentences with their prefixes and numbers."""
-        placed = zip(self.sentences, self.positions, strict=True)
-        return [Source(text, "" if s else self.prefix, number) for number, (text, (_, s)) in enumerate(placed)]
-
-    @property
     def positions(self) -> list[tuple[int, int]]:
         """For each sentence the number of its paragraph and its number in the paragraph, from 0."""
         return [(p, s) for p, paragraph in enumerate(self.paragraphs) for s in range(len(paragraph))]
 
+    @property
+    def sources(self) -> list[Source]:
+        """The sentences with their prefixes and numbers."""
+        return [
+            Source(self.paragraphs[p][s], "" if s else self.prefix, number)
+            for number, (p, s) in enumerate(self.positions)
+        ]
+
     def response(self, translated: Mapping[int, SentenceJson]) -> TranslateResponse:
         """Combine the translated sentences, given by number."""
-        answers = iter(translated[number] for number in range(len(self.sentences)))
+        answers = iter(translated[number] for number in range(len(translated)))
         paragraphs = tuple(tuple(next(answers) for _ in paragraph) for paragraph in self.paragraphs)
         texts = (" ".join(sentence["hypotheses"][0]["text"] for sentence in paragraph) for paragraph in paragraphs)
         return TranslateResponse(self.served.name, self.search, paragraphs, "\n".join(texts))
@@ -214,10 +212,11 @@ class ModelIndex:
         lines = request.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         paragraphs = tuple(tuple(served.sentences(line)) for line in lines)
         plan = TranslationPlan(served, search, request.nbest, paragraphs, prefix)
-        if len(plan.sentences) > limits.sentences:
-            raise RefusedRequest(422, f"the text has {len(plan.sentences)} sentences, allowed are {limits.sentences}")
+        sentences = [source.text for source in plan.sources]
+        if len(sentences) > limits.sentences:
+            raise RefusedRequest(422, f"the text has {len(sentences)} sentences, allowed are {limits.sentences}")
         longest = self.longest(served)
-        for (paragraph, _), length in zip(plan.positions, served.lengths(plan.sentences), strict=True):
+        for (paragraph, _), length in zip(plan.positions, served.lengths(sentences), strict=True):
             if length > longest:
                 sentence = f"line {paragraph + 1} has a sentence of {length} pieces"
                 raise RefusedRequest(422, f"{sentence}, allowed are {longest}; split the sentence")

@@ -5,22 +5,19 @@ After a signal it accepts nothing new, finishes the open requests and returns, a
 """
 
 import asyncio
-import contextlib
 import os
-import resource
-import signal
 import socket
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from infra.errors import BadConfiguration
-from infra.web.limits import Application, Limits
+from infra.web.limits import Limits
 
 BACKLOG = 1024
 KEEP_ALIVE_SECONDS = 15
@@ -123,24 +120,13 @@ class Server(uvicorn.Server):
         if self.started:
             self.ready()
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        previous = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        # uvicorn's own method also notes the signal, to raise it again after the shutdown.
         self.force_exit = self.should_exit
         self.should_exit = True
 
 
-def server(application: Application, limits: Limits, ready: Callable[[], None]) -> Server:
+def server(application: ASGIApp, limits: Limits, ready: Callable[[], None]) -> Server:
     """Build a server; it calls ``ready`` when it answers requests."""
     protocol = type("ConfiguredProtocol", (TimeoutProtocol,), {"limits": limits, "idle": {}})
     config = uvicorn.Config(
@@ -161,9 +147,8 @@ def server(application: Application, limits: Limits, ready: Callable[[], None]) 
     return Server(config, ready)
 
 
-def serve(application: Application, bound: socket.socket, limits: Limits, ready: Callable[[], None]) -> None:
+def serve(application: ASGIApp, bound: socket.socket, limits: Limits, ready: Callable[[], None]) -> None:
     """Serve until a signal; open requests then have ``limits.stop_seconds`` to finish."""
-    _raise_open_file_limit()
     server(application, limits, ready).run(sockets=[bound])
 
 
@@ -172,9 +157,3 @@ def end_at_once() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
-
-
-def _raise_open_file_limit() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)) if hard >= 0 else 4096, hard))

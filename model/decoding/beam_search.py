@@ -17,7 +17,7 @@ the last step: up to 2K - 1 in all, so ``n_best`` may exceed K.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -158,76 +158,34 @@ def beam_search(
     """
     decoding.check_n_best(n_best)
     check_prefixes(constraints, special_ids)
-    state = BeamState(constraints, decoding, n_best)
-    # A step waits once, for its candidates: choosing among so few is faster on the host. The choice goes back at once.
-    log_p_BW: Floats = np.zeros((len(constraints), 1))
+    state = BeamState(constraints, decoding, n_best, special_ids)
     pieces_R = torch.full((len(constraints),), special_ids.bos, device=device)
-    prefixes_RT: Ints = np.empty((len(constraints), 0), dtype=np.int64)
     coverage_RS = torch.zeros(len(constraints), 1, device=device)
     while state.live:
-        sentences, width = log_p_BW.shape
         log_p_RN = step.advance(pieces_R).log_softmax(dim=1)
         if decoding.beta:
             coverage_RS = coverage_RS + step.attention()
-        scores_RC, pieces_RC = candidates(log_p_RN, decoding.beam, special_ids)
-        if any(too_short := state.too_short()):
-            scores_RC[np.repeat(too_short, width)[:, None] & (pieces_RC == special_ids.eos)] = -math.inf
-        for sentence, piece in state.forced().items():
-            rows = slice(sentence * width, (sentence + 1) * width)
-            scores_RC[rows] = -math.inf
-            scores_RC[rows, 0] = log_p_RN[rows, piece].double().cpu().numpy()
-            pieces_RC[rows, 0] = piece
-        per_row = scores_RC.shape[1]
-        scores_BX = (log_p_BW.reshape(-1, 1) + scores_RC).reshape(sentences, -1)
-        # Stable: equal candidates stay in the order of hypothesis and token.
-        order_BX = np.argsort(-scores_BX, axis=1, kind="stable")
-        sentence_B1 = np.arange(sentences)[:, None]
-        scores_BX = scores_BX[sentence_B1, order_BX]
-        pieces_BX = pieces_RC.reshape(sentences, -1)[sentence_B1, order_BX]
-        rows_BX = order_BX // per_row + width * sentence_B1
-
-        ends_BX = pieces_BX == special_ids.eos
-        ended_BK = (ends_BX & (scores_BX > -math.inf))[:, : decoding.beam]
-        entries: list[list[BeamEntry]] = [[] for _ in state.live]
-        ended_rows = rows_BX[:, : decoding.beam][ended_BK]
-        coverages = [0.0] * len(ended_rows)
-        if decoding.beta and coverages:
-            ended_RS = coverage_RS[torch.from_numpy(ended_rows).to(device)]
-            coverages = coverage_penalty(ended_RS, decoding.beta).cpu().tolist()
-        for (sentence, rank), row, coverage in zip(
-            np.argwhere(ended_BK).tolist(), ended_rows.tolist(), coverages, strict=True
-        ):
-            ended = state.finish(sentence, prefixes_RT[row].tolist(), float(scores_BX[sentence, rank]), coverage)
-            entries[sentence].append(BeamEntry(ended, row % width))
-
-        live_BW = np.argsort(ends_BX, axis=1, kind="stable")[:, : decoding.beam]
-        log_p_BW = np.where(ends_BX, -math.inf, scores_BX)[sentence_B1, live_BW]
-        rows_BW = rows_BX[sentence_B1, live_BW]
-        pieces_BW = pieces_BX[sentence_B1, live_BW]
-        prefixes_RT = np.concatenate([prefixes_RT[rows_BW.reshape(-1)], pieces_BW.reshape(-1, 1)], axis=1)
-        prefixes_BWT = prefixes_RT.reshape(*log_p_BW.shape, -1)
+        # A step waits for the device once, for its candidates: choosing among so few is faster on the host.
+        found = state.choose(log_p_RN)
+        ended = state.finish(found, coverage_RS)
+        live = state.keep_live(found)
         if observe is not None:
-            live = state.live_entries(log_p_BW, prefixes_BWT, rows_BW % width)
-            for number, ended_here, live_here in zip(state.live, entries, live, strict=True):
-                found = [*ended_here, *live_here]
-                observe(number, sorted(found, key=lambda entry: -entry.hypothesis.log_probability))
-
-        stay = state.end_step(log_p_BW, prefixes_BWT)
+            state.report(observe, ended, live)
+        sentences = len(state.live)
+        stay = state.end_step(live.log_p_BX)
         if not stay:
             break
-        log_p_BW = log_p_BW[stay]
-        rows_BW = rows_BW[stay]
-        pieces_BW = pieces_BW[stay]
-        count = log_p_BW.size
-        prefixes_RT = prefixes_BWT[stay].reshape(log_p_BW.size, -1)
-        chosen = torch.from_numpy(np.concatenate([stay, rows_BW.reshape(-1), pieces_BW.reshape(-1)])).to(device)
-        stay_B, rows_R, pieces_R = torch.split(chosen, [len(stay), count, count])
+        rows_R = live.rows_BX[stay].reshape(-1)
+        moved = not np.array_equal(rows_R, np.arange(live.rows_BX.size))
+        # One transfer brings the choice back.
+        chosen = torch.from_numpy(np.concatenate([stay, rows_R, live.pieces_BX[stay].reshape(-1)])).to(device)
+        stay_B, chosen_R, pieces_R = torch.split(chosen, [len(stay), len(rows_R), len(rows_R)])
         if decoding.beta:
-            coverage_RS = coverage_RS[rows_R]
+            coverage_RS = coverage_RS[chosen_R]
         if len(stay) < sentences:
             step.keep_sentences(stay_B)
-        if not np.array_equal(rows_BW.reshape(-1), np.arange(sentences * width)):
-            step.reorder(rows_R)
+        if moved:
+            step.reorder(chosen_R)
     return state.best
 
 
@@ -294,82 +252,145 @@ def blockwise_topk(values_RN: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values_RC, columns_RX.gather(1, order_RC)
 
 
+class Continuations(NamedTuple):
+    """Hypotheses of each sentence with one more token: log-probability, the token, and the row that it continues."""
+
+    log_p_BX: Floats
+    pieces_BX: Ints
+    rows_BX: Ints
+
+    def take(self, places_BX: Ints) -> "Continuations":
+        """Those at these places of each sentence, in this order."""
+        sentence_B1 = np.arange(len(places_BX))[:, None]
+        return Continuations(
+            self.log_p_BX[sentence_B1, places_BX],
+            self.pieces_BX[sentence_B1, places_BX],
+            self.rows_BX[sentence_B1, places_BX],
+        )
+
+
 class BeamState:
-    """The live sentences and the best hypotheses of each.
+    """The live hypotheses of the sentences that are not done, and the best finished ones of all.
 
     Methods number sentences among the live ones; ``best`` is in the order of ``constraints``.
     """
 
-    def __init__(self, constraints: Sequence[SearchConstraints], decoding: Decoding, n_best: int) -> None:
+    def __init__(
+        self, constraints: Sequence[SearchConstraints], decoding: Decoding, n_best: int, special_ids: SpecialIds
+    ) -> None:
         self.constraints = constraints
         self.decoding = decoding
         self.n_best = n_best
+        self.special_ids = special_ids
         self.live = list(range(len(constraints)))
+        self.log_p_BW: Floats = np.zeros((len(constraints), 1))
+        self.written_BWT: Ints = np.empty((len(constraints), 1, 0), dtype=np.int64)
+        """The tokens of the live hypotheses."""
         self.best: list[list[Hypothesis]] = [[] for _ in constraints]
         self.finished = [0] * len(constraints)
+        self.constrained_steps = max((max(each.min_length - 1, len(each.prefix)) for each in constraints), default=0)
+        """After so many steps every token is allowed."""
         self.length = 1
         """|Y| of the hypotheses that finish in this step."""
 
-    def too_short(self) -> list[bool]:
-        """For each live sentence, whether its hypotheses may not finish yet."""
-        return [self.length < self.constraints[number].min_length for number in self.live]
+    def choose(self, log_p_RN: Tensor) -> Continuations:
+        """Return the allowed continuations of each sentence that can be among its best, the likeliest first."""
+        sentences, width = self.log_p_BW.shape
+        scores_RC, pieces_RC = candidates(log_p_RN, self.decoding.beam, self.special_ids)
+        if self.length <= self.constrained_steps:
+            for sentence, number in enumerate(self.live):
+                constraint = self.constraints[number]
+                rows = slice(sentence * width, (sentence + 1) * width)
+                if self.length < constraint.min_length:
+                    scores_RC[rows][pieces_RC[rows] == self.special_ids.eos] = -math.inf
+                if self.length <= len(constraint.prefix):
+                    forced = constraint.prefix[self.length - 1]
+                    scores_RC[rows] = -math.inf
+                    scores_RC[rows, 0] = log_p_RN[rows, forced].double().cpu().numpy()
+                    pieces_RC[rows, 0] = forced
+        log_p_BX = (self.log_p_BW.reshape(-1, 1) + scores_RC).reshape(sentences, -1)
+        # Stable: equal candidates stay in the order of hypothesis and token.
+        order_BX = np.argsort(-log_p_BX, axis=1, kind="stable")
+        sentence_B1 = np.arange(sentences)[:, None]
+        rows_BX = order_BX // scores_RC.shape[1] + width * sentence_B1
+        pieces_BX = pieces_RC.reshape(sentences, -1)[sentence_B1, order_BX]
+        return Continuations(log_p_BX[sentence_B1, order_BX], pieces_BX, rows_BX)
 
-    def forced(self) -> dict[int, int]:
-        """The token that the prefix of a live sentence demands in this step, for those whose prefix is not over."""
-        prefixes = [self.constraints[number].prefix for number in self.live]
-        return {b: prefix[self.length - 1] for b, prefix in enumerate(prefixes) if len(prefix) >= self.length}
-
-    def finish(self, sentence: int, pieces: list[int], log_probability: float, coverage: float) -> Hypothesis:
-        """Add a hypothesis that has written eos, and return it; ``coverage`` is its coverage penalty."""
-        number = self.live[sentence]
-        self.finished[number] += 1
-        score = log_probability / length_penalty(self.length, self.decoding.alpha) + coverage
-        ended = Hypothesis(tuple(pieces), self.length, log_probability, score, finished=True)
-        # Stable: of equal scores the first found wins.
-        self.best[number] = sorted([*self.best[number], ended], key=lambda each: -each.score)[: self.n_best]
-        return ended
-
-    def live_entries(self, log_p_BW: Floats, live_BWT: Ints, parents_BW: Ints) -> list[list[BeamEntry]]:
-        """The live hypotheses of each live sentence after this step, as they would be if they were cut here."""
+    def finish(self, found: Continuations, coverage_RS: Tensor) -> list[list[BeamEntry]]:
+        """Finish the hypotheses of the beam that have written eos, and return those of each sentence."""
+        log_p_BK, pieces_BK, rows_BK = (values_BX[:, : self.decoding.beam] for values_BX in found)
+        ended_BK = (pieces_BK == self.special_ids.eos) & (log_p_BK > -math.inf)
+        rows = rows_BK[ended_BK]
+        coverages = [0.0] * len(rows)
+        if self.decoding.beta and len(rows):
+            ended_RS = coverage_RS[torch.from_numpy(rows).to(coverage_RS.device)]
+            coverages = coverage_penalty(ended_RS, self.decoding.beta).cpu().tolist()
         penalty = length_penalty(self.length, self.decoding.alpha)
-        rows = zip(log_p_BW.tolist(), live_BWT.tolist(), parents_BW.tolist(), strict=True)
-        return [
-            [
-                BeamEntry(Hypothesis(tuple(pieces), self.length, log_p, log_p / penalty, finished=False), parent)
-                for log_p, pieces, parent in zip(*row, strict=True)
-                if log_p > -math.inf
-            ]
-            for row in rows
-        ]
+        entries: list[list[BeamEntry]] = [[] for _ in self.live]
+        endings = zip(np.nonzero(ended_BK)[0].tolist(), rows.tolist(), log_p_BK[ended_BK].tolist(), strict=True)
+        for (sentence, row, log_p), coverage in zip(endings, coverages, strict=True):
+            number = self.live[sentence]
+            parent = row % self.written_BWT.shape[1]
+            pieces = tuple(self.written_BWT[sentence, parent].tolist())
+            ended = Hypothesis(pieces, self.length, log_p, log_p / penalty + coverage, finished=True)
+            self.finished[number] += 1
+            # Stable: of equal scores the first found wins.
+            self.best[number] = sorted([*self.best[number], ended], key=lambda each: -each.score)[: self.n_best]
+            entries[sentence].append(BeamEntry(ended, parent))
+        return entries
 
-    def end_step(self, live_log_p_BW: Floats, live_BWT: Ints) -> list[int]:
+    def keep_live(self, found: Continuations) -> Continuations:
+        """Return the best continuations that have not ended, as many as the beam, which are live now."""
+        ends_BX = found.pieces_BX == self.special_ids.eos
+        live_BW = np.argsort(ends_BX, axis=1, kind="stable")[:, : self.decoding.beam]
+        live = found._replace(log_p_BX=np.where(ends_BX, -math.inf, found.log_p_BX)).take(live_BW)
+        before_RT = self.written_BWT.reshape(self.log_p_BW.size, -1)
+        self.written_BWT = np.concatenate([before_RT[live.rows_BX], live.pieces_BX[:, :, None]], axis=2)
+        return live
+
+    def report(self, observe: StepObserver, ended: Sequence[Sequence[BeamEntry]], live: Continuations) -> None:
+        """Call ``observe`` with the hypotheses of each sentence; the live ones are scored as if they were cut here."""
+        penalty = length_penalty(self.length, self.decoding.alpha)
+        width = self.log_p_BW.shape[1]
+        for sentence, number in enumerate(self.live):
+            entries = list(ended[sentence])
+            of_sentence = zip(live.log_p_BX[sentence].tolist(), live.rows_BX[sentence].tolist(), strict=True)
+            for (log_p, row), pieces in zip(of_sentence, self.written_BWT[sentence].tolist(), strict=True):
+                if log_p > -math.inf:
+                    cut = Hypothesis(tuple(pieces), self.length, log_p, log_p / penalty, finished=False)
+                    entries.append(BeamEntry(cut, row % width))
+            observe(number, sorted(entries, key=lambda entry: -entry.hypothesis.log_probability))
+
+    def end_step(self, log_p_BW: Floats) -> list[int]:
         """End the step, drop the sentences that are done, and return the numbers of the others in order.
 
-        ``live_log_p_BW`` are the log-probabilities of the live hypotheses, descending, ``live_BWT`` their tokens. They
-        are cut and fill up the n best of a sentence with too few finished hypotheses, up to the beam.
+        ``log_p_BW`` are the log-probabilities of the live hypotheses, descending. Those of a sentence with too few
+        finished ones are cut and fill up its n best, up to the beam.
         """
-        greatest = live_log_p_BW[:, 0].tolist()
+        greatest = log_p_BW[:, 0].tolist()
         stay = [b for b, number in enumerate(self.live) if not self.is_done(number, greatest[b])]
         penalty = length_penalty(self.length, self.decoding.alpha)
         for b in set(range(len(self.live))).difference(stay):
             best = self.best[self.live[b]]
             missing = max(0, min(self.n_best, self.decoding.beam) - len(best))
-            for log_p, pieces in zip(live_log_p_BW[b, :missing].tolist(), live_BWT[b, :missing].tolist(), strict=True):
+            cut = zip(log_p_BW[b, :missing].tolist(), self.written_BWT[b, :missing].tolist(), strict=True)
+            for log_p, pieces in cut:
                 if log_p > -math.inf or not best:
                     best.append(Hypothesis(tuple(pieces), self.length, log_p, log_p / penalty, finished=False))
         self.live = [self.live[b] for b in stay]
+        self.log_p_BW = log_p_BW[stay]
+        self.written_BWT = self.written_BWT[stay]
         self.length += 1
         return stay
 
     def is_done(self, number: int, live_log_p: float) -> bool:
         """Whether the search of a sentence can stop."""
-        if (
+        return (
             self.length == self.constraints[number].max_length
             or live_log_p == -math.inf
             or self.finished[number] >= self.decoding.beam
-        ):
-            return True
-        return self.cannot_improve(number, live_log_p)
+            or self.cannot_improve(number, live_log_p)
+        )
 
     def cannot_improve(self, number: int, live_log_p: float) -> bool:
         """Whether no live hypothesis of a sentence can win any more (§6.1: "terminate early when possible")."""

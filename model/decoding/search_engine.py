@@ -1,14 +1,16 @@
 """Which engine a beam search runs on: CTranslate2 where it finds what the own engine does, else the own engine.
 
-CTranslate2 is several times faster for few sentences. ``model.export.open_engine`` opens it.
+``SearchEngine.why_own`` decides. CTranslate2 is several times faster for few sentences.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Protocol, get_args
 
-from ..config import Decoding
-from .translation import Hypothesis
+from ..config.engines import EngineChoice
+from ..config.keying import require
+from .translation import Hypothesis, Search
 from .translator import Prefixes, Translator
 
 OWN = "own search"
@@ -19,75 +21,77 @@ CTRANSLATE2 = "CTranslate2"
 class OtherEngine(Protocol):
     """Another beam search of the same model."""
 
-    def search_n_best(
-        self, sources: Sequence[Sequence[int]], decoding: Decoding, n_best: int
-    ) -> list[list[Hypothesis]]:
+    def search_n_best(self, sources: Sequence[Sequence[int]], search: Search) -> list[list[Hypothesis]]:
         """Search as ``Translator.search_n_best``, without prefixes."""
         ...
 
-    def longest_output(self, source: int, decoding: Decoding) -> int:
-        """Tokens of the longest output for a source of ``source`` tokens, eos counted in both."""
+    def can_search(self, source: Sequence[int], search: Search) -> bool:
+        """Whether it has room for the longest output that the search allows for a source."""
         ...
 
 
 @dataclass(frozen=True)
+class Opened:
+    """The other engine of a model, or None."""
+
+    other: OtherEngine | None
+    note: str
+    """How ``other`` compares with the own search, or why there is none."""
+
+
 class SearchEngine:
-    """A model's beam search. ``other`` is None if the own engine searches everything, because of ``reason``."""
+    """A model's beam search. The other engine is opened before the first search that it may do."""
 
-    translator: Translator
-    other: OtherEngine | None = None
-    reason: str = ""
-    note: str = ""
-    """What is known of ``other``, such as how many sentences were compared."""
+    def __init__(
+        self, translator: Translator, choice: EngineChoice = "own", open_other: Callable[[], Opened] | None = None
+    ) -> None:
+        """``auto`` takes the other engine on CPUs only. Raises ValueError for an unknown choice."""
+        require(choice in get_args(EngineChoice), "engine", choice, "auto, own or ctranslate2")
+        self.translator = translator
+        self.choice = choice
+        self._open_other = open_other
 
-    @property
-    def name(self) -> str:
-        """The engine of an ordinary search."""
-        return CTRANSLATE2 if self.other else OWN
+    @cached_property
+    def opened(self) -> Opened:
+        """The other engine. Raises what opening it raises."""
+        return self._open_other() if self._open_other else Opened(None, "there is no other engine")
 
-    def why_own(self, decoding: Decoding, n_best: int = 1) -> str:
-        """Return why the own engine searches with these settings; an empty string if CTranslate2 does."""
-        if not self.other:
-            return self.reason
-        return why_unsupported(decoding, n_best)
+    def why_own(self, search: Search, begun: bool = False) -> str:
+        """Return why the own engine does this search, "" if CTranslate2 does; ``begun``: the output has a prefix."""
+        decoding = search.decoding
+        device = self.translator.device.type
+        if self.choice == "own":
+            return "the engine is own"
+        if len(self.translator.models) > 1:
+            return "an ensemble is searched by the own engine alone"
+        if self.choice == "auto" and device != "cpu":
+            return f"CTranslate2 is chosen on CPUs only, and the model is on {device}"
+        if search.sampling or begun:
+            return f"CTranslate2 does not {'sample' if search.sampling else 'continue a prefix'} alike"
+        if decoding.beta:
+            return f"decoding.beta is {decoding.beta:g}, and CTranslate2's coverage penalty is of one layer"
+        if search.n_best > 1:
+            return f"n_best is {search.n_best}, and CTranslate2 keeps no more than a beam of finished hypotheses"
+        return "" if self.opened.other else self.opened.note
 
-    def name_for(self, decoding: Decoding, n_best: int = 1, *, constrained: bool = False) -> str:
-        """The engine of a search with these settings; ``constrained``: sampling, or an output with a given part."""
-        return OWN if constrained or self.why_own(decoding, n_best) else CTRANSLATE2
+    def name_for(self, search: Search, begun: bool = False) -> str:
+        """The name of the engine that does this search."""
+        return OWN if self.why_own(search, begun) else CTRANSLATE2
 
     def search_n_best(
-        self, sources: Sequence[Sequence[int]], decoding: Decoding, n_best: int, prefixes: Prefixes | None = None
+        self, sources: Sequence[Sequence[int]], search: Search, prefixes: Prefixes | None = None
     ) -> list[list[Hypothesis]]:
-        """Search as ``Translator.search_n_best``; sources with a prefix are searched by the own engine."""
+        """Search as ``Translator.search_n_best``; the own engine searches sources with a prefix or too long outputs."""
         begun = prefixes or {}
-        own = self.translator
-        if self.other is None or why_unsupported(decoding, n_best):
-            return own.search_n_best(sources, decoding, n_best, begun)
-        numbers = [number for number, source in enumerate(sources) if self._is_own(source, decoding, number in begun)]
-        chosen = set(numbers)
-        others = [number for number in range(len(sources)) if number not in chosen]
-        found: list[list[Hypothesis]] = [[] for _ in sources]
-        for number, best in zip(
-            others, self.other.search_n_best([sources[n] for n in others], decoding, n_best), strict=True
-        ):
-            found[number] = best
-        if numbers:
-            moved = {place: begun[n] for place, n in enumerate(numbers) if n in begun}
-            searched = own.search_n_best([sources[n] for n in numbers], decoding, n_best, moved)
-            for number, best in zip(numbers, searched, strict=True):
-                found[number] = best
-        return found
-
-    def _is_own(self, source: Sequence[int], decoding: Decoding, begins: bool) -> bool:
-        assert self.other
-        length = len(source) + 1
-        return begins or self.other.longest_output(length, decoding) < decoding.lengths(length)[1]
-
-
-def why_unsupported(decoding: Decoding, n_best: int = 1) -> str:
-    """Return which setting CTranslate2 cannot search with as the own engine does; an empty string if all are fine."""
-    if decoding.beta:
-        return f"decoding.beta is {decoding.beta:g}, and CTranslate2's coverage penalty is of one layer"
-    if n_best > 1:
-        return f"n_best is {n_best}, and CTranslate2 keeps no more than a beam of finished hypotheses"
-    return ""
+        all_begun = len(begun) == len(sources)
+        other = None if self.why_own(search, begun=all_begun) else self.opened.other
+        if other is None:
+            return self.translator.search_n_best(sources, search.decoding, search.n_best, begun)
+        own = [n for n, source in enumerate(sources) if n in begun or not other.can_search(source, search)]
+        rest = sorted(set(range(len(sources))).difference(own))
+        found = dict(zip(rest, other.search_n_best([sources[n] for n in rest], search), strict=True))
+        if own:
+            moved = {place: begun[n] for place, n in enumerate(own) if n in begun}
+            searched = self.translator.search_n_best([sources[n] for n in own], search.decoding, search.n_best, moved)
+            found |= zip(own, searched, strict=True)
+        return [found[n] for n in range(len(sources))]

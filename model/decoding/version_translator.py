@@ -60,7 +60,7 @@ class VersionTranslator:
         results = []
         for sentences, prefix, refusal in zip(encoded, forced, refusals, strict=True):
             hypotheses = () if refusal else self._best_of_text([next(found) for _ in sentences], search.n_best)
-            engine = self.engine.name_for(search.decoding, search.n_best, constrained=bool(search.sampling or prefix))
+            engine = self.engine.name_for(search, begun=bool(prefix))
             results.append(Translation(hypotheses, sentences, engine, refusal))
         return results
 
@@ -141,7 +141,7 @@ class VersionTranslator:
         self, sources: Sequence[Sequence[int]], search: Search, prefixes: Prefixes, numbers: Iterator[int]
     ) -> list[list[Hypothesis]]:
         if search.sampling is None:
-            return self.engine.search_n_best(sources, search.decoding, search.n_best, prefixes)
+            return self.engine.search_n_best(sources, search, prefixes)
         chosen = list(islice(numbers, len(sources)))
         drawn = self.translator.sample(sources, search.sampling, search.decoding, prefixes, chosen)
         return [[each] for each in drawn]

@@ -21,6 +21,7 @@ from pathlib import Path
 from ..config import Decoding
 from ..config.engines import COMPARED, Quantization
 from ..config.special_pieces import UNK
+from ..decoding.translation import Search
 from ..decoding.translator import Translator
 from .ctranslate2 import write_folder
 from .ctranslate2_search import CTranslate2Search
@@ -92,7 +93,7 @@ def _compare(folder: Path, translator: Translator, decoding: Decoding, lines: Se
     plain = replace(decoding, beta=0.0)
     own = translator.search(sources, plain)
     search = CTranslate2Search(folder, vocabulary, threads=1)
-    found = search.search_n_best(sources, plain, 1)
+    found = search.search_n_best(sources, Search(plain))
     return sum(a.pieces == b.pieces for a, (b, *_) in zip(own, found, strict=True)), len(sources)
 
 

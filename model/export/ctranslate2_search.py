@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..config import Decoding
 from ..config.special_pieces import UNK
 from ..data.bpe import TokenizerPair
-from ..decoding.translation import Hypothesis
+from ..decoding.translation import Hypothesis, Search
 from ..decoding.translator import EMPTY_HYPOTHESIS
 from .ctranslate2 import names
 from .ctranslate2_runtime import Folder, Found
@@ -23,17 +22,15 @@ class CTranslate2Search:
         self.pieces = names(vocabulary.source)
         self.ids = {piece: number for number, piece in enumerate(names(vocabulary.target))}
 
-    def search_n_best(
-        self, sources: Sequence[Sequence[int]], decoding: Decoding, n_best: int
-    ) -> list[list[Hypothesis]]:
-        """Return the ``n_best`` hypotheses of each source, best first; sources are tokens without eos."""
-        pieces = self.pieces
-        found = self.folder.search_all([[pieces[number] for number in source] for source in sources], decoding.search())
-        return [[self._hypothesis(each) for each in best[:n_best]] or [EMPTY_HYPOTHESIS] for best in found]
+    def search_n_best(self, sources: Sequence[Sequence[int]], search: Search) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each source, best first; sources are tokens without eos."""
+        asked = [[self.pieces[number] for number in source] for source in sources]
+        found = self.folder.search_all(asked, search.decoding.search())
+        return [[self._hypothesis(each) for each in best[: search.n_best]] or [EMPTY_HYPOTHESIS] for best in found]
 
-    def longest_output(self, source: int, decoding: Decoding) -> int:
-        """Tokens of the longest output for a source of ``source`` tokens, eos counted in both."""
-        return min(decoding.lengths(source)[1], self.folder.positions)
+    def can_search(self, source: Sequence[int], search: Search) -> bool:
+        """Whether there are positions for the longest output that the search allows for a source."""
+        return search.decoding.lengths(len(source) + 1)[1] <= self.folder.positions
 
     def _hypothesis(self, found: Found) -> Hypothesis:
         ids = tuple(self.ids.get(piece, UNK) for piece in found.pieces)

@@ -8,21 +8,24 @@ only if the model's signature lists them: ``model.config.pyfunc_params`` has all
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import mlflow
 import torch
 
 from model.config import Decoding, Sampling
+from model.config.engines import EngineChoice
+from model.config.keying import require
 from model.config.pyfunc_params import translator_params
-from model.decoding.search_engine import SearchEngine, why_unsupported
+from model.decoding.search_engine import Opened, SearchEngine
 from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter, unsplit
 from model.decoding.translation import Search, Translation
 from model.decoding.translator import Translator
 from model.decoding.version_translator import VersionTranslator
-from model.export.open_engine import EngineSettings, open_engine
+from model.export.open_engine import open_ctranslate2
 
 
 class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
@@ -42,7 +45,10 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
             Decoding(),
             config.get("max_pieces", translator.longest_source),
         )
-        self.engines: dict[str, SearchEngine] = {}
+        choices: tuple[EngineChoice, ...] = get_args(EngineChoice)
+        self.engines = {
+            choice: SearchEngine(translator, choice, partial(self._open_ctranslate2, choice)) for choice in choices
+        }
 
     # A type hint on the input would make MLflow derive a signature of its own and drop the params.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]  # noqa: ARG002
@@ -59,7 +65,8 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
         if options["split"] == "always" and self.model.split is unsplit:
             raise ValueError("split is 'always', allowed is never or long if the library sentencex is not installed")
         search = search_of(options)
-        model = self.model if search.sampling else replace(self.model, engine=self._engine(options["engine"], search))
+        require(options["engine"] in self.engines, "engine", options["engine"], ", ".join(self.engines))
+        model = replace(self.model, engine=self.engines[options["engine"]])
         sources = lines_of(model_input)
         translated = model.translate(sources, search, [options["prefix"]] * len(sources))
         for number, line in enumerate(translated, start=1):
@@ -69,21 +76,20 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
             return rows_of(translated)
         return [line.hypotheses[0].text for line in translated]
 
-    def _engine(self, choice: Any, search: Search) -> SearchEngine:
-        """The engine of ``choice``, opened at its first use; its CTranslate2 form is kept in the user's cache."""
-        translator = self.model.translator
-        if reason := why_unsupported(search.decoding):
-            return SearchEngine(translator, reason=reason)
-        if choice not in self.engines:
-            try:
-                caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-            except RuntimeError as error:  # a user without a home folder, as in some containers
-                return SearchEngine(translator, reason=f"no folder for CTranslate2's form: {error}")
-            cache = caches / "repro" / "ctranslate2"
-            threads = torch.get_num_threads()
-            settings = EngineSettings(search.decoding, cache, choice, threads=threads, compared=Decoding())
-            self.engines[choice] = open_engine(translator, *self.folders, settings)
-        return self.engines[choice]
+    def _open_ctranslate2(self, choice: EngineChoice) -> Opened:
+        """Open CTranslate2, whose form of the model is kept in the user's cache."""
+        try:
+            caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        except RuntimeError as error:  # a user without a home folder, as in some containers
+            return Opened(None, f"no folder for CTranslate2's form: {error}")
+        return open_ctranslate2(
+            self.model.translator,
+            *self.folders,
+            caches / "repro" / "ctranslate2",
+            Decoding(),
+            required=choice == "ctranslate2",
+            threads=torch.get_num_threads(),
+        )
 
 
 def search_of(options: Mapping[str, Any]) -> Search:

@@ -1,20 +1,19 @@
 """The loss: cross-entropy with label smoothing (§5.4), summed over target pieces.
 
-With smoothing e over N pieces the target distribution is (1 - e) on the reference and e / N on every piece, so with
-z the log-sum-exp of the logits
+``reference_loss`` is the plain formula; ``smoothed_loss`` computes the same without the logits of a whole batch. They
+are the largest thing in training (25,000 pieces by 37,000 entries are 3.7 GB): here they are made, and their gradient
+is used, a chunk of positions at a time, in forward. With smoothing e over N pieces
 
-    loss = (1 - e) (z - logit[reference]) + e (z - mean(logits))
+    d loss / d logits = softmax - (1 - e) onehot - e / N
 
-and d loss / d logits = softmax - (1 - e) onehot - e / N. The logits of a batch are the largest thing in training
-(25,000 pieces by 37,000 entries are 3.7 GB): here they are made, and their gradient is used, a chunk of positions at
-a time, in forward. The constant e / N never touches them: it is a mean over the matrix and a sum over hidden states.
+The constant e / N never touches the logits: it is a mean over the matrix and a sum over hidden states.
 
 Shape suffixes: M target positions without padding, C of them in a chunk, R of a chunk's in the cache at once,
 D d_model, N vocabulary.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -23,16 +22,37 @@ from ..config.special_pieces import PAD
 from ..data.batches import Batch
 from ..network.transformer import Transformer
 from .coverage import CoverageLoss
-from .r_drop import interleave, symmetric_divergence
+from .r_drop import RDrop, interleave
 
 CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 30}
 """Logits made at once: about the cache of a CPU, a few GB of a GPU."""
-
-
 CACHED_LOGITS = 1 << 17
 """Logits whose softmax a CPU computes at once, so that each of its passes finds them in the cache."""
 
 SoftmaxGradient = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
+
+
+class LogitsPenalty(Protocol):
+    """A term of the loss, ``weight`` times a sum over positions, that is a function of the logits."""
+
+    @property
+    def weight(self) -> float: ...
+
+    def rows(self, chunk: int) -> int:
+        """Positions of a chunk, where the loss alone would take ``chunk``."""
+        ...
+
+    def __call__(self, logits_CN: Tensor, z_C1: Tensor, /) -> tuple[Tensor, Tensor]:
+        """The sum and its gradient (C, N); ``z_C1`` holds the log-sum-exp of each row."""
+        ...
+
+
+def reference_loss(logits_MN: Tensor, labels_M: Tensor, smoothing: float) -> Tensor:
+    """The loss by the plain formula: the target has 1 - e on the reference and e / N on every piece (§5.4)."""
+    log_p_MN = logits_MN.log_softmax(-1)
+    on_reference_M = log_p_MN.gather(1, labels_M[:, None])[:, 0]
+    loss_M = -(1 - smoothing) * on_reference_M - smoothing * log_p_MN.mean(-1)
+    return loss_M[labels_M != PAD].sum()
 
 
 class Objective(nn.Module):
@@ -52,7 +72,7 @@ class Objective(nn.Module):
         self.transformer = transformer
         self.smoothing = smoothing
         self.coverage = coverage
-        self.r_drop = r_drop
+        self.r_drop = RDrop(r_drop) if r_drop else None
         self.softmax_gradient = torch.compile(softmax_gradient) if compiled else softmax_gradient
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -128,17 +148,16 @@ def smoothed_loss(
     labels_M: Tensor,
     smoothing: float,
     gradient_of: SoftmaxGradient = softmax_gradient,
-    r_drop: float = 0.0,
+    penalty: LogitsPenalty | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Sums of the smoothed loss and of -log p(label); the second takes no part in gradients.
 
-    A label that is PAD counts nothing; its hidden state must be zero. With ``r_drop`` above 0 the rows are two passes
-    in turn, and half of ``r_drop`` times their divergence is added to the first sum.
+    A label that is PAD counts nothing; its hidden state must be zero. ``penalty`` is added to the first sum.
     """
     if not torch.is_grad_enabled():
         output_ND = output_ND.detach()  # a Function asks each input, not whether gradients are wanted at all
     loss, nll = _SmoothedLoss.apply(  # type: ignore[no-untyped-call]
-        hidden_MD, output_ND, labels_M, smoothing, gradient_of, r_drop
+        hidden_MD, output_ND, labels_M, smoothing, gradient_of, penalty
     )
     return loss, nll
 
@@ -152,21 +171,20 @@ class _SmoothedLoss(torch.autograd.Function):
         labels_M: Tensor,
         smoothing: float,
         gradient_of: SoftmaxGradient,
-        r_drop: float,
+        penalty: LogitsPenalty | None,
     ) -> tuple[Tensor, ...]:
         device = hidden_MD.device.type
-        exact = not torch.is_autocast_enabled(device)
-        dtype = hidden_MD.dtype if exact else torch.get_autocast_dtype(device)
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_MD.dtype
+        wide = torch.promote_types(dtype, torch.float32)
         matrix_ND = output_ND.to(dtype)
         size = output_ND.shape[0]
-        wide = torch.promote_types(dtype, torch.float32)
         mean_D = output_ND.mean(0, dtype=wide)
-        nll = flat = divergences = hidden_MD.new_zeros((), dtype=wide)
+        chunk = max(1, CHUNK_LOGITS[device] // size)
+        if penalty:
+            chunk = penalty.rows(chunk)
+        nll = flat = penalties = hidden_MD.new_zeros((), dtype=wide)
         grad_hidden_MD = torch.empty_like(hidden_MD)
         grad_output_ND = torch.zeros_like(output_ND)
-        chunk = max(1, CHUNK_LOGITS[device] // size)
-        if r_drop:  # an even number of rows, and fewer, since there are six matrices of them
-            chunk = 2 * max(1, chunk // 8)
         for hidden_CD, labels_C, grad_CD in zip(
             *(torch.split(x, chunk) for x in (hidden_MD, labels_M, grad_hidden_MD)), strict=True
         ):
@@ -174,10 +192,10 @@ class _SmoothedLoss(torch.autograd.Function):
             labels_C1 = labels_C[:, None]
             logits_CN = compact_CD @ matrix_ND.T
             grad_logits_CN, z_C1, reference_C1 = gradient_of(logits_CN, labels_C1, smoothing)
-            if r_drop:
-                divergence, grad_divergence_CN = symmetric_divergence(logits_CN, z_C1)
-                divergences = divergences + divergence
-                grad_logits_CN = grad_logits_CN.add_(grad_divergence_CN, alpha=r_drop / 2)
+            if penalty:
+                term, grad_term_CN = penalty(logits_CN, z_C1)
+                penalties = penalties + term
+                grad_logits_CN = grad_logits_CN.add_(grad_term_CN, alpha=penalty.weight)
             counts_C1 = labels_C1 != PAD
             nll = nll + ((z_C1 - reference_C1) * counts_C1).sum()
             # Not ``@``: autocast would round the sum, which grows with the batch, to bfloat16.
@@ -188,7 +206,8 @@ class _SmoothedLoss(torch.autograd.Function):
         grad_output_ND -= smoothing / size * hidden_MD.sum(0, dtype=wide)
         ctx.save_for_backward(grad_hidden_MD, grad_output_ND)
         ctx.mark_non_differentiable(nll)
-        return (1 - smoothing) * nll + smoothing * flat + r_drop / 2 * divergences, nll
+        loss = (1 - smoothing) * nll + smoothing * flat
+        return loss + penalty.weight * penalties if penalty else loss, nll
 
     @staticmethod
     def backward(ctx: Any, scale: Tensor, _nll: Tensor) -> tuple[Tensor | None, ...]:

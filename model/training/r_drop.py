@@ -7,6 +7,8 @@ writes, so that it is as large as the plain loss.
 Shape suffixes: P positions, each with two rows, one of each pass; N vocabulary.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,24 @@ from torch import Tensor
 def interleave(first: Tensor, second: Tensor) -> Tensor:
     """Rows of two passes (P, ...) in turn: first[0], second[0], first[1] ... (2P, ...)."""
     return torch.stack((first, second), 1).flatten(0, 1)
+
+
+@dataclass(frozen=True)
+class RDrop:
+    """The divergence of interleaved rows with the weight ``training.r_drop``, as a term of the loss."""
+
+    factor: float
+
+    @property
+    def weight(self) -> float:
+        return self.factor / 2
+
+    def rows(self, chunk: int) -> int:
+        """An even number of rows, and fewer, since there are six matrices of them."""
+        return 2 * max(1, chunk // 8)
+
+    def __call__(self, logits_2PN: Tensor, z_2P1: Tensor) -> tuple[Tensor, Tensor]:
+        return symmetric_divergence(logits_2PN, z_2P1)
 
 
 def symmetric_divergence(logits_2PN: Tensor, z_2P1: Tensor) -> tuple[Tensor, Tensor]:

@@ -134,7 +134,7 @@ def test_a_version_is_searched_by_ctranslate2_by_default(
     monkeypatch.delitem(sys.modules, "model.export.ctranslate2_form", raising=False)
     monkeypatch.delitem(sys.modules, "model.export.ctranslate2", raising=False)
     with pytest.raises(BadConfiguration, match=r"ctranslate2 is not installed here: pip install"):
-        load_version(registered, site, "ctranslate2")
+        served_model(registered, load_version(registered, site, "ctranslate2"))
     with pytest.raises(BadConfiguration, match=r"--quantization is 'int8', allowed is float32 with --engine own"):
         load_version(registered, site, "own", "int8")
 

@@ -34,7 +34,7 @@ limits = Limits(batch=1, stop_seconds=bound_seconds)
 bound = bind_socket("127.0.0.1", 0)
 guarded = application([Slow()], limits)
 serve(guarded, bound, limits, lambda: print(address("127.0.0.1", bound), flush=True))
-if guarded.batcher.worker.busy:
+if guarded.batcher.busy:
     end_at_once()
 """
 

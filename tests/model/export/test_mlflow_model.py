@@ -82,7 +82,7 @@ def test_without_a_home_folder_the_own_engine_searches(loaded: Any, monkeypatch:
 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", homeless)
-    monkeypatch.setattr(loaded.unwrap_python_model(), "engines", {})
+    monkeypatch.delitem(vars(loaded.unwrap_python_model().engines["auto"]), "opened", raising=False)
     assert {row["engine"] for row in loaded.predict(TEXT, params={"scores": True})} == {"own search"}
 
 

@@ -1,11 +1,11 @@
 """The chosen engine searches as the own engine does; its CTranslate2 form is made once, whole, and checked."""
 
-import json
 import multiprocessing
 import os
 import shutil
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,19 @@ import pytest
 import torch
 from small_models import LINES, SMALL, sources, write_model
 
-from model.config import Decoding
+from model.config import Decoding, Sampling
+from model.config.engines import EngineChoice
 from model.decoding.search_engine import CTRANSLATE2, OWN, SearchEngine
+from model.decoding.translation import Search
 from model.decoding.translator import Translator
-from model.export.open_engine import EngineSettings, open_engine
+from model.export.open_engine import open_ctranslate2
 
 pytest.importorskip("ctranslate2")
 from model.export import ctranslate2_form
+from model.export.ctranslate2_search import CTranslate2Search
 
 DECODING = Decoding(beam=3, alpha=0.6, max_extra=12)
+SEARCH = Search(DECODING)
 
 
 @pytest.fixture(scope="module")
@@ -48,19 +52,22 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return found
 
 
-def opened(translator: Translator, folders: tuple[Path, Path], cache: Path, **options: Any) -> SearchEngine:
-    settings = EngineSettings(options.pop("decoding", DECODING), cache, **options)
-    return open_engine(translator, *folders, settings)
+def engine_of(
+    translator: Translator, folders: tuple[Path, Path], cache: Path, choice: EngineChoice = "auto", **options: Any
+) -> SearchEngine:
+    required = choice == "ctranslate2"
+    opening = partial(open_ctranslate2, translator, *folders, cache, DECODING, required=required, **options)
+    return SearchEngine(translator, choice, opening)
 
 
 def test_both_engines_find_the_same_in_the_callers_order(
     translator: Translator, folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    engine = opened(translator, folders, tmp_path, lines=LINES)
-    assert (engine.name, engine.name_for(DECODING)) == (CTRANSLATE2, CTRANSLATE2)
-    assert engine.note == "float32, 4 of 4 sentences translated as by the own search"
+    engine = engine_of(translator, folders, tmp_path, lines=LINES)
+    assert engine.name_for(SEARCH) == CTRANSLATE2
+    assert engine.opened.note == "float32, 4 of 4 sentences translated as by the own search"
     asked = [*sources(12), [], *sources(3)]
-    found = engine.search_n_best(asked, DECODING, 1)
+    found = engine.search_n_best(asked, SEARCH)
     expected = translator.search_n_best(asked, DECODING, 1)
     assert [best.pieces for best, *_ in found] == [best.pieces for best, *_ in expected]
     assert [best.finished for best, *_ in found] == [best.finished for best, *_ in expected]
@@ -71,41 +78,47 @@ def test_both_engines_find_the_same_in_the_callers_order(
 def test_what_ctranslate2_does_not_do_alike_is_searched_by_the_own_engine(
     translator: Translator, folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine = opened(translator, folders, tmp_path)
-    assert engine.other
+    engine = engine_of(translator, folders, tmp_path)
+    other = engine.opened.other
+    assert isinstance(other, CTranslate2Search)
     given: list[int] = []
-    search = engine.other.search_n_best
-    monkeypatch.setattr(
-        engine.other, "search_n_best", lambda each, *rest: given.append(len(each)) or search(each, *rest)
-    )
+    search = other.search_n_best
+    monkeypatch.setattr(other, "search_n_best", lambda each, *rest: given.append(len(each)) or search(each, *rest))
     asked = sources(4)
     prefix = translator.vocabulary.encode_target(["The men"])[0]
-    found = engine.search_n_best(asked, DECODING, 1, {1: prefix})
+    found = engine.search_n_best(asked, SEARCH, {1: prefix})
     assert [h.pieces for h, *_ in found] == [
         h.pieces for h, *_ in translator.search_n_best(asked, DECODING, 1, {1: prefix})
     ]
     assert found[1][0].pieces[: len(prefix)] == tuple(prefix)
     assert given == [3]
-    for decoding, n_best, why in (
-        (replace(DECODING, beta=0.2), 1, "decoding.beta"),
-        (DECODING, 2, "n_best"),
-    ):
-        assert why in engine.why_own(decoding, n_best)
-        assert engine.name_for(decoding, n_best) == OWN
-        assert engine.search_n_best(asked, decoding, n_best) == translator.search_n_best(asked, decoding, n_best)
-        assert why in opened(translator, folders, tmp_path, decoding=decoding, n_best=n_best).reason
+    for unlike, why in ((Search(replace(DECODING, beta=0.2)), "decoding.beta"), (Search(DECODING, 2), "n_best")):
+        assert why in engine.why_own(unlike)
+        assert engine.name_for(unlike) == OWN
+        expected = translator.search_n_best(asked, unlike.decoding, unlike.n_best)
+        assert engine.search_n_best(asked, unlike) == expected
     # More tokens than CTranslate2 has positions for.
-    long = replace(DECODING, max_extra=engine.other.folder.positions, beam=1)
-    assert engine.search_n_best(asked[:1], replace(long, max_ratio=1.0), 1)
+    long = replace(DECODING, max_extra=other.folder.positions, beam=1)
+    assert not other.can_search(asked[0], Search(long))
+    assert engine.search_n_best(asked[:1], Search(replace(long, max_ratio=1.0)))
     assert given == [3, 1]
-    assert engine.name_for(DECODING, constrained=True) == OWN
+    assert engine.name_for(SEARCH, begun=True) == engine.name_for(Search(DECODING, sampling=Sampling())) == OWN
+
+
+def test_nothing_is_opened_for_searches_of_the_own_engine(
+    translator: Translator, folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    engine = engine_of(translator, folders, tmp_path)
+    engine.search_n_best(sources(1), Search(DECODING, 2))
+    engine.search_n_best(sources(1), SEARCH, {0: [7]})
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_form_is_made_once_and_again_if_it_is_damaged(
     translator: Translator, folders: tuple[Path, Path], tmp_path: Path, written: list[Path]
 ) -> None:
     for _ in range(2):
-        assert opened(translator, folders, tmp_path).name == CTRANSLATE2
+        assert engine_of(translator, folders, tmp_path).name_for(SEARCH) == CTRANSLATE2
     assert len(written) == 1
     [record] = tmp_path.glob("*/form.json")
     model = record.with_name("model.bin")
@@ -117,10 +130,10 @@ def test_a_form_is_made_once_and_again_if_it_is_damaged(
     ):
         made = len(written)
         damage()
-        assert opened(translator, folders, tmp_path).name == CTRANSLATE2
+        assert engine_of(translator, folders, tmp_path).name_for(SEARCH) == CTRANSLATE2
         assert len(written) == made + 1
         assert model.read_bytes() == whole
-    opened(translator, folders, tmp_path, quantization="int8")
+    assert engine_of(translator, folders, tmp_path, quantization="int8").opened.other
     assert len(list(tmp_path.glob("*/form.json"))) == 2
     assert not list(tmp_path.glob("*.partial-*"))
 
@@ -140,7 +153,7 @@ def test_the_forms_used_longest_ago_are_removed(
         for record in (tmp_path / "cache").glob("*/form.json"):  # uses within one tick of the clock have one time
             earlier = record.stat().st_mtime_ns - 10**9
             os.utime(record, ns=(earlier, earlier))
-        opened(translator, (folders[0], vocabulary), tmp_path / "cache")
+        assert engine_of(translator, (folders[0], vocabulary), tmp_path / "cache").opened.other
         return max((tmp_path / "cache").glob("*/form.json"), key=lambda record: record.stat().st_mtime_ns)
 
     first, second = used(1), used(2)
@@ -158,11 +171,11 @@ def test_a_killed_attempt_leaves_nothing_that_is_used(
     with monkeypatch.context() as patch:
         patch.setattr(ctranslate2_form, "_compare", dies)
         with pytest.raises(KeyboardInterrupt):
-            opened(translator, folders, tmp_path)
+            engine_of(translator, folders, tmp_path).why_own(SEARCH)
     assert not [each for each in tmp_path.iterdir() if each.is_dir()]
     name = next(tmp_path.glob("*.lock")).stem
     (tmp_path / f"{name}.partial-12345678").mkdir()  # of a process that was killed
-    assert opened(translator, folders, tmp_path).name == CTRANSLATE2
+    assert engine_of(translator, folders, tmp_path).name_for(SEARCH) == CTRANSLATE2
     assert [each.name for each in tmp_path.iterdir() if each.is_dir()] == [name]
 
 
@@ -170,8 +183,8 @@ def _open_in_process(folders: tuple[Path, Path], cache: Path, start: Any, names:
     torch.set_num_threads(1)
     translator = Translator.load(*folders, "cpu", 1)
     start.wait(60)
-    engine = opened(translator, folders, cache)
-    names.put((engine.name, len(engine.search_n_best(sources(2), DECODING, 1))))
+    engine = engine_of(translator, folders, cache)
+    names.put((engine.name_for(SEARCH), len(engine.search_n_best(sources(2), SEARCH))))
 
 
 def test_two_processes_at_once_share_one_form(folders: tuple[Path, Path], tmp_path: Path) -> None:
@@ -200,37 +213,35 @@ def test_an_engine_that_differs_is_not_used_but_int8_says_how_much(
         return [[replace(found[0][0], pieces=(7, 7, 7))], [replace(found[1][0], pieces=(7, 7, 7))], *found[2:]]
 
     monkeypatch.setattr(ctranslate2_form.CTranslate2Search, "search_n_best", wrong)
-    for choice in ("auto", "ctranslate2"):
-        engine = opened(translator, folders, tmp_path, choice=choice)
-        assert engine.name == OWN
-        assert "98 of 100" in engine.reason
+    choices: tuple[EngineChoice, ...] = ("auto", "ctranslate2")
+    for choice in choices:
+        assert "98 of 100" in engine_of(translator, folders, tmp_path, choice).why_own(SEARCH)
     assert len(written) == 1, "the verdict is kept"
-    rough = opened(translator, folders, tmp_path, quantization="int8")
-    assert rough.name == CTRANSLATE2
-    assert rough.note.startswith("int8, ")
+    rough = engine_of(translator, folders, tmp_path, quantization="int8")
+    assert rough.name_for(SEARCH) == CTRANSLATE2
+    assert rough.opened.note.startswith("int8, ")
 
 
 def test_what_keeps_the_own_engine_is_said(
     translator: Translator, folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert opened(translator, folders, tmp_path, choice="own").reason == "the engine is own"
+    assert engine_of(translator, folders, tmp_path, "own").why_own(SEARCH) == "the engine is own"
     ensemble = Translator(translator.model, translator.vocabulary, torch.device("cpu"), [translator.model])
-    assert "an ensemble" in opened(ensemble, folders, tmp_path).reason
+    assert "an ensemble" in engine_of(ensemble, folders, tmp_path).why_own(SEARCH)
     (tmp_path / "file").touch()
-    assert "cannot hold the model's CTranslate2 form" in opened(translator, folders, tmp_path / "file" / "x").reason
+    assert engine_of(translator, folders, tmp_path / "file" / "x").name_for(SEARCH) == OWN
     with pytest.raises(ValueError, match="engine"):
-        opened(translator, folders, tmp_path, choice="marian")
+        engine_of(translator, folders, tmp_path, "marian")  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "model.export.ctranslate2_form", None)
-    assert opened(translator, folders, tmp_path).name == OWN
+    assert engine_of(translator, folders, tmp_path).name_for(SEARCH) == OWN
     assert not list(tmp_path.glob("*/form.json"))
     with pytest.raises(ModuleNotFoundError):
-        opened(translator, folders, tmp_path, choice="ctranslate2")
+        engine_of(translator, folders, tmp_path, "ctranslate2").why_own(SEARCH)
 
 
 def test_a_reference_network_is_searched_by_the_own_engine(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     folders = write_model(tmp_path / "model", replace(SMALL, attention="torch"))
-    engine = opened(Translator.load(*folders, "cpu"), folders, tmp_path / "cache")
-    assert engine.name == OWN
-    assert engine.reason.startswith("CTranslate2 cannot represent the model: model.attention is 'torch'")
-    assert json.dumps(engine.search_n_best(sources(1), DECODING, 1)[0][0].pieces)
+    engine = engine_of(Translator.load(*folders, "cpu"), folders, tmp_path / "cache")
+    assert "model.attention is 'torch'" in engine.why_own(SEARCH)
+    assert engine.search_n_best(sources(1), SEARCH)[0]
