@@ -17,7 +17,7 @@ from small_training import write_shards, write_text
 
 from model.config import Decoding, Model
 from model.config.normalise import STANDARD, Normalise
-from model.data.bpe import TokenizerPair, with_plain_quotes
+from model.data.bpe import TokenizerPair
 from model.decoding.translation import Hypothesis
 from model.decoding.translator import Translator
 from model.errors import JobError
@@ -96,13 +96,6 @@ def test_the_text_of_another_set_is_refused(job: Job, tmp_path: Path) -> None:
     other = write_text(tmp_path / "other", sources()[:-1])
     with pytest.raises(JobError, match=f"{other} holds other pairs than the shards"):
         work(Job(job.config, {**job.inputs, "text": other}, job.out))
-
-
-def test_translations_say_that_foreign_characters_of_the_sources_were_unknown(job: Job) -> None:
-    latin = Vocabulary(size=290, min_frequency=1, scripts=("Latin",))
-    file = job.inputs["vocabulary"] / "tokenizer.json"
-    with_plain_quotes(train_tokenizer([pa.array(TEXT)], latin)).save(str(file))
-    assert work(job)["source_input"] == "typographic quotes made plain, characters of foreign scripts unknown"
 
 
 def test_rows_match_the_set_and_its_numbers_agree(job: Job) -> None:

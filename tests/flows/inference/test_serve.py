@@ -47,13 +47,6 @@ def version(registered: Version, loaded: VersionTranslator) -> ServedModel:
     return served_model(registered, loaded)
 
 
-def test_a_version_says_what_it_is(version: ServedModel, loaded: VersionTranslator) -> None:
-    assert version.name == "small/1"
-    assert set(version.aliases) == {"champion", "candidate"}
-    assert (version.languages, version.engine) == (("en", "de"), OWN)
-    assert version.search == SearchSettings(2, loaded.decoding.alpha)
-
-
 def test_hypotheses_are_ranked_and_their_pieces_are_their_ids(version: ServedModel, loaded: VersionTranslator) -> None:
     found = version.translate(SOURCES, SearchSettings(3, 0.6), 3)
     assert [each["source"] for each in found] == LINES

@@ -250,26 +250,6 @@ def test_a_sentence_has_the_same_result_alone_and_in_any_batch(
 
 
 @given(
-    sentence=st.integers(0, 10**6),
-    limit=st.integers(1, 9),
-    beam=st.integers(1, 4),
-    alpha=st.floats(0, 2),
-    bonus=st.floats(-6, 3),
-)
-@settings(max_examples=60)
-def test_scores_are_those_of_the_pieces_and_lengths_stay_within_limits(
-    sentence: int, limit: int, beam: int, alpha: float, bonus: float
-) -> None:
-    table = Table([sentence], 8, eos_bonus=bonus)
-    [found] = search(table, [limit], Decoding(beam, alpha))
-    assert found.length <= limit
-    assert found.finished or found.length == limit
-    assert not {PAD, BOS, EOS} & set(found.pieces)
-    assert found.log_probability == pytest.approx(recomputed(table, sentence, found), abs=1e-5)
-    assert found.score == pytest.approx(found.log_probability / ((5 + found.length) / 6) ** alpha)
-
-
-@given(
     constraints=CONSTRAINTS,
     beam=st.integers(1, 4),
     alpha=st.floats(0, 2),
@@ -299,22 +279,6 @@ def test_all_that_finished_is_found_beyond_the_beam_and_the_beam_is_the_same(
         ended = [e.hypothesis for n, entries in steps if n == number for e in entries if e.hypothesis.finished]
         assert [h for h in found if h.finished] == sorted(ended, key=lambda h: -h.score)
         assert all(h.finished for h in found) or len(found) <= beam
-
-
-def test_more_than_the_beam_finish_in_the_last_step() -> None:
-    # Of a beam of 2, one hypothesis ends in the first step and both others in the second.
-    class Few(Table):
-        def logits(self, sentence: int, prefix: tuple[int, ...]) -> list[float]:
-            scores = [-50.0] * self.size
-            scores[EOS], scores[4], scores[5] = (1.0, 2.0, 0.0) if len(prefix) == 1 else (9.0, 0.0, 0.0)
-            return scores
-
-    decoding = Decoding(2, alpha=0.0)
-    [found] = beam_search(Few([0], 8), [SearchConstraints(5)], decoding, SPECIAL_IDS, CPU, decoding.most_hypotheses)
-    assert [h.pieces for h in found] == [(4,), (), (5,)]
-    assert all(h.finished for h in found)
-    [kept] = beam_search(Few([0], 8), [SearchConstraints(5)], decoding, SPECIAL_IDS, CPU, 2)
-    assert kept == found[:2]
 
 
 @given(sentence=st.integers(0, 10**6), beam=st.integers(1, 4), bonus=st.floats(-4, 3), limit=st.integers(1, 6))

@@ -158,13 +158,6 @@ def test_an_ensemble_scores_by_the_mean_of_probabilities_in_search_sampling_and_
     assert [h.pieces for h in single.search(sources, DECODING)] != [h.pieces for h in found]
 
 
-def test_cross_attention_has_a_row_for_each_written_piece(translator: Translator) -> None:
-    weights = translator.cross_attention([5, 6, 7], Hypothesis((8, 9), 3, -1.0, -1.0, finished=True))
-    assert weights.shape == (2, 2, 3, 4)
-    assert torch.allclose(weights.sum(-1), torch.ones(2, 2, 3))
-    assert translator.cross_attention([5], Hypothesis((8, 9), 2, -1.0, -1.0, finished=False)).shape == (2, 2, 2, 2)
-
-
 def test_a_hypothesis_is_one_line(translator: Translator) -> None:
     [pieces] = translator.vocabulary.encode_target(["a\nb\r\nc"])
     assert translator.text(Hypothesis(tuple(pieces), 9, -1.0, -1.0, finished=True)) == "a b c"
