@@ -1,15 +1,12 @@
 """Tests of the benchmarks of serving at a small size: all servers and engines answer and the report is complete."""
 
 import json
-from itertools import islice
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("ctranslate2")
 from benchmarks import translation
 from benchmarks.serving import WAYS, Load, measure, table
-from benchmarks.versions import sentences
 
 SMALL = ["--size", "tiny", "--clients", "1,3", "--seconds", "0.3", "--rounds", "1", "--words", "2", "--beam", "1"]
 SMALL += ["--ways", ",".join(WAYS)]
@@ -26,14 +23,6 @@ def test_every_server_answers_and_its_cpu_time_is_counted() -> None:
             assert 0 < found["p50"] <= found["p99"]
         assert way in table(report)
     assert json.loads(json.dumps(report))["command"] == "python benchmarks/serving.py " + " ".join(SMALL)
-
-
-def test_sentences_are_the_lines_of_a_file_that_have_so_many_words(tmp_path: Path) -> None:
-    file = tmp_path / "lines.en"
-    file.write_text("one\nthe old man\na dog sees\n")
-    assert set(islice(sentences(str(file), 3, seed=1), 50)) == {"the old man", "a dog sees"}
-    with pytest.raises(ValueError, match="no line of 4 words"):
-        next(sentences(str(file), 4, seed=1))
 
 
 @pytest.mark.parametrize("lines", [1, 40])

@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-import torch
 
 from benchmarks.throughput import measure, table
 
@@ -23,13 +22,7 @@ def test_contestants_train_on_the_same_pairs(report: dict[str, Any]) -> None:
     assert own["pairs"] >= 6
     for a, b in zip(own["rounds"], torch_peer["rounds"], strict=True):
         assert (a["pairs"], a["target_pieces"], a["cells"]) == (b["pairs"], b["target_pieces"], b["cells"])
-
-
-def test_the_report_names_its_command_and_environment(report: dict[str, Any]) -> None:
-    assert json.loads(json.dumps(report)) == report
-    assert "own/torch: " in table(report)
-    assert report["command"].startswith("python benchmarks/throughput.py --size toy")
-    assert report["torch"] == torch.__version__
-    assert {"commit", "python", "device", "threads", "allocator", "seed", "peak"} <= report.keys()
     ratio = report["ratios"]["own/torch"]["cpu"]
     assert 0 < ratio["least"] <= ratio["median"] <= ratio["most"]
+    assert json.loads(json.dumps(report)) == report
+    assert "own/torch: " in table(report)

@@ -38,13 +38,6 @@ def test_a_row_differs_from_base_by_what_its_name_says(row: str) -> None:
 
 
 @pytest.mark.parametrize("row", TABLE_3)
-def test_heads_share_d_model_except_the_keys_of_group_b(row: str) -> None:
-    model, _ = TABLE_3[row]
-    assert model.heads * model.d_v == model.d_model
-    assert (model.heads * model.d_k == model.d_model) is not row.startswith("B")
-
-
-@pytest.mark.parametrize("row", TABLE_3)
 def test_a_row_is_packed_where_the_gpu_can(row: str) -> None:
     model, training = TABLE_3[row]
     check_compatible(model, training)
