@@ -109,7 +109,7 @@ def test_a_run_without_a_server_is_on_record_and_its_attempt_goes_on(
 
     monkeypatch.setattr("flows.orchestration.dispatch._ensure_server", start)
     failed = dispatched()
-    assert (failed.outcome, failed.failure, failed.attempt) == ("FAILED", "run failed: no server", 1)
+    assert (failed.outcome, failed.failure, failed.start_number) == ("FAILED", "run failed: no server", 1)
     first = make_plan(RunRequest("small", force=("score",)).resolve())
     assert not first.scope.attempt.is_resumed, "a failed run is not resumed"
     with monkeypatch.context() as patch:
