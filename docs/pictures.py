@@ -36,7 +36,6 @@ def main(first: str, second: str) -> None:
         picture(browser, page.as_uri(), "site-model")
         both = quote(f"{first} {second}")
         picture(browser, f"{(site / 'compare.html').as_uri()}#{both}", "site-compare", color_scheme="dark")
-        picture(browser, f"{page.as_uri()}#limits", "site-limits", viewport={"width": 1000, "height": 380})
         browser.close()
 
 

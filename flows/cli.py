@@ -37,7 +37,7 @@ Add --debug anywhere to see the traceback of an error."""
 GROUPS = {
     "Runs": {
         "new": "flows.commands.new:new",
-        "plan": "flows.commands.run:plan_command",
+        "plan": "flows.commands.plan:plan_command",
         "run": "flows.commands.run:run_command",
         "show": "flows.commands.show:show",
         "paper": "flows.commands.paper:paper",

@@ -31,9 +31,10 @@ def compare(
 
     repro compare demo/1 demo/2 demo/3
     """
-    from flows.inspection.compare import compare_with_first, find_system, histories, layer_signs
-    from tasks.evaluation.collapse import last_values
+    from flows.inspection.compare import compare_systems, find_system, metrics_of
+    from tasks.evaluation.collapse import last_values, layer_curves
     from tasks.registration.differences import differing_fields
+    from tasks.reporting.pictures import training_curves
 
     if len(names) < 2:
         raise BadConfiguration(f"{len(names)} systems are named, allowed are two or more, as in demo/1 demo/2")
@@ -42,9 +43,10 @@ def compare(
     systems = [find_system(name, site) for name in names]
     titles = [system.name for system in systems]
     fields = differing_fields([system.lineage for system in systems])
-    comparisons = compare_with_first(systems, site)
-    curves = histories(systems, site)
-    last = {name: last_values(each) for name, each in layer_signs(systems, site).items()}
+    comparisons = [compare_systems(systems[0], other, site) for other in systems[1:]]
+    metrics = metrics_of(systems, site)
+    curves = {name: training_curves(file) for name, file in metrics.items()}
+    last = {name: last_values(layer_curves(metrics[name])) if name in metrics else {} for name in titles}
     error = console()
     error.print(differing_table(titles, fields) if fields else "no recorded field differs")
     for table in (trainings_table(curves), collapse_table(last), scores_table(titles, comparisons)):

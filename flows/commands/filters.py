@@ -26,20 +26,22 @@ def filters(
 
     Example: repro filters demo --samples 5
     """
-    from flows.inspection.trace import trace_context
+    from flows.inspection.trace import find_made
     from flows.runner.request import RunRequest, make_plan
     from tasks.cleaning.rejections import explain_rejections
 
     if samples < 0:
         raise BadConfiguration(f"--samples is {samples}, allowed is a whole number of at least 0")
-    context = trace_context(make_plan(RunRequest(run, until="clean", overrides=overrides, site=site).resolve()))
-    clean = context.made.get(("clean", ""))
+    resolved = RunRequest(run, until="clean", overrides=overrides, site=site).resolve()
+    found = find_made(make_plan(resolved))
+    clean = found.made.get(("clean", ""))
+    name = resolved.run.name
     if clean is None:
-        why = context.reasons.get(("clean", ""), "not made yet")
-        raise BadConfiguration(f"the text of {context.run} is not cleaned ({why}); run `repro run {run} --until clean`")
-    rules = explain_rejections(clean.path(), context.filters, samples, seed)
+        why = found.reasons.get(("clean", ""), "not made yet")
+        raise BadConfiguration(f"the text of {name} is not cleaned ({why}); run `repro run {run} --until clean`")
+    rules = explain_rejections(clean.path(), resolved.run.filters, samples, seed)
     if as_json:
-        result = {"run": context.run, "clean": f"{clean.path()}", "filters": [asdict(rule) for rule in rules]}
+        result = {"run": name, "clean": f"{clean.path()}", "filters": [asdict(rule) for rule in rules]}
         print(json.dumps(result, ensure_ascii=False))
         return
     from rich.console import Console

@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -18,10 +17,7 @@ from infra.site import Site
 
 def models(
     name: Annotated[
-        str,
-        Parameter(
-            help="one model, for example demo, or the details of one version, for example demo@champion or demo/3"
-        ),
+        str, Parameter(help="one model, for example demo; `repro show demo@champion` shows one version in full")
     ] = "",
     *,
     sort: Annotated[
@@ -32,11 +28,7 @@ def models(
 ) -> None:
     """List registered model versions with their scores, protocol, digests and aliases.
 
-    For example:
-
-    repro models demo --sort test
-
-    repro models demo@champion
+    Example: repro models demo --sort test
     """
     from infra.tracking.model_version import ordered
     from infra.tracking.registry import versions
@@ -44,8 +36,7 @@ def models(
     site = Site.named()
     configure_libraries(site.root)
     if "@" in name or "/" in name:
-        _show(name, site, as_json)
-        return
+        raise BadConfiguration(f"name is {name!r}, allowed is a model; `repro show {name}` shows one version")
     found = versions(site.registry, name)
     if not found and name:
         raise BadConfiguration(_unknown_model(name, site))
@@ -53,7 +44,7 @@ def models(
         say(f"no model is registered in {site.root.absolute()} yet; `repro run demo` registers one; or set REPRO_ROOT")
     found = found if sort == "name" else ordered(found, sort)
     if as_json:
-        print(json.dumps([_as_json(version) for version in found], ensure_ascii=False))
+        print(json.dumps([version_json(version) for version in found], ensure_ascii=False))
         return
     for version in found:
         print_text(version.line())
@@ -102,34 +93,8 @@ def _unknown_model(name: str, site: Site) -> str:
     return f"no model {name!r} is registered in {site.root}, which has none yet{hint}"
 
 
-def _show(name: str, site: Site, as_json: bool) -> None:
-    """Print one version: its tags, its source run with parameters, and the history of its model's aliases."""
-    from infra.tracking.model_version import grouped_tags, history
-    from infra.tracking.registry import resolve, source_run, versions
-
-    version = resolve(site.tracking, name)
-    source = source_run(site.tracking, version)
-    moves = history(versions(site.registry, version.name))
-    if as_json:
-        details = {**_as_json(version), "source": source, "history": [asdict(move) for move in moves]}
-        print(json.dumps(details, ensure_ascii=False))
-        return
-    print_text(version.line())
-    print_text("\nsource run")
-    if not source:
-        print_text(f"  {version.run_id or 'none'} (no longer in MLflow)")
-    for name, value in source.items():
-        print_text(f"  {name}  {value}")
-    print_text("\ntags")
-    for name, value in sorted(grouped_tags(version.tags).items()):
-        if not name.startswith("promotion."):
-            print_text(f"  {name}  {value}")
-    print_text("\naliases, newest move first")
-    for move in moves:
-        print_text(f"  {move.when}  {move.alias} to version {move.version}  {move.why}")
-
-
-def _as_json(version: Any) -> dict[str, Any]:
+def version_json(version: Any) -> dict[str, Any]:
+    """A version as one JSON object."""
     return {
         "name": version.name,
         "version": version.version,

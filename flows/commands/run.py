@@ -1,4 +1,4 @@
-"""``repro run`` and ``repro plan``."""
+"""``repro run``."""
 
 import json
 import os
@@ -8,23 +8,21 @@ from shlex import quote
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
 
 from flows.commands.options import JsonOption, RunOptions
 from flows.orchestration.dispatch import dispatch
 from flows.runner import records
 from flows.runner.expected import compare_with_expected
 from flows.runner.outcome import Outcome, StageFailed, stage_folder
-from flows.runner.request import ResolvedRun, RunPlan, make_plan
+from flows.runner.request import ResolvedRun, make_plan
 from flows.runner.seeds import parse_seeds, run_seeds
 from flows.runs.recorded_results import recorded_sums
 from flows.views.stage_words import outcome_json
 from flows.views.tables import score_table, seed_table, stage_table
 from flows.views.terminal import console, say
-from infra.errors import BadConfiguration, Fault
+from infra.errors import Fault
 from infra.guards.shown_text import shown
 from infra.servers.environment import configure_libraries, server_configured
-from infra.servers.mlflow_sqlite import check_database
 from infra.servers.relocation import same_folder
 from infra.site import Site, open_store
 from infra.tracking.client import experiment_page
@@ -79,57 +77,6 @@ def run_command(
         console().print(f"numerics: {compared}", markup=False, soft_wrap=True)
     if as_json:
         print(json.dumps(outcome_json(outcome), ensure_ascii=False))
-
-
-def plan_command(
-    asked: RunOptions,
-    *,
-    cost: Annotated[
-        bool, Parameter(help="estimate time, disk and energy of what is not cached, and say from what", negative=())
-    ] = False,
-    rate: Annotated[float, Parameter(help="with --cost: price of an hour of the machine")] = 0.0,
-    watts: Annotated[
-        float, Parameter(help="with --cost: power of the machine, for stages whose energy was not measured")
-    ] = 0.0,
-    as_json: JsonOption = False,
-) -> None:
-    """Show for each stage whether it is cached, and if not, what changed since the last run. Runs nothing.
-
-    For example:
-
-    repro plan demo --set training.updates=200
-
-    repro plan wmt14-ende-base --site gpu --cost --rate 3.50
-    """
-    for option, value in (("--rate", rate), ("--watts", watts)):
-        if value < 0 or (value and not cost):
-            raise BadConfiguration(f"{option} is {value:g}, allowed is a number of at least 0, and only with --cost")
-    resolved = asked.request().resolve()
-    if resolved.remark:
-        say(resolved.remark)
-    check_database(resolved.site.tracking)
-    planned = make_plan(resolved)
-    outcome = planned.outcome
-    if cost:
-        _show_cost(planned, rate, watts, as_json)
-        return
-    if as_json:
-        print(json.dumps(outcome_json(outcome), ensure_ascii=False))
-    else:
-        Console(highlight=False).print(stage_table(outcome.rows))
-
-
-def _show_cost(planned: RunPlan, rate: float, watts: float, as_json: bool) -> None:
-    from flows.inspection.cost import estimate_cost
-    from flows.views.cost_view import cost_sentence, cost_table
-
-    found = estimate_cost(planned, rate, watts)
-    if as_json:
-        print(json.dumps(found.as_json(), ensure_ascii=False))
-        return
-    output = Console(highlight=False)
-    output.print(cost_table(found))
-    output.print(f"\n{cost_sentence(found)}", markup=False, soft_wrap=True)
 
 
 def _run_seeds(resolved: ResolvedRun, seeds: tuple[int, ...], served: bool, as_json: bool) -> None:
@@ -199,25 +146,13 @@ def _where_to_look(outcome: Outcome, site: Site, served: bool) -> list[str]:
         f"prefect: {_served_at() if served else prefect}",
     ]
     reports = [row for row in outcome.rows if row.stage == "report" and row.path]
-    titled = _report_of_version(outcome, site)
-    lines += [f"report:  {titled or stage_folder(row, site) / 'report.html'}" for row in reports]
+    lines += [f"report:  {stage_folder(row, site) / 'report.html'}" for row in reports]
     for row in outcome.rows:
         if decision := row.facts.get("decision", ""):
             lines.append(f"version: {row.facts['name']}/{row.facts['version']}, {decision}")
     if outcome.model_version:
         lines.append(f"model:   {programs}/repro translate --model {outcome.model_version} < in.txt > out.txt")
     return lines
-
-
-def _report_of_version(outcome: Outcome, site: Site) -> Path | None:
-    """The page of the registered version on this machine, which names it; None where a server has it."""
-    registered = next((row for row in outcome.rows if row.stage == "register" and row.path), None)
-    if not registered:
-        return None
-    version = json.loads((stage_folder(registered, site) / "version.json").read_text())
-    run = site.root / "mlflow-artifacts" / outcome.run / version["run_id"]
-    page = run / "artifacts" / "report" / "report.html"
-    return page if page.exists() else None
 
 
 def _served_at() -> str:

@@ -1,7 +1,7 @@
 """``repro show``."""
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -12,6 +12,9 @@ from flows.views.terminal import print_text, say
 from infra.errors import BadConfiguration
 from infra.servers.environment import configure_libraries
 from infra.site import Site
+
+if TYPE_CHECKING:
+    from infra.tracking.model_version import Version
 
 
 def show(
@@ -40,8 +43,9 @@ def show(
 ) -> None:
     """Show what a run, an artifact or a version is, where it lies, what it was made from and what rests on it.
 
-    A run is printed as TOML, every field with what it means; `repro run FILE.toml` takes the same form. The name of a
-    stage means its newest artifact on record, one for each item; --path prints one folder on a line.
+    A run is printed as TOML, every field with what it means; `repro run FILE.toml` takes the same form. A version is
+    shown with its source run, its tags and the moves of its model's aliases. The name of a stage means its newest
+    artifact on record, one for each item; --path prints one folder on a line.
 
     For example:
 
@@ -79,7 +83,8 @@ def show(
 
         configure_libraries(where.root)
         found = find_lineage(name, where, overrides)
-        print_text(json.dumps(found.as_json(), ensure_ascii=False) if as_json else lineage_text(found))
+        details = _details(found.version, where, as_json) if found.version else {}
+        print_text(json.dumps(found.as_json() | details, ensure_ascii=False) if as_json else lineage_text(found))
 
 
 def _list_runs() -> None:
@@ -110,6 +115,26 @@ def _toml(name: str, extends: str, overrides: tuple[str, ...]) -> str | None:
             raise
         return None
     return toml_of(override(run, overrides), find_run(extends) if extends else None, extends)
+
+
+def _details(version: "Version", site: Site, as_json: bool) -> dict[str, Any]:
+    """Print a version's tags, its source run with parameters, and the moves of its model's aliases, or return them."""
+    from flows.commands.models import version_json
+    from infra.tracking.model_version import PROMOTION_TAG, grouped_tags, history
+    from infra.tracking.registry import source_run, versions
+
+    source = source_run(site.tracking, version)
+    moves = history(versions(site.registry, version.name))
+    if as_json:
+        return {"version": {**version_json(version), "source": source, "history": [vars(move) for move in moves]}}
+    tags = {tag: value for tag, value in grouped_tags(version.tags).items() if not tag.startswith(PROMOTION_TAG)}
+    lines = [version.line(), "", "source run", *(f"  {field}  {value}" for field, value in source.items())]
+    lines += [] if source else [f"  {version.run_id or 'none'} (no longer in MLflow)"]
+    lines += ["", "tags", *(f"  {tag}  {value}" for tag, value in sorted(tags.items()))]
+    lines += ["", "aliases, newest move first"]
+    lines += [f"  {move.when}  {move.alias} to version {move.version}  {move.why}" for move in moves]
+    print_text("\n".join([*lines, ""]))
+    return {}
 
 
 def _list_artifacts(name: str, site: Site, overrides: tuple[str, ...], as_json: bool) -> None:

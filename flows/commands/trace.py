@@ -12,7 +12,6 @@ from flows.views.terminal import console, say
 from infra.errors import BadConfiguration
 from infra.servers.environment import configure_libraries
 from infra.site import Site
-from tasks.tracing.steps import Decoded, PairTrace
 
 MODEL = "demo@champion"
 PICTURE = Path("attention.png")
@@ -37,7 +36,6 @@ def trace(
         str, Parameter(help="with a sentence: the version that translates it, NAME@alias, NAME/version or NAME")
     ] = MODEL,
     target: Annotated[str, Parameter(help="with a sentence: translation to show instead of the model's own")] = "",
-    dark: Annotated[bool, Parameter(negative=(), help="with --attention: use colours for a dark page")] = False,
     overrides: OverridesOption = (),
     site: SiteOption = "local",
     as_json: JsonOption = False,
@@ -59,16 +57,14 @@ def trace(
     if attention and (out.is_dir() or not out.parent.is_dir()):
         raise BadConfiguration(f"--out is {out}, allowed is a file in an existing folder")
     if pair_id:
-        _trace_pair(what, pair_id, out if attention else None, dark, overrides, site, as_json)
+        _trace_pair(what, pair_id, out if attention else None, overrides, site, as_json)
     elif attention:
-        _draw_sentence(what, model, target, out, dark)
+        _draw_sentence(what, model, target, out)
     else:
         raise BadConfiguration("pair-id is missing, allowed is a pair such as demo:17, or a sentence with --attention")
 
 
-def _trace_pair(
-    run: str, pair_id: str, out: Path | None, dark: bool, overrides: tuple[str, ...], site: str, as_json: bool
-) -> None:
+def _trace_pair(run: str, pair_id: str, out: Path | None, overrides: tuple[str, ...], site: str, as_json: bool) -> None:
     from rich.console import Console
 
     from flows.inspection.trace import trace_pair
@@ -76,7 +72,13 @@ def _trace_pair(
 
     walk = trace_pair(run, pair_id, overrides, site)
     if out:
-        out.write_bytes(_cross_attention(walk, dark))
+        from tasks.evaluation import network_plots, plots
+
+        step = next((step for step in walk.steps if step.weights is not None), None)
+        if step is None or step.weights is None:
+            raise BadConfiguration(f"--attention needs a pair of a dev or test set; {pair_id} was not decoded")
+        pieces = step.values["source_pieces"], step.values["written_pieces"]
+        out.write_bytes(network_plots.attention(step.weights, *pieces, plots.LIGHT))
     if as_json:
         print(json.dumps(walk.as_json(), ensure_ascii=False))
     else:
@@ -85,25 +87,14 @@ def _trace_pair(
         console().print(f"attention: {out}", markup=False, soft_wrap=True)
 
 
-def _cross_attention(walk: PairTrace, dark: bool) -> bytes:
-    """The picture of the cross-attention of a pair that was decoded."""
-    from tasks.evaluation import network_plots, plots
-
-    step = next((step for step in walk.steps if isinstance(step, Decoded)), None)
-    if step is None:
-        raise BadConfiguration(f"--attention needs a pair of a dev or test set; {walk.pair_id} was not decoded")
-    theme = plots.DARK if dark else plots.LIGHT
-    return network_plots.attention(step.weights, step.source_pieces, step.written_pieces, theme)
-
-
-def _draw_sentence(sentence: str, model: str, target: str, out: Path, dark: bool) -> None:
+def _draw_sentence(sentence: str, model: str, target: str, out: Path) -> None:
     """Draw every head and layer for a sentence and its translation, or ``target`` in its place."""
     site = Site.named()
     configure_libraries(site.root)
     from flows.inference.load_version import load_version, select_versions
     from flows.inference.served_version import attention_of
     from tasks.evaluation.network_plots import attention_heads
-    from tasks.evaluation.plots import DARK, LIGHT
+    from tasks.evaluation.plots import LIGHT
 
     [version] = select_versions([model], site)
     served = load_version(version, site, "own")
@@ -114,6 +105,6 @@ def _draw_sentence(sentence: str, model: str, target: str, out: Path, dark: bool
         "cross: translation over source": maps["cross"],
     }
     drawn = {title: (found.weights.astype("float64"), found.rows, found.columns) for title, found in titles.items()}
-    out.write_bytes(attention_heads(drawn, f"{served.name}: {text}", DARK if dark else LIGHT))
+    out.write_bytes(attention_heads(drawn, f"{served.name}: {text}", LIGHT))
     say(text)
     print(out)

@@ -2,12 +2,11 @@
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from cyclopts import Parameter
 
@@ -18,10 +17,6 @@ from infra.errors import BadConfiguration, Fault
 from infra.processes.compute import keep_pages
 from infra.servers.environment import configure_libraries
 from infra.site import Site
-
-if TYPE_CHECKING:
-    from infra.tracking.model_version import Version
-    from model.decoding.sentence_splitting import SentenceSplitter
 
 TOKENS_PER_LINE = 4
 """A block has ``batch_pieces / TOKENS_PER_LINE`` lines. Most lines are longer, so a block fills several batches, and
@@ -144,7 +139,7 @@ def translate(
         search = _valid(lambda: Search(decoding, n_best, sampling if sample else None, split))
         loaded = load_version(version, site, engine, quantization, others)
         from flows.inference.translate_stream import RateDisplay, TranslationStream
-        from model.decoding.sentence_splitting import unsplit
+        from model.decoding.sentence_splitting import splitter, unsplit
 
         if unknown := loaded.unknown_in_prefix(prefix):
             raise BadConfiguration(
@@ -155,7 +150,8 @@ def translate(
         if not why_own or engine == "ctranslate2" or quantization != "float32":
             searched_by = loaded.engine.name_for(search, begun=bool(prefix))
             say(f"{loaded.name} is searched by {searched_by}: {why_own or loaded.engine.opened.note}")
-        loaded = replace(loaded, split=_sentence_splitter(version, language))
+        if language:
+            loaded = replace(loaded, split=splitter(language))
         numbers = count()
         stream = TranslationStream(
             lambda lines, prefixes: loaded.translate(lines, search, prefixes, numbers),
@@ -180,27 +176,6 @@ def translate(
         say(warning)
     if stream.untranslated.lines:
         raise Fault(f"{stream.untranslated}")
-
-
-def _sentence_splitter(version: "Version", language: str) -> "SentenceSplitter":
-    """The splitter of the source language; if that is unknown, English with a warning at the first split."""
-    from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter
-
-    known = language or version.tags.get("source_language", "")
-    split = splitter(known or DEFAULT_LANGUAGE)
-
-    @cache
-    def warn_once() -> None:
-        name = f"{version.name}/{version.version}"
-        say(f"{name} has no source language; lines are split by the rules of English, unless --language names another")
-
-    def split_with_warning(line: str) -> Sequence[str]:
-        sentences = split(line)
-        if len(sentences) > 1:
-            warn_once()
-        return sentences
-
-    return split if known else split_with_warning
 
 
 def _valid(make: Callable[[], Value]) -> Value:

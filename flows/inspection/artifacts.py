@@ -1,20 +1,20 @@
 """Artifacts by their names: in which state and where they are, what they were made from, and what rests on them."""
 
-import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from flows.inspection.artifact_graph import ArtifactGraph, Name, read_graph
-from flows.runner.artifact_names import ArtifactName, existing_manifest, find_artifacts, parse_name, warn_of
+from flows.runner.artifact_names import ArtifactName, existing_manifest, find_artifacts, parse_name
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site, open_store
 from infra.store.manifest import Manifest, bytes_of
 from infra.store.store import Artifact, Store
 from infra.tracking.model_files import local_folder
+from infra.tracking.model_version import Version
 from infra.tracking.registry import resolve
 
 
@@ -59,19 +59,6 @@ def list_artifacts(text: str, site: Site, overrides: Sequence[str] = ()) -> list
             looked_up[name.stage, key] = look_up(store, name.stage, key)
         listed.append(_listed(name, key, *looked_up[name.stage, key]))
     return sorted(listed, key=lambda each: each.made, reverse=True)
-
-
-def artifact_folders(text: str, site: Site, overrides: Sequence[str] = ()) -> list[Path]:
-    """The folders of what ``RUN/STAGE[/ITEM]`` names, downloaded if they are in a bucket.
-
-    Raises BadConfiguration for a name without a stage, BadData for an artifact that is missing or damaged.
-    """
-    store = open_store(site)
-    found = find_artifacts(store, text, overrides)
-    if "/" not in text:
-        stages = ", ".join(dict.fromkeys(f"{name.run}/{name.stage}" for name in found))
-        raise BadConfiguration(f"{text!r} names a whole run, allowed is a stage of it: {stages}")
-    return [folder_of(store, f"{name}", name.stage, key) for name, key in found.items()]
 
 
 def find_artifact(text: str, site: Site, overrides: Sequence[str] = ()) -> Artifact:
@@ -130,6 +117,8 @@ class Lineage:
     start: tuple[Name, ...]
     graph: ArtifactGraph
     store: Store
+    version: Version | None = None
+    """The version that it starts from, if it starts from one."""
 
     def state(self, name: Name) -> tuple[str, str]:
         """``there``, ``missing``, or what is damaged; and the folder of the artifact, or its address in a bucket."""
@@ -202,9 +191,9 @@ class Lineage:
 
 
 def find_lineage(text: str, site: Site, overrides: Sequence[str] = ()) -> Lineage:
-    """The lineage of a raw file, a key, a version, a run or a readable name such as ``demo/score/test``.
+    """The lineage of a raw file, a key, a version, a readable name as ``demo/score/test``, or a run's last artifacts.
 
-    Raises BadConfiguration, with the nearest names, if nothing is called so.
+    Raises BadConfiguration if nothing is called so.
     """
     store = open_store(site)
     graph = read_graph(site)
@@ -213,14 +202,12 @@ def find_lineage(text: str, site: Site, overrides: Sequence[str] = ()) -> Lineag
     if _is_version(text):
         version = resolve(site.registry, text)
         label = f"{version.name}/{version.version}"
-        return Lineage(f"version {label}", graph.artifacts_of_versions[label], graph, store)
-    if overrides:
-        names = [(name.stage, key) for name, key in find_artifacts(store, text, overrides).items()]
-    else:
-        names = _named(text, graph)
-    if names:
-        return Lineage(text, tuple(names), graph, store)
-    raise BadConfiguration(_unknown(text, graph))
+        return Lineage(f"version {label}", graph.artifacts_of_versions[label], graph, store, version)
+    names = list(dict.fromkeys((name.stage, key) for name, key in find_artifacts(store, text, overrides).items()))
+    if not parse_name(text).stage:
+        used = {each for name in names for each in graph.inputs(name)}
+        names = [name for name in names if name not in used]
+    return Lineage(text, tuple(names), graph, store)
 
 
 def folders_of(text: str, site: Site, overrides: Sequence[str] = ()) -> list[Path]:
@@ -228,14 +215,18 @@ def folders_of(text: str, site: Site, overrides: Sequence[str] = ()) -> list[Pat
 
     Raises BadConfiguration for a run without a stage, BadData for an artifact that is missing or damaged.
     """
+    store = open_store(site)
     if "/" not in text or KEY.fullmatch(text):
-        store = open_store(site)
         graph = read_graph(site)
         if names := _raw_files(text, graph) or _by_key(text, graph):
             return [folder_of(store, "/".join(name), *name) for name in names]
     if _is_version(text):
         return [local_folder(site.tracking, resolve(site.tracking, text)).parent]
-    return artifact_folders(text, site, overrides)
+    found = find_artifacts(store, text, overrides)
+    if "/" not in text:
+        stages = ", ".join(dict.fromkeys(f"{name.run}/{name.stage}" for name in found))
+        raise BadConfiguration(f"{text!r} names a whole run, allowed is a stage of it: {stages}")
+    return [folder_of(store, f"{name}", name.stage, key) for name, key in found.items()]
 
 
 def _is_version(text: str) -> bool:
@@ -263,35 +254,3 @@ def _by_key(text: str, graph: ArtifactGraph) -> list[Name]:
             f"key is {text!r}, which {len(found)} artifacts have, among them {choices}: give more of it"
         )
     return found
-
-
-def _named(text: str, graph: ArtifactGraph) -> list[Name]:
-    """What ``RUN``, ``RUN/STAGE`` or ``RUN/STAGE/ITEM`` names. A run alone names its last artifacts."""
-    try:
-        wanted = parse_name(text)
-    except BadConfiguration:
-        return []
-    chosen = {each: name[1] for name, known in graph.names.items() for each in known if wanted.covers(each)}
-    found = list(dict.fromkeys((each.stage, key) for each, key in chosen.items()))
-    if found:
-        warn_of(graph.named[wanted.run], chosen)
-    if wanted.stage:
-        return found
-    inputs = {each for name in found for each in graph.inputs(name)}
-    return [name for name in found if name not in inputs]
-
-
-def _unknown(text: str, graph: ArtifactGraph) -> str:
-    known = _known_names(graph, (each for names in graph.names.values() for each in names))
-    near = difflib.get_close_matches(text, known, n=3, cutoff=0.5)
-    lists = "; `repro show --artifacts` and `repro models` list what there is"
-    hint = f"; did you mean {' or '.join(near)}?" if near else lists
-    allowed = "allowed are a raw file, a key, a version as in demo/3, and RUN, RUN/STAGE or RUN/STAGE/ITEM"
-    return f"nothing is called {text!r} here, {allowed}{hint}"
-
-
-def _known_names(graph: ArtifactGraph, names: Iterable[ArtifactName]) -> Sequence[str]:
-    raw = [node.item for node in graph.nodes.values() if node.stage == RAW_STAGE]
-    found = [f"{each}" for each in names]
-    runs = [name.partition("/")[0] for name in found]
-    return list(dict.fromkeys([*runs, *found, *raw, *(name.rpartition("/")[2] for name in raw), *graph.versions]))

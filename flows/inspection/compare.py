@@ -4,7 +4,6 @@
 of one set; any other name is a run, whose newest finished record counts (``flows.runner.named_runs``).
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +16,10 @@ from infra.site import Site, open_store
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact, Store
 from infra.tracking.registry import resolve
-from tasks.evaluation.collapse import LayerCurves, layer_curves
-from tasks.evaluation.system_comparison import Comparison, History, compare
+from tasks.evaluation.metric_rows import metric_rows
+from tasks.evaluation.system_comparison import Comparison, compare
 from tasks.registration.differences import version_lineage
 from tasks.registration.lineage import lineage
-from tasks.reporting.pictures import training_curves
 
 SCORE_KEY_TAG = "key.score."
 
@@ -53,28 +51,12 @@ def training_of(system: ScoredSystem, store: Store) -> Artifact | None:
     return store.artifact(training) if training else None
 
 
-def layer_signs(systems: Sequence[ScoredSystem], site: Site) -> dict[str, LayerCurves]:
-    """The signs of collapse of each system's training, by layer; empty if it was deleted or recorded none."""
-    metrics = {system.name: _metrics(system, site) for system in systems}
-    return {name: layer_curves(file) if file else {} for name, file in metrics.items()}
-
-
-def histories(systems: Sequence[ScoredSystem], site: Site) -> dict[str, History]:
-    """The learning curves of each system whose training still exists, by name."""
-    metrics = {system.name: _metrics(system, site) for system in systems}
-    return {name: training_curves(file) for name, file in metrics.items() if file}
-
-
-def _metrics(system: ScoredSystem, site: Site) -> Path | None:
-    """The file with the metrics of the system's training; None if it was deleted."""
-    training = training_of(system, open_store(site))
-    file = training.path() / "metrics.jsonl" if training else None
-    return file if file and file.exists() else None
-
-
-def compare_with_first(systems: Sequence[ScoredSystem], site: Site) -> list[list[Comparison]]:
-    """Each system after the first one compared with the first; raises what ``compare_systems`` raises."""
-    return [compare_systems(systems[0], other, site) for other in systems[1:]]
+def metrics_of(systems: Sequence[ScoredSystem], site: Site) -> dict[str, Path]:
+    """The file with the metrics of each system's training, by name; a training that was deleted has none."""
+    store = open_store(site)
+    trainings = {system.name: training_of(system, store) for system in systems}
+    files = {name: training.path() / "metrics.jsonl" for name, training in trainings.items() if training}
+    return {name: file for name, file in files.items() if file.exists()}
 
 
 def common_sets(a: ScoredSystem, b: ScoredSystem) -> list[str]:
@@ -124,13 +106,10 @@ def training_table(metrics: Path) -> pl.DataFrame:
 
     Values are null where a metric was not measured.
     """
-    rows: dict[int, dict[str, float]] = {}
-    for line in metrics.read_text().splitlines():
-        row = json.loads(line)
-        numbers = {name: float(value) for name, value in row.items() if isinstance(value, int | float)}
-        rows.setdefault(int(numbers.pop("done")), {}).update(numbers)
-    for values in rows.values():
-        values.pop("total", None)
-    names = dict.fromkeys(name for values in rows.values() for name in values)
-    schema = {"update": pl.Int64, **dict.fromkeys(names, pl.Float64)}
-    return pl.DataFrame([{"update": update, **rows[update]} for update in sorted(rows)], schema)
+    rows = [
+        {name: float(value) for name, value in row.items() if isinstance(value, int | float) and name != "total"}
+        for row in metric_rows(metrics)
+    ]
+    names = dict.fromkeys(name for row in rows for name in row if name != "done")
+    schema = {"done": pl.Int64, **dict.fromkeys(names, pl.Float64)}
+    return pl.DataFrame(rows, schema).rename({"done": "update"})

@@ -58,8 +58,6 @@ class RunCost:
     stages: tuple[StageCost, ...]
     rate: float = 0.0
     """Price of an hour of the machine; 0: not given."""
-    watts: float = 0.0
-    """Power of the machine, for stages whose energy was not measured; 0: not given."""
 
     @property
     def seconds(self) -> float:
@@ -74,9 +72,9 @@ class RunCost:
         return self.seconds / 3600 * self.rate if self.rate else None
 
     @property
-    def kwh(self) -> float | None:
-        """None where neither a measurement nor the machine's power tells it."""
-        found = [each for each in map(self.kwh_of, self.stages) if each is not None]
+    def gpu_kwh(self) -> float | None:
+        """None where no stage like these was metered."""
+        found = [each.gpu_kwh for each in self.stages if each.gpu_kwh is not None]
         return sum(found) if found else None
 
     @property
@@ -84,25 +82,19 @@ class RunCost:
         """Stages without an estimate of their time: the sums are at least what they say."""
         return [each.label for each in self.stages if each.seconds is None]
 
-    def kwh_of(self, stage: StageCost) -> float | None:
-        if stage.gpu_kwh is not None or not self.watts or stage.seconds is None:
-            return stage.gpu_kwh
-        return stage.seconds / 3600 * self.watts / 1000
-
     def as_json(self) -> dict[str, Any]:
-        stages = [{**vars(each), "kwh": self.kwh_of(each)} for each in self.stages]
-        names = ("run", "seconds", "bytes", "kwh", "rate", "money", "watts", "unknown")
-        return {**{name: getattr(self, name) for name in names}, "stages": stages}
+        names = ("run", "seconds", "bytes", "gpu_kwh", "rate", "money", "unknown")
+        return {**{name: getattr(self, name) for name in names}, "stages": [vars(each) for each in self.stages]}
 
 
-def estimate_cost(planned: RunPlan, rate: float = 0.0, watts: float = 0.0) -> RunCost:
+def estimate_cost(planned: RunPlan, rate: float = 0.0) -> RunCost:
     """The estimate for what a plan has to make. Reads the manifests of the root.
 
     Runs nothing but, if need be, a product.
     """
     estimator = _Estimator(list(sealed_everywhere(planned.store)), planned.outcome.rows, planned.resolved.site)
     found = {row.key: estimator.cost(row) for row in planned.outcome.rows if row.state in ("miss", "waits")}
-    return RunCost(planned.outcome.run, tuple(found.values()), rate, watts)
+    return RunCost(planned.outcome.run, tuple(found.values()), rate)
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,10 @@ import os
 import platform
 import shutil
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from pathlib import Path
 from typing import Literal
@@ -32,12 +30,9 @@ LITTLE_MEMORY = 4 * GIB
 LEAST_MEMORY = GIB
 LITTLE_DISK = 10 * GIB
 LEAST_DISK = GIB
-WIDE = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve")
-"""Instructions of CPUs, x86 and ARM, that make matrix products fast."""
 ANSWER_SECONDS = 5.0
-SKEW_SECONDS = 60.0
 MAX_SKEW_SECONDS = 900.0
-"""From the second on, S3 refuses requests."""
+"""S3 refuses requests of a clock that is further off."""
 CGROUP = Path("/sys/fs/cgroup")
 GPU = Path("/dev/nvidia0")
 
@@ -53,44 +48,17 @@ class Check:
     """What to do; empty where all is well."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What an HTTP address answered."""
-
-    error: str
-    """Why there was no answer; "" for an answer of any status."""
-    skew: float | None = None
-    """Seconds by which the server's clock is ahead of this machine's; None if it did not say."""
-
-
 def examine(site: Site) -> Iterator[Check]:
     """Every check, in the order in which they are shown; the slow ones, which ask servers, are last."""
     yield Check("python", "ok", f"{platform.python_version()}, {sys.executable}")
-    yield _cpu()
     yield _torch(site)
     yield _cores(site)
     yield _memory()
     yield _disk(site.root)
-    skews: dict[str, float] = {}
-    yield from _servers(site, skews)
-    yield from _mirrors(site, skews)
+    yield from _servers(site)
+    yield from _mirrors(site)
     if site.remote:
-        yield _bucket(site.remote, skews)
-    yield _clock(skews)
-
-
-def _cpu() -> Check:
-    machine = platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return Check("cpu", "ok", f"{machine}, its instructions are unknown here")
-    fields = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    flags = fields.get("flags", fields.get("Features", "")).split()
-    found = ", ".join([fields.get("model name", machine), *(name for name in WIDE if name in flags)])
-    if machine == "x86_64" and "avx2" not in flags:
-        return Check("cpu", "warning", found, "without AVX2 training takes several times as long: use another machine")
-    return Check("cpu", "ok", found)
+        yield _bucket(site.remote)
 
 
 def _torch(site: Site) -> Check:
@@ -103,6 +71,9 @@ def _torch(site: Site) -> Check:
     kind = f"CUDA {cuda}, {gpus} GPUs" if cuda else "without CUDA"
     capability = torch.backends.cpu.get_cpu_capability()
     found = f"{torch.__version__}, {kind}, {capability}, {site.threads_each} threads in each process"
+    if platform.machine() == "x86_64" and capability == "DEFAULT":
+        advice = "without AVX2 training takes several times as long: use another machine"
+        return Check("torch", "warning", found, advice)
     if GPU.exists() and not cuda:
         return Check("torch", "warning", found, "this machine has a GPU: install a build of torch with CUDA to use it")
     if GPU.exists() and not gpus:
@@ -174,7 +145,7 @@ def _disk(root: Path) -> Check:
     return Check("disk", "ok", found)
 
 
-def _servers(site: Site, skews: dict[str, float]) -> Iterator[Check]:
+def _servers(site: Site) -> Iterator[Check]:
     service = running_addresses(site.root)
     if service and service.closed:
         yield _credentials()
@@ -182,14 +153,14 @@ def _servers(site: Site, skews: dict[str, float]) -> Iterator[Check]:
     prefect = os.environ.get("PREFECT_API_URL") or own
     advice = "start it, or `repro up` and unset PREFECT_API_URL" if prefect != own else "see `repro status`"
     if prefect:
-        yield _server("prefect", f"{prefect.rstrip('/')}/health", advice, skews)
+        yield _server("prefect", f"{prefect.rstrip('/')}/health", advice)
     elif server_configured():
         yield Check("prefect", "ok", "the server of Prefect's active profile (not asked)")
     else:
         yield Check("prefect", "ok", "no server is configured: a run starts one of its own")
     if site.tracking.startswith(("http://", "https://")):
         advice = "see `repro status`" if service else "start it, or unset MLFLOW_TRACKING_URI"
-        yield _server("mlflow", f"{site.tracking.rstrip('/')}/health", advice, skews)
+        yield _server("mlflow", f"{site.tracking.rstrip('/')}/health", advice)
         return
     try:
         check_database(site.tracking)
@@ -208,25 +179,23 @@ def _credentials() -> Check:
     return Check("credentials", "failure", "the service needs them, none are given", advice)
 
 
-def _server(name: str, address: str, advice: str, skews: dict[str, float]) -> Check:
+def _server(name: str, address: str, advice: str) -> Check:
     parts = urlsplit(address)
     # Without user and password, which an answer does not depend on: one that asks for them is an answer too.
-    answer = _ask(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])))
+    problem = _ask(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])))
     shown = public_address(address)
-    if answer.error:
-        return Check(name, "failure", public_text(f"{shown} does not answer: {answer.error}", address), advice)
-    if answer.skew is not None:
-        skews[name] = answer.skew
+    if problem:
+        return Check(name, "failure", public_text(f"{shown} does not answer: {problem}", address), advice)
     return Check(name, "ok", f"{shown} answers")
 
 
-def _mirrors(site: Site, skews: dict[str, float]) -> Iterator[Check]:
+def _mirrors(site: Site) -> Iterator[Check]:
     if not site.mirrors:
         yield Check("mirrors", "ok", "none: text is read from its own addresses")
     for mirror in site.mirrors:
         advice = "mend the address in REPRO_MIRRORS, or leave it out"
         if mirror.startswith(("http://", "https://")):
-            yield _server("mirror", mirror, advice, skews)
+            yield _server("mirror", mirror, advice)
         elif "://" in mirror:
             yield Check("mirror", "ok", f"{public_address(mirror)} (not asked)")
         elif Path(mirror).is_dir():
@@ -235,11 +204,14 @@ def _mirrors(site: Site, skews: dict[str, float]) -> Iterator[Check]:
             yield Check("mirror", "failure", f"there is no folder {mirror}", advice)
 
 
-def _bucket(address: str, skews: dict[str, float]) -> Check:
+def _bucket(address: str) -> Check:
     advice = "see A bucket in docs/deployment.md"
     try:
         bucket = Bucket(address)
-        skews["bucket"] = bucket.clock_offset()
+        skew = bucket.clock_offset()
+        if abs(skew) >= MAX_SKEW_SECONDS:
+            found = f"this machine's clock is {abs(skew):.0f} s {'behind' if skew > 0 else 'ahead'}"
+            return Check("bucket", "failure", found, "set this machine's clock, or the server's, by NTP")
         if wrong := probe(bucket):
             return Check("bucket", "failure", f"{bucket.url('')}: {wrong}", f"use another store; {advice}")
     except Fault as error:
@@ -247,28 +219,13 @@ def _bucket(address: str, skews: dict[str, float]) -> Check:
     return Check("bucket", "ok", f"{address} can be read and written")
 
 
-def _clock(skews: dict[str, float]) -> Check:
-    if not skews:
-        return Check("clock", "ok", "not compared: no server was asked")
-    name, skew = max(skews.items(), key=lambda each: abs(each[1]))
-    found = f"{abs(skew):.0f} s {'behind' if skew > 0 else 'ahead of'} {name}"
-    if abs(skew) < SKEW_SECONDS:
-        return Check("clock", "ok", f"less than {SKEW_SECONDS:.0f} s from {', '.join(skews)}")
-    advice = "set this machine's clock, or the server's, by NTP"
-    return Check("clock", "failure" if abs(skew) >= MAX_SKEW_SECONDS else "warning", found, advice)
-
-
-def _ask(address: str) -> Answer:
-    """Ask for the headers of an address; an answer of any status is one."""
+def _ask(address: str) -> str:
+    """Why an address does not answer; "" for an answer of any status."""
     try:
         request = urllib.request.Request(address, method="HEAD")
-        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as response:
-            date = response.headers.get("Date")
-    except urllib.error.HTTPError as error:
-        date = error.headers.get("Date")
+        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS):
+            return ""
+    except urllib.error.HTTPError:
+        return ""
     except (OSError, HTTPException, ValueError) as error:
-        return Answer(f"{getattr(error, 'reason', '') or error}")
-    try:
-        return Answer("", parsedate_to_datetime(date).timestamp() - time.time())
-    except (TypeError, ValueError):
-        return Answer("")
+        return f"{getattr(error, 'reason', '') or error}"

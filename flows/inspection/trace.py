@@ -1,12 +1,34 @@
-"""Trace one pair through a run: find the artifacts of the run that exist, and decode one sentence.
+"""Follow one sentence pair through the artifacts of a run, from the raw line to its score. Makes no artifact.
 
-Makes no artifact; ``tasks.tracing`` reads them.
+A trace is a list of steps, one for each stage that handled the pair:
+
+    missing     why                                       a stage without an artifact
+    published   files, line, source, target               the line as published; lines count from 0
+    cleaned     file, row, source, target, rejected_by, verdicts
+    mixed       source, target                            a monolingual line as the target of a synthetic pair
+    distilled   translations, target                      what the teacher wrote, best first, and the one that is taken
+    encoded     pieces and ids of both sides              in the run's vocabulary, without bos and eos
+    sharded     file, row                                 the shard that holds the pieces; rows count within the file
+    dropped     why                                       no shard holds a pair outside the limits of ``sharding``
+    trained     update, pairs, epoch_updates, updates     the update of the first epoch whose batch holds the pair
+    translated  the row of ``hypotheses.parquet``
+    decoded     beams, steps, pieces, attended            the sentence decoded again, alone
+    scored      the row of ``sentences.parquet``
+
+All but the first name the ``folder`` of the artifact.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from flows.inspection.trace_network import batch_of, decode
+from flows.inspection.trace_verdicts import verdicts
 from flows.runner.named_runs import name_run
 from flows.runner.recorded_runs import read_runs
 from flows.runner.request import RunPlan, RunRequest, make_plan
@@ -16,45 +38,58 @@ from flows.runs.synthetic import MONOLINGUAL, BackTranslation, Distillation
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.store import Artifact
+from model.data.bpe import TokenizerPair
+from tasks.cleaning.filters import SIDES, Filters
+from tasks.corpus import reading
+from tasks.corpus.catalogue import Corpus, EvaluationSet, Part, Text
 from tasks.engine.lookup import Hit
-from tasks.tracing.steps import BeamRow, Decoded, PairTrace, Trained
-from tasks.tracing.trace import MonolingualText, TraceContext, trace
-
-if TYPE_CHECKING:
-    from model.decoding.beam_search import BeamEntry
-    from model.decoding.translator import Translator
+from tasks.stages.extract_best import nearest, sentence_bleus
+from tasks.stages.mix import PREFIX
 
 LAST_STAGE = "score"
 """The last stage that handles single pairs."""
+Row = dict[str, Any]
 
 
-def trace_pair(run: str, pair_id: str, overrides: tuple[str, ...] = (), site: str = "local") -> PairTrace:
-    """Trace one pair. Raises BadConfiguration for an unknown run or id, BadData for damaged artifacts."""
-    request = RunRequest(run, until=LAST_STAGE, overrides=overrides, site=site)
-    planned = make_plan(request.resolve())
-    resolved = planned.resolved
-    traced = trace(trace_context(planned), pair_id, TorchNetwork(resolved.run, resolved.site))
-    return replace(traced, notes=(*traced.notes, *_changed_since_recorded(planned)))
+@dataclass(frozen=True)
+class Step:
+    """What one stage did to the pair. ``says`` is a sentence about it, ``values`` are in the form of JSON."""
+
+    kind: str
+    stage: str
+    says: str
+    values: Mapping[str, Any]
+    weights: NDArray[np.float64] | None = field(default=None, compare=False)
+    """Of a decoded pair: cross-attention (layers, heads, target pieces, source pieces), including eos."""
 
 
-def _changed_since_recorded(planned: RunPlan) -> Iterator[str]:
-    """Says where the run as it is now has other artifacts than those that its name means (``repro show --path``)."""
-    resolved = planned.resolved
-    name = resolved.run.name
-    store = planned.store
-    recorded = name_run(read_runs(store.root, name), name, resolved.request.overrides)
-    if recorded.remark:
-        return
-    keys = {(row.stage, row.item): row.key for row in planned.outcome.rows}
-    changed = [stage for (stage, item), key in recorded.artifacts.items() if keys.get((stage, item), key) != key]
-    if changed:
-        stages = ", ".join(dict.fromkeys(changed))
-        yield f"this is the run as it is now; the last record of {name} has other artifacts of {stages}"
+@dataclass(frozen=True)
+class PairTrace:
+    """Everything that a run holds about one pair. ``set_name`` is empty for a pair of the corpus."""
+
+    run: str
+    pair_id: str
+    set_name: str
+    steps: tuple[Step, ...]
+    notes: tuple[str, ...] = ()
+    """One line for each artifact that was read although the next run may replace it."""
+
+    def as_json(self) -> dict[str, Any]:
+        steps = [{"step": step.kind, "stage": step.stage, **step.values} for step in self.steps]
+        return {**vars(self), "steps": steps}
 
 
-def trace_context(planned: RunPlan) -> TraceContext:
+@dataclass(frozen=True)
+class RunArtifacts:
+    """The artifacts of a run that exist, by stage and item."""
+
+    made: Mapping[tuple[str, str], Artifact]
+    reasons: Mapping[tuple[str, str], str]
+    """Why an artifact is missing; for an artifact in ``made``, why the next run may replace it."""
+
+
+def find_made(planned: RunPlan) -> RunArtifacts:
     """The artifacts of a run that exist, according to its plan."""
-    run = planned.resolved.run
     store = planned.store
     made: dict[tuple[str, str], Artifact] = {}
     reasons: dict[tuple[str, str], str] = {}
@@ -69,76 +104,289 @@ def trace_context(planned: RunPlan) -> TraceContext:
         reasons[row.stage, row.item] = "; ".join([waits or f"{found}", *row.changes])
     if planned.initial:
         made["learn_bpe", ""] = planned.initial.vocabulary
-    how = run.synthetic
-    text = how.monolingual if isinstance(how, BackTranslation) else None
-    monolingual = MonolingualText(text, monolingual_filters(run), MONOLINGUAL) if text else None
-    distilled = isinstance(how, Distillation)
-    return TraceContext(
-        run.name, run.corpus, run.sets, run.filters, run.sharding, made, reasons, monolingual, distilled
-    )
+    return RunArtifacts(made, reasons)
 
 
-@dataclass(frozen=True)
-class TorchNetwork:
-    """Implements ``tasks.tracing.trace.Network`` with ``model``; imports torch on first use."""
+def trace_pair(run: str, pair_id: str, overrides: tuple[str, ...] = (), site: str = "local") -> PairTrace:
+    """Trace one pair. Raises BadConfiguration for an unknown run or id, BadData for damaged artifacts."""
+    planned = make_plan(RunRequest(run, until=LAST_STAGE, overrides=overrides, site=site).resolve())
+    traced = trace(planned.resolved.run, planned.resolved.site, find_made(planned), pair_id)
+    return replace(traced, notes=(*traced.notes, *_changed_since_recorded(planned)))
 
-    run: Run
-    site: Site
 
-    def batched(self, training: Artifact, shards: Artifact, row: int) -> Trained:
-        from model.data.shards import Shards
-        from model.training.setup import sampler_of
+def trace(run: Run, site: Site, found: RunArtifacts, pair_id: str) -> PairTrace:
+    """Trace one pair. Raises BadConfiguration listing the ids that exist if the run has no such pair."""
+    name, _, number = pair_id.rpartition(":")
+    tracer = _Tracer(run, site, found, pair_id)
+    if not (number.isdecimal() and number.isascii() and str(int(number)) == number):
+        raise tracer.unknown_pair()
+    parts = {part.name: part for part in run.corpus.parts}
+    sets = {each.name: each for each in run.sets}
+    synthetic = {PREFIX + part.name: part for part in tracer.monolingual.parts} if tracer.monolingual else {}
+    if name in synthetic:
+        tracer.follow_monolingual_line(synthetic[name], int(number))
+    elif name in parts:
+        tracer.follow_training_pair(parts[name], int(number))
+    elif name in sets:
+        tracer.follow_set_pair(sets[name], int(number))
+    else:
+        raise tracer.unknown_pair()
+    return PairTrace(run.name, pair_id, name if name in sets else "", tuple(tracer.steps), tuple(tracer.notes))
 
-        settings = self.run.training
-        # The first epoch reads the first segmentation, so its rows have the numbers of the pairs.
-        pieces = Shards(shards.path(), drawn=True)
-        batches = sampler_of(self.run.model, settings, pieces).epoch(0)
-        index = next((index for index, rows in enumerate(batches) if row in rows), None)
-        if index is None:
-            raise BadConfiguration(
-                f"training.mixture is {settings.mixture!r}, which leaves {pieces.pair_id(row)} out of the first epoch; "
-                "trace another pair"
+
+def _changed_since_recorded(planned: RunPlan) -> list[str]:
+    """Says where the run as it is now has other artifacts than those that its name means (``repro show --path``)."""
+    name = planned.resolved.run.name
+    recorded = name_run(read_runs(planned.store.root, name), name, planned.resolved.request.overrides)
+    keys = {(row.stage, row.item): row.key for row in planned.outcome.rows}
+    changed = [stage for (stage, item), key in recorded.artifacts.items() if keys.get((stage, item), key) != key]
+    if recorded.remark or not changed:
+        return []
+    stages = ", ".join(dict.fromkeys(changed))
+    return [f"this is the run as it is now; the last record of {name} has other artifacts of {stages}"]
+
+
+class _Tracer:
+    """Collects the steps of one pair, and notes on the artifacts that it reads."""
+
+    def __init__(self, run: Run, site: Site, found: RunArtifacts, pair_id: str) -> None:
+        self.run = run
+        self.site = site
+        self.found = found
+        self.pair_id = pair_id
+        self.steps: list[Step] = []
+        self.notes: list[str] = []
+        synthetic = self.run.synthetic
+        self.monolingual = synthetic.monolingual if isinstance(synthetic, BackTranslation) else None
+
+    def add(self, kind: str, stage: str, says: str, weights: NDArray[np.float64] | None = None, **values: Any) -> None:
+        step = Step(kind, stage, says, values, weights)
+        if step not in self.steps:  # both sides may be in one archive that is missing
+            self.steps.append(step)
+
+    def find(self, stage: str, item: str = "") -> Artifact | None:
+        """The artifact; where it is missing, None and a step that says why."""
+        label = f"{stage} {item}".strip()
+        reason = self.found.reasons.get((stage, item), "")
+        artifact = self.found.made.get((stage, item))
+        if artifact is None:
+            why = reason or "not made yet"
+            self.add("missing", label, f"not there: {why}", why=why)
+        elif reason:
+            self.notes.append(f"{label}: {reason}")
+        return artifact
+
+    def follow_training_pair(self, part: Part, line: int) -> None:
+        cleaned = self.clean(self.run.corpus, part, line, self.run.filters, self.pair_id)
+        if not cleaned:
+            return
+        if isinstance(self.run.synthetic, Distillation):
+            self.distil(cleaned)
+        else:
+            self.encode("train", cleaned["source"], cleaned["target"])
+
+    def follow_monolingual_line(self, part: Part, line: int) -> None:
+        """A line of the monolingual text: read and cleaned; if kept, translated back, encoded and trained on."""
+        assert self.monolingual
+        pair_id = self.pair_id.removeprefix(PREFIX)
+        cleaned = self.clean(self.monolingual, part, line, monolingual_filters(self.run), pair_id, MONOLINGUAL)
+        mixture = self.find("mix") if cleaned else None
+        if not cleaned or not mixture:
+            return
+        pair = _row(mixture.path() / "pairs.parquet", self.pair_id)
+        says = "the target of a synthetic pair"
+        if not pair:
+            says = "not translated: beyond synthetic.lines, too long, or without an end; its walk ends here"
+        source = pair["source"] if pair else ""
+        self.add("mixed", "mix", says, folder=f"{mixture.path()}", source=source, target=cleaned["target"])
+        if pair:
+            self.encode("train", source, pair["target"])
+
+    def follow_set_pair(self, evaluation: EvaluationSet, line: int) -> None:
+        """A pair of a dev or test set: encoded as published, translated, scored."""
+        prepared = self.find("prepare_sets", evaluation.name)
+        if not prepared:
+            return
+        row = _row(prepared.path() / "pairs.parquet", self.pair_id)
+        if row is None:
+            raise self.unknown_pair()
+        self.publish(
+            "prepare_sets", prepared, (evaluation.source, evaluation.target), line, (row["source"], row["target"])
+        )
+        self.encode(evaluation.name, row["source"], row["target"])
+
+    def publish(
+        self, stage: str, artifact: Artifact, texts: tuple[Text, Text], line: int, pair: tuple[Any, ...]
+    ) -> None:
+        files = tuple(":".join(filter(None, (text.file.path, text.member, text.column))) for text in texts)
+        values = {"folder": f"{artifact.path()}", "files": files, "line": line, "source": pair[0], "target": pair[1]}
+        named = " and ".join(dict.fromkeys(files))
+        self.add("published", stage, f"line {line:,} (counted from 0) of {named}", **values)
+
+    def clean(
+        self, corpus: Corpus, part: Part, line: int, filters: Filters, pair_id: str, item: str = ""
+    ) -> Row | None:
+        """A training pair as published and as ``clean`` wrote it; returns its row if it was kept."""
+        texts = part.source, part.target
+        archives = [found for text in texts if (found := self.find("download", text.file.path))]
+        if len(archives) == len(texts):
+            paths = [archive.path() / text.file.name for archive, text in zip(archives, texts, strict=True)]
+            self.publish("download", archives[0], texts, line, self.raw_line(texts, (paths[0], paths[1]), line))
+        clean = self.find("clean", item)
+        if not clean:
+            return None
+        kept = _row(clean.path() / "pairs.parquet", pair_id)
+        row = kept or _row(clean.path() / "rejected.parquet", pair_id)
+        if row is None:
+            raise self.unknown_pair()
+        rejected_by = row.get("filter", "")
+        file = "pairs.parquet" if kept else "rejected.parquet"
+        said = f"rejected by {rejected_by}: row {row['row']:,} of {file}; its walk ends here"
+        self.add(
+            "cleaned",
+            "clean",
+            f"kept: row {row['row']:,} of the shuffled {file}" if kept else said,
+            folder=f"{clean.path()}",
+            file=file,
+            **{name: row[name] for name in ("row", *SIDES)},
+            rejected_by=rejected_by,
+            verdicts=verdicts(clean, corpus, filters, row, self.excluded_sets(filters)),
+        )
+        return kept
+
+    def excluded_sets(self, filters: Filters) -> list[Artifact]:
+        made = (self.found.made.get(("prepare_sets", name)) for name in filters.exclude)
+        return [prepared for prepared in made if prepared]
+
+    def raw_line(self, texts: tuple[Text, Text], paths: tuple[Path, Path], line: int) -> tuple[Any, ...]:
+        """The line as the stage ``clean`` reads it."""
+        first = 0
+        for frame in reading.read_pairs(texts, paths):
+            if line < first + frame.height:
+                return frame.row(line - first)
+            first += frame.height
+        raise self.unknown_pair()
+
+    def distil(self, cleaned: Row) -> None:
+        """A training source whose target is a teacher's translation: the translations, then as any pair."""
+        translated = self.find("translate_text")
+        extracted = self.find("extract_best")
+        if not translated or not extracted:
+            return
+        written = _row(sorted(translated.path().glob("*.parquet")), self.pair_id)
+        hypotheses = written["hypotheses"] if written else []
+        scores = sentence_bleus(hypotheses, cleaned["target"])
+        best = nearest(scores) if scores else 0
+        pair = _row(extracted.path() / "pairs.parquet", self.pair_id)
+        says = "the target is the teacher's translation that is nearest to the reference"
+        if not pair:
+            says = "no translation by the teacher ended, or the source is too long; its walk ends here"
+        self.add(
+            "distilled",
+            "extract_best",
+            says,
+            folder=f"{extracted.path()}",
+            translations=[
+                {"text": text, "bleu": round(score, 4), "taken": number == best}
+                for number, (text, score) in enumerate(zip(hypotheses, scores, strict=True))
+            ],
+            target=pair["target"] if pair else "",
+        )
+        if pair:
+            self.encode("train", pair["source"], pair["target"])
+
+    def encode(self, item: str, source: str, target: str) -> None:
+        """Steps of a pair that is encoded; ``item`` is ``train``, or a set, whose sources are read as in use."""
+        vocabulary = self.find("learn_bpe")
+        if not vocabulary:
+            return
+        tokenizers = TokenizerPair.load(vocabulary.path())
+        shards = self.found.made.get(("shard", item))
+        files = sorted(shards.path().glob("*.arrow")) if shards else []
+        row = _row(files, self.pair_id) if files else None
+        source_ids = row["source"] if row else tokenizers.encode_source([source])[0]
+        target_ids = row["target"] if row else tokenizers.encode_target([target])[0]
+        if item != "train":
+            in_use = tokenizers.normalising(self.run.filters.normalise)
+            source_ids = in_use.encode_source(in_use.read([source]))[0]
+        self.add(
+            "encoded",
+            "learn_bpe",
+            f"{len(source_ids)} source pieces, {len(target_ids)} target pieces",
+            folder=f"{vocabulary.path()}",
+            source_pieces=tokenizers.source_pieces(source_ids),
+            source_ids=source_ids,
+            target_pieces=tokenizers.target_pieces(target_ids),
+            target_ids=target_ids,
+        )
+        if self.find("shard", item) and shards and not row:
+            limits = self.run.sharding
+            why = (
+                f"{len(source_ids):,} and {len(target_ids):,} pieces, allowed by sharding are min_pieces "
+                f"{limits.min_pieces}, max_pieces {limits.max_pieces}, max_ratio {limits.max_ratio:g}"
             )
-        updates = training.facts.get("updates", settings.updates)
-        return Trained(str(training.path()), index + 1, len(batches[index]), len(batches), updates)
+            self.add("dropped", "shard", f"left out: {why}; its walk ends here", folder=f"{shards.path()}", why=why)
+            return
+        if shards and row:
+            file = Path(row["file"])
+            earlier = pl.scan_ipc(files[: files.index(file)]) if file != files[0] else pl.LazyFrame()
+            number = row["row"] - earlier.select(pl.len()).collect().item()
+            says = f"row {number:,} of {file.name}"
+            self.add("sharded", "shard", says, folder=f"{shards.path()}", file=file.name, row=number)
+        if item != "train":
+            self.translate(item, vocabulary, tuple(source_ids))
+        elif (training := self.find("train")) and shards and row:
+            self.add("trained", "train", **batch_of(self.run, training, shards, row["row"]))
 
-    def decoded(self, weights: Artifact, vocabulary: Artifact, source: tuple[int, ...]) -> Decoded:
-        from model.config.special_pieces import EOS
-        from model.decoding.translator import Translator
+    def translate(self, item: str, vocabulary: Artifact, source: tuple[int, ...]) -> None:
+        """Steps of a pair of a set after encoding: its hypothesis, its beam, its scores."""
+        if translated := self.find("translate", item):
+            row = self.table_row(translated, "hypotheses.parquet")
+            says = "by the best of the beam" if row["finished"] else "cut at the greatest length"
+            self.add("translated", "translate", says, **row)
+        if weights := self.find("average"):
+            values, attention = decode(self.run.decoding, self.site, weights, vocabulary, source)
+            self.add("decoded", "average", "once more, this sentence alone", attention, **values)
+        if scored := self.find("score", item):
+            row = self.table_row(scored, "sentences.parquet")
+            self.add("scored", "score", f"sentence BLEU {row['bleu']:.1f}, chrF {row['chrf']:.1f}", **row)
 
-        threads = self.site.threads_each * self.site.ranks
-        translator = Translator.load(weights.path(), vocabulary.path(), self.site.device, threads)
-        translator.check_source(source, "the source")
-        hypotheses, steps = translator.search_steps(source, self.run.decoding)
-        best = hypotheses[0]
-        return Decoded(
-            str(weights.path()),
-            tuple(replace(found, text=translator.text(found)) for found in hypotheses),
-            tuple(tuple(_beam_rows(translator, entries)) for entries in steps),
-            tuple(translator.vocabulary.source_pieces(translator.source_tokens(source))),
-            tuple(translator.vocabulary.target_pieces([*best.pieces, EOS][: best.length])),
-            translator.cross_attention(source, best).double().numpy(),
-        )
+    def table_row(self, artifact: Artifact, file: str) -> Row:
+        """The row of the pair, without what earlier steps have."""
+        row = _row(artifact.path() / file, self.pair_id)
+        assert row, f"{file} has a row for each pair of the set"
+        values = {name: value for name, value in row.items() if name not in ("row", "pair_id", "source")}
+        return {"folder": f"{artifact.path()}", **values}
+
+    def unknown_pair(self) -> BadConfiguration:
+        """The error for an unknown id, with the ids that the run has."""
+        counts = self.lines_read("", self.run.corpus)
+        if self.monolingual:
+            found = self.lines_read(MONOLINGUAL, self.monolingual)
+            counts |= {PREFIX + name: count for name, count in found.items()}
+        for each in self.run.sets:
+            prepared = self.found.made.get(("prepare_sets", each.name))
+            counts[each.name] = int(prepared.facts["pairs"]) if prepared else 0
+        ids = [
+            f"{name}:0 to {name}:{count - 1}" if count else f"{name} (not read yet)" for name, count in counts.items()
+        ]
+        return BadConfiguration(f"unknown pair_id {self.pair_id!r}: the run {self.run.name} has {', '.join(ids)}")
+
+    def lines_read(self, item: str, corpus: Corpus) -> dict[str, int]:
+        """The lines of each part that ``clean`` read; 0 if it is missing."""
+        counts = {part.name: 0 for part in corpus.parts}
+        if clean := self.found.made.get(("clean", item)):
+            tables = [clean.path() / name for name in ("pairs.parquet", "rejected.parquet")]
+            lines = pl.concat(pl.scan_parquet(table).select("corpus") for table in tables)
+            counts |= dict(lines.group_by("corpus").len().collect().iter_rows())
+        return counts
 
 
-def _beam_rows(translator: "Translator", entries: Iterable["BeamEntry"]) -> Iterable[BeamRow]:
-    """The rows of a step: live hypotheses by their rank, those that ended with the piece eos."""
-    from model.config.special_pieces import EOS, SPECIAL_TOKENS
-
-    rank = 0
-    for entry in entries:
-        found = entry.hypothesis
-        rank += not found.finished
-        (piece,) = (
-            [SPECIAL_TOKENS[EOS]] if found.finished else translator.vocabulary.target_pieces(list(found.pieces[-1:]))
-        )
-        yield BeamRow(
-            0 if found.finished else rank,
-            entry.parent + 1 if found.length > 1 else 0,
-            piece,
-            translator.text(found),
-            found.score,
-            found.log_probability,
-            found.length,
-            found.finished,
-        )
+def _row(files: Path | list[Path], pair_id: str) -> Row | None:
+    """The row of the pair in Parquet or Arrow files; ``row`` is its index over all of them."""
+    if isinstance(files, Path) or files[0].suffix == ".parquet":
+        table = pl.scan_parquet(files)
+    else:
+        table = pl.scan_ipc(files, include_file_paths="file")
+    found = table.with_row_index("row").filter(pl.col("pair_id") == pair_id).collect()
+    return found.row(0, named=True) if found.height else None

@@ -4,7 +4,7 @@ from rich.table import Table
 
 from flows.inspection.cost import RunCost
 from flows.views.tables import cell, plain_table, size_text
-from tasks.engine.progress import duration
+from tasks.durations import duration
 
 
 def cost_table(cost: RunCost) -> Table:
@@ -18,7 +18,7 @@ def cost_table(cost: RunCost) -> Table:
     for each in cost.stages:
         seconds = "?" if each.seconds is None else duration(each.seconds)
         size = "?" if each.bytes is None else size_text(round(each.bytes))
-        energy = _energy(cost.kwh_of(each))
+        energy = _energy(each.gpu_kwh)
         table.add_row(each.stage, each.item, each.state, seconds, size, energy, cell(each.basis))
     return table
 
@@ -29,7 +29,7 @@ def cost_sentence(cost: RunCost) -> str:
         return f"{cost.run}: everything is cached; it costs nothing"
     least = "at least" if cost.unknown else "about"
     parts = [duration(cost.seconds), size_text(round(cost.bytes))]
-    parts += [f"{_energy(cost.kwh)} kWh"] if cost.kwh is not None else ["kWh not measured (--watts tells the power)"]
+    parts += [f"{_energy(cost.gpu_kwh)} kWh of GPUs"] if cost.gpu_kwh is not None else []
     parts += [f"{cost.money:,.2f} at {cost.rate:,.2f} an hour"] if cost.money is not None else []
     named = ", ".join(cost.unknown) if len(cost.unknown) <= 3 else f"{len(cost.unknown)} stages"
     unknown = f"; without {named}, for which the table says why" if cost.unknown else ""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from flows.inspection.run_history import RecordedRun
 from infra.tracking.provenance import short_commit
-from tasks.engine.progress import duration
+from tasks.durations import duration
 
 
 def history_text(found: Sequence[RecordedRun]) -> str:

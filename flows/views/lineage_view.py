@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from flows.inspection.artifact_graph import Name
 from flows.inspection.artifacts import Lineage
 from flows.views.tables import format_facts, size_text
-from tasks.engine.progress import duration
+from tasks.durations import duration
 
 
 def lineage_text(found: Lineage) -> str:

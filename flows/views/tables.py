@@ -10,8 +10,8 @@ from rich.table import Table
 
 from flows.views.stage_words import why
 from infra.guards.shown_text import shown_lines
+from tasks.durations import duration
 from tasks.engine.planner import StageResult
-from tasks.engine.progress import duration
 from tasks.evaluation.seed_spread import SeedSpread
 
 if TYPE_CHECKING:

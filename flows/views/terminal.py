@@ -11,9 +11,9 @@ from flows.views.json_log import event
 from flows.views.stage_words import miss_text
 from flows.views.tables import cell, format_facts
 from infra.guards.shown_text import shown, shown_lines
+from tasks.durations import duration
 from tasks.engine.lookup import Miss
 from tasks.engine.planner import StageResult
-from tasks.engine.progress import duration
 from tasks.engine.stage import StageCall
 
 PLAIN_PROGRESS_SECONDS = 10.0

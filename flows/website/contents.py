@@ -9,7 +9,7 @@ from typing import Any
 from flows.inspection.artifact_graph import ArtifactGraph, read_graph
 from flows.inspection.model_cards import artifact_file, version_card
 from flows.inspection.run_history import RecordedRun
-from flows.website.campaign import CampaignPage, SweepPage, anchor, campaign_pages, limit_lines, read_sweeps, totals
+from flows.website.campaign import CampaignPage, SweepPage, anchor, campaign_pages, read_sweeps, totals
 from flows.website.lineage import LineagePages, page_of
 from flows.website.plots import over_versions, training_curves
 from flows.website.registry import ModelEntry, VersionEntry, read_registry
@@ -53,8 +53,7 @@ def contents(root: Root) -> Iterator[tuple[str, str | Path]]:
     reports = _reports(root, registrations)
     for model in root.models:
         plot = over_versions(model)
-        limits = limit_lines(root.runs, model.name)
-        yield model.page, render("model.html", model.page, model=model, plot=plot, limits=limits, **about)
+        yield model.page, render("model.html", model.page, model=model, plot=plot, **about)
         preferred = model.preferred.read_lineage()
         for entry in model.versions:
             yield from _version(root, model, preferred, entry, reports.get(entry.label), about)
@@ -111,7 +110,6 @@ def _campaign(
     for page in pages:
         values = {"pages": pages, "here": page, "totals": sums, "registered": registered}
         values["sweeps"] = {sweep.group: sweep for sweep in root.sweeps}
-        values["limits"] = limit_lines(root.runs) if page is pages[0] else []
         yield page.name, render("campaign.html", page.name, **values, **about)
     yield from _sweeps(root, pages, about)
     index = dict(index_files(root.models, pages, root.sweeps, root.graph))

@@ -1,6 +1,5 @@
 """The data of the plots: measures over the versions of a model, and the curves of a training."""
 
-import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from model.metric_names import (
     TER,
     TOKENS_PER_SECOND,
 )
+from tasks.evaluation.metric_rows import metric_rows
 
 FIRST_MEASURES = (BLEU, BLEU_PAPER, CHRF, COMET, TER, PERPLEXITY)
 """Measures that the list of measures begins with; BLEU is the one that is drawn first."""
@@ -82,7 +82,10 @@ MOST_POINTS = 300
 
 def training_curves(file: Path | None, label: str) -> dict[str, Any]:
     """Each metric of the log by update, in the form of ``static/plot.js``; no measures without a readable log."""
-    rows = _rows(file) if file else []
+    try:
+        rows = metric_rows(file) if file else []
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # an altered log
+        rows = []
     # Rows of a dev check are few, and are kept.
     step = math.ceil(len(rows) / MOST_POINTS) or 1
     rows = [row for number, row in enumerate(rows) if number % step == 0 or DEV_PERPLEXITY in row]
@@ -96,19 +99,6 @@ def training_curves(file: Path | None, label: str) -> dict[str, Any]:
         for name in names
     ]
     return {"label": label, "xLabel": "update", "x": [row["done"] for row in rows], "measures": plots}
-
-
-def _rows(file: Path) -> list[dict[str, Any]]:
-    """One row for each update, in their order: a dev check has a row of its own, a resumed training repeats some."""
-    rows: dict[int, dict[str, Any]] = {}
-    try:
-        for line in file.read_text().splitlines():
-            row = json.loads(line)
-            if isinstance(row, dict) and isinstance(row.get("done"), int):
-                rows.setdefault(row["done"], {}).update(row)
-    except (OSError, ValueError):
-        return []
-    return [rows[update] for update in sorted(rows)]
 
 
 def _finite(value: object) -> float | None:

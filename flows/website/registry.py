@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -96,16 +95,6 @@ class ModelEntry:
         known = [entry.settings for entry in self.versions if entry.settings]
         names = dict.fromkeys(name for settings in known for name in settings)
         return [name for name in names if len({settings.get(name) for settings in known}) > 1]
-
-    def told_apart(self, entry: VersionEntry) -> list[str]:
-        """``varying``, first those whose value fewest versions share: a row has room for a few."""
-        return sorted(self.varying, key=lambda name: self._shared[name][entry.settings.get(name)])
-
-    @cached_property
-    def _shared(self) -> Mapping[str, Counter[str | None]]:
-        """How many versions have each value of a setting."""
-        known = [entry.settings for entry in self.versions if entry.settings]
-        return {name: Counter(settings.get(name) for settings in known) for name in self.varying}
 
 
 def read_registry(site: Site) -> list[ModelEntry]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from flows.website.campaign import anchor
 from flows.website.registry import Score
 from infra.tracking.provenance import short_commit
+from tasks.durations import duration
 from tasks.evaluation import html
-from tasks.reporting.page import duration, readable, sparkline, visible
+from tasks.reporting.page import readable, visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -40,7 +41,6 @@ def _environment() -> "Environment":
         interval=interval,
         anchor=anchor,
         size=size,
-        sparkline=sparkline,
         short_commit=short_commit,
     )
     return environment

@@ -1,9 +1,10 @@
-"""Progress of a run: the ``Display`` protocol, and metrics and durations as text."""
+"""Progress of a run: the ``Display`` protocol, and metrics as text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from model.metric_names import DEV_PERPLEXITY, LOSS, SECONDS_LEFT, TOKENS_PER_SECOND
+from tasks.durations import duration
 from tasks.engine.lookup import Miss
 from tasks.engine.planner import StageResult
 from tasks.engine.stage import StageCall
@@ -43,13 +44,3 @@ def describe_metrics(rows: Sequence[dict[str, Any]]) -> str:
     if isinstance(newest.get(SECONDS_LEFT), int | float):
         parts.append(f"{duration(newest['seconds_left'])} left")
     return " · ".join(parts)
-
-
-def duration(seconds: float) -> str:
-    """``48 s``, ``12 min 05 s``, ``3 h 20 min``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

@@ -4,7 +4,6 @@ Takes ``metrics.jsonl``; returns curves for ``network_plots`` and the last value
 of the metrics, or none.
 """
 
-import json
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -17,6 +16,7 @@ from model.metric_names import (
     ENCODER_COSINE,
     ENCODER_NORM,
 )
+from tasks.evaluation.metric_rows import metric_rows
 
 SIGNS = {
     ENCODER_COSINE: "cosine between positions, encoder",
@@ -35,18 +35,13 @@ LayerCurves = dict[str, dict[int, Curve]]
 
 def layer_curves(metrics: Path) -> LayerCurves:
     """The curves of ``SIGNS`` that a training has; the last row of an update counts."""
-    found: defaultdict[str, defaultdict[int, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    for line in metrics.read_text().splitlines():
-        row = json.loads(line)
+    found: defaultdict[str, defaultdict[int, Curve]] = defaultdict(lambda: defaultdict(list))
+    for row in metric_rows(metrics):
         for name, value in row.items():
             numbered = re.fullmatch(r"(.+)_(\d+)", name)
             if numbered and numbered[1] in SIGNS:
-                found[numbered[1]][int(numbered[2])][int(row["done"])] = float(value)
-    return {
-        sign: {layer: sorted(found[sign][layer].items()) for layer in sorted(found[sign])}
-        for sign in SIGNS
-        if sign in found
-    }
+                found[numbered[1]][int(numbered[2])].append((int(row["done"]), float(value)))
+    return {sign: {layer: found[sign][layer] for layer in sorted(found[sign])} for sign in SIGNS if sign in found}
 
 
 def last_values(curves: LayerCurves) -> dict[str, list[float]]:

@@ -18,10 +18,11 @@ from infra.store.manifest import Manifest
 from infra.tracking.model_version import scored_sets
 from model.metric_names import BLEU, BLEU_PAPER, CHRF, COMET, DEV_PERPLEXITY, GPU_KWH, PERPLEXITY, TER
 from tasks.corpus.catalogue import OWN, TERMS
+from tasks.durations import duration
 from tasks.lazy_libraries import pl
 from tasks.reporting.about_synthetic import about_synthetic
 from tasks.reporting.examples import translation_examples
-from tasks.reporting.page import duration, readable, visible
+from tasks.reporting.page import readable, visible
 from tasks.reporting.remarks import cut_translations
 
 MEASURE_LABELS = {

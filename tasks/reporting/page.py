@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tasks.durations import duration
+
 LONGEST_TEXT = 400
 """Characters of a sentence that are shown."""
 WIDTH = 132
@@ -33,15 +35,6 @@ def readable(value: object) -> str:
     if isinstance(value, int) or not math.isfinite(value):
         return f"{value:,}"
     return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
-def duration(seconds: float) -> str:
-    """``3 h 07 min``, ``4 min 09 s`` or ``8 s``."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes:02} min"
-    return f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
 
 
 def visible(text: str) -> str:

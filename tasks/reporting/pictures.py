@@ -12,6 +12,7 @@ from infra.store.store import Artifact
 from model.data.shards import Shards
 from model.metric_names import BLEU, DEV_PERPLEXITY, LEARNING_RATE, LOSS, NLL, PADDING, TOKENS_PER_SECOND
 from tasks.evaluation.collapse import layer_curves
+from tasks.evaluation.metric_rows import metric_rows
 from tasks.lazy_libraries import np, pl
 
 if TYPE_CHECKING:
@@ -25,21 +26,14 @@ JsonObject = dict[str, Any]
 
 def training_curves(metrics: Path) -> dict[str, NDArray[np.float64]]:
     """The columns of ``plots.Curves`` from ``metrics.jsonl``; the last row of an update counts."""
-    training: dict[int, JsonObject] = {}
-    validation: dict[int, float] = {}
-    for line in metrics.read_text().splitlines():
-        row = json.loads(line)
-        if DEV_PERPLEXITY in row:
-            validation[int(row["done"])] = row[DEV_PERPLEXITY]
-        elif LOSS in row:
-            training[int(row["done"])] = row
-    rows = [training[update] for update in sorted(training)]
-    columns = {name: np.array([row[name] for row in rows], np.float64) for name in (LOSS, NLL, LEARNING_RATE)}
+    rows = metric_rows(metrics)
+    training = [row for row in rows if LOSS in row]
+    validation = [row for row in rows if DEV_PERPLEXITY in row]
     return {
-        "updates": np.array(sorted(training), np.float64),
-        **columns,
-        "dev_updates": np.array(sorted(validation), np.float64),
-        DEV_PERPLEXITY: np.array([validation[update] for update in sorted(validation)], np.float64),
+        "updates": np.array([row["done"] for row in training], np.float64),
+        **{name: np.array([row[name] for row in training], np.float64) for name in (LOSS, NLL, LEARNING_RATE)},
+        "dev_updates": np.array([row["done"] for row in validation], np.float64),
+        DEV_PERPLEXITY: np.array([row[DEV_PERPLEXITY] for row in validation], np.float64),
     }
 
 

@@ -1,22 +1,16 @@
 """``flows.api``: what scripts and notebooks call, on a finished root and without a server."""
 
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from small_pipeline import run_small, write_run_file
+from small_pipeline import write_run_file
 
 from flows import api
-from flows.orchestration import dispatch
-from flows.runner.outcome import Outcome
-from flows.runner.request import ResolvedRun, RunRequest, make_plan
 from flows.runs import RUNS
 from infra.errors import BadConfiguration, BadData
 
@@ -84,36 +78,6 @@ def test_an_artifact_is_one(small: Path) -> None:
     assert pl.read_parquet(api.artifact("small/clean").path() / "rejected.parquet").columns[-1] == "filter"
     with pytest.raises(BadConfiguration, match="small/score/dev, small/score/t"):
         api.artifact("small/score")
-
-
-def test_a_run_from_python_needs_no_settings_of_prefect(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings of the command line are made here too; the temporary server is not taken for the user's."""
-    from flows.orchestration import prefect_flows
-
-    seen = []
-
-    @contextmanager
-    def server(home: Path, say: object, meanwhile: Callable[[str], None]) -> Iterator[str]:
-        address = f"http://127.0.0.1:9/{home.name}"
-        meanwhile(address)
-        yield address
-
-    def without_prefect(resolved: ResolvedRun) -> Outcome:
-        seen.append(os.environ["PREFECT_API_URL"])
-        return run_small(resolved)
-
-    monkeypatch.setattr(dispatch, "temporary_server", server)
-    monkeypatch.setattr(prefect_flows, "run_with_prefect", without_prefect)
-    for name in ("PREFECT_HOME", "PREFECT_API_URL"):
-        monkeypatch.delenv(name, raising=False)
-    before = signal.getsignal(signal.SIGINT)
-    done = dispatch.dispatch(make_plan(RunRequest("small", overrides=("decoding.beam=1",)).resolve()), has_server=False)
-    assert done.model_version == "small/2"
-    assert seen == ["http://127.0.0.1:9/prefect"]
-    assert Path(os.environ["PREFECT_HOME"]) == small / "prefect"
-    assert set(api.run("small", {"decoding.beam": 1})["state"]) == {"cached"}
-    assert len(seen) == 1, "no work, and no server of the user's"
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 NOTEBOOK = """

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,18 +47,6 @@ def test_help_has_an_example(command: str, monkeypatch: pytest.MonkeyPatch, caps
     assert "xample" in capsys.readouterr().out
 
 
-def test_examples_name_runs_that_exist() -> None:
-    repository = Path(cli.__file__).parents[1]
-    files = [repository / "README.md", *repository.glob("docs/*.md"), *repository.glob("flows/commands/*.py")]
-    found = {
-        name
-        for file in files
-        for name in re.findall(r"repro (?:run|plan|sweep) ([a-z][\w-]*)(?![\w.-])", file.read_text())
-    }
-    assert "demo" in found
-    assert found <= set(RUNS)
-
-
 @pytest.mark.parametrize(
     ("words", "named"),
     [
@@ -99,13 +86,6 @@ def test_a_removed_command_names_the_new_way(
     assert call(monkeypatch, command, "--json") == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert command not in COMMANDS
-
-
-def test_pages_name_no_removed_command() -> None:
-    repository = Path(cli.__file__).parents[1]
-    pages = [path for path in repository.glob("docs/*.md") if path.name != "commands.md"]
-    words = {word for page in pages for word in re.findall(r"\brepro ([a-z-]+)", page.read_text())}
-    assert sorted(words & {*cli.REMOVED}) == []
 
 
 def test_plan_says_miss_and_why_as_json() -> None:

@@ -9,9 +9,8 @@ from patience import limit
 from small_pipeline import all_gone, run_small, start_small
 
 from flows.runner.outcome import StageFailed
-from flows.runner.request import RunRequest, plan
+from flows.runner.request import RunRequest
 from flows.runs import RUNS
-from infra.errors import BadConfiguration
 from infra.store.local import LocalStore
 
 
@@ -25,23 +24,6 @@ def test_a_wrong_file_names_both_sums_and_is_not_kept(mirror: Path, tmp_path: Pa
     assert not list((tmp_path / "repro").glob("*/*.partial-*"))
     path.write_bytes(whole)
     assert run_small(RunRequest("small", until="download")).rows[0].state == "cached"
-
-
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"training.batch_tokens": "80"}, "sharding.max_pieces"),
-        ({"training.updates": "2"}, "averaging.count"),
-        ({"vocabulary.joint": "false"}, "model.tied"),
-        ({"training.epochs": "2"}, "training.updates"),
-    ],
-)
-def test_settings_that_cannot_go_together_are_refused_at_once(
-    mirror: Path, changes: dict[str, str], field: str
-) -> None:
-    words = tuple(f"{name}={value}" for name, value in changes.items())
-    with pytest.raises(BadConfiguration, match=f"{field} is"):
-        plan(RunRequest("small", overrides=words))
 
 
 def test_two_runs_at_once_share_every_stage(mirror: Path, tmp_path: Path) -> None:

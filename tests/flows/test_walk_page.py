@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from toy_stages import Untracked
 
-from flows.inspection.trace import trace_pair
+from flows.inspection.trace import PairTrace, Step, trace_pair
 from flows.reproduce import STAGES, reproduce
 from flows.runs import DEMO
 from flows.views.terminal import TerminalDisplay
@@ -21,7 +21,6 @@ from tasks.engine.planner import Scope, StopPipeline
 from tasks.engine.run_settings import RunSettings
 from tasks.engine.runner import Runner
 from tasks.engine.stage import engine
-from tasks.tracing.steps import Cleaned, Missing, PairTrace, Published, RuleVerdict
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -67,16 +66,17 @@ def test_the_page_is_what_the_demo_gives(demo_data: Path, monkeypatch: pytest.Mo
         walk = trace_pair(name, pair_id)
         today = script.trimmed(drawn(walk, script.COLUMNS))  # type: ignore[attr-defined]
         assert before_training(shown) == before_training(today), "run `make walk` to update docs/walk.md"
-        assert isinstance(walk.steps[-1], Cleaned) or "\nshard  row " in before_training(shown)
-        rejected = any(isinstance(step, Cleaned) and step.rejected_by for step in walk.steps)
+        assert walk.steps[-1].kind == "cleaned" or "\nshard  row " in before_training(shown)
+        rejected = any(step.values.get("rejected_by") for step in walk.steps)
         kinds.add((walk.set_name, rejected))
     assert kinds == {("", False), ("", True), ("test", False)}
 
 
 def test_brackets_are_no_markup_and_odd_signs_are_seen() -> None:
-    files = ("a", "b")
-    published = Published("download", "", files, 3, " [bold]a\u2028b", "c\x1b[31m")
-    cleaned = Cleaned("", "pairs.parquet", 1, "[bold]ab", "c", "", (RuleVerdict("mine", "kept", "[red]", ""),))
-    shown = drawn(PairTrace("[i]", "x:3", "", (published, cleaned, Missing("train", "[why]")), ("[note]",)), 200)
+    published = Step("published", "download", "", {"source": " [bold]a\u2028b", "target": "c\x1b[31m"})
+    verdict = {"rule": "mine", "said": "kept", "measured": "[red]", "allowed": ""}
+    cleaned = Step("cleaned", "clean", "", {"source": "[bold]ab", "target": "c", "verdicts": [verdict]})
+    missing = Step("missing", "train", "[why]", {})
+    shown = drawn(PairTrace("[i]", "x:3", "", (published, cleaned, missing), ("[note]",)), 200)
     for text in (r"\x20[bold]a\u2028b", r"c\x1b[31m", "[bold]ab", "[red]", "[why]", "[note]", "[i]"):
         assert text in shown

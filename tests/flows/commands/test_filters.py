@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from flows.commands.filters import filters
-from flows.inspection.trace import trace_context
+from flows.inspection.trace import find_made
 from flows.runner.request import RunRequest, make_plan
 from flows.runs import RUNS
 from infra.errors import BadConfiguration
@@ -20,7 +20,7 @@ def explained(capsys: pytest.CaptureFixture[str], **options: int) -> dict[str, d
 
 @pytest.mark.usefixtures("small")
 def test_counts_and_samples_are_those_of_the_artifact(capsys: pytest.CaptureFixture[str]) -> None:
-    folder = trace_context(make_plan(RunRequest("small", until="clean").resolve())).made["clean", ""].path()
+    folder = find_made(make_plan(RunRequest("small", until="clean").resolve())).made["clean", ""].path()
     rejected = pl.read_parquet(folder / "rejected.parquet")
     found = explained(capsys, samples=2)
     assert list(found) == [rule.name for rule in RUNS["small"].filters.rules]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from flows.commands.models import models, promote
+from flows.commands.show import show
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.tracking.registry import create_version, resolve, set_alias
@@ -46,15 +47,15 @@ def test_versions_are_sorted(sort: str, order: list[int], capsys: pytest.Capture
 
 
 def test_one_version_is_shown_with_its_source_and_history(capsys: pytest.CaptureFixture[str]) -> None:
-    models("ende@champion")
+    show("ende@champion")
     shown = capsys.readouterr().out
     version = resolve(Site.named().tracking, "ende/2")
     assert version.run_id in shown
     assert "params.training.updates  7" in shown
     assert "report.html" in shown
     assert "champion to version 2" in shown
-    models("ende/2", as_json=True)
-    printed = json.loads(capsys.readouterr().out)
+    show("ende/2", as_json=True)
+    printed = json.loads(capsys.readouterr().out)["version"]
     assert printed["history"][-1]["why"].endswith(": the best on val")
     assert printed["run_id"] in printed["source"]["run"]
 
@@ -66,8 +67,8 @@ def test_an_alias_is_moved_with_its_reason(capsys: pytest.CaptureFixture[str]) -
     capsys.readouterr()
     promote("ende/3", why="again", alias="chosen")
     assert "already" in capsys.readouterr().err
-    models("ende@chosen", as_json=True)
-    printed = json.loads(capsys.readouterr().out)
+    show("ende@chosen", as_json=True)
+    printed = json.loads(capsys.readouterr().out)["version"]
     moves = [
         (move["version"], move["why"].partition(": ")[2]) for move in printed["history"] if move["alias"] == "chosen"
     ]

@@ -17,7 +17,7 @@ from tests.flows.test_cli import call
         ("plan demo", 0),
         ("models", 0),
         ("models demo", 2),
-        ("models demo@champion", 2),
+        ("show demo@champion", 2),
         ("up --print-env", 0),
         ("show --artifacts", 0),
         ("show demo/clean", 2),

@@ -7,13 +7,11 @@ import pytest
 from small_pipeline import run_small
 
 from flows.inference.load_version import load_version
-from flows.inspection.trace import TorchNetwork, trace_context
+from flows.inspection.trace import find_made, trace
 from flows.runner.request import RunRequest, make_plan
 from infra.site import Site
 from infra.tracking.registry import resolve
 from model.config.special_pieces import BOS, EOS, SPECIAL_TOKENS
-from tasks.tracing.steps import Decoded
-from tasks.tracing.trace import trace
 
 
 @pytest.mark.slow
@@ -30,11 +28,11 @@ def test_a_run_reads_its_sources_alike_everywhere(
     assert states["train"] == "completed"
     site = Site.named()
     resolved = request.resolve()
-    context = trace_context(make_plan(resolved))
-    examples = json.loads((context.made["translate", "dev"].path() / "attention.json").read_text())
-    traced = trace(context, examples[0]["pair_id"], TorchNetwork(resolved.run, site))
-    (decoded,) = (step for step in traced.steps if isinstance(step, Decoded))
-    assert list(decoded.source_pieces) == examples[0]["source_pieces"]
+    found = find_made(make_plan(resolved))
+    examples = json.loads((found.made["translate", "dev"].path() / "attention.json").read_text())
+    traced = trace(resolved.run, site, found, examples[0]["pair_id"])
+    (decoded,) = (step for step in traced.steps if step.kind == "decoded")
+    assert decoded.values["source_pieces"] == examples[0]["source_pieces"]
     served = load_version(resolve(site.tracking, "small/2"), site, "own")
     [sentence] = served.sentences("The old woman sees a dog.")
     pieces = served.translator.vocabulary.source_pieces(served.translator.vocabulary.encode_source([sentence])[0])

@@ -58,25 +58,6 @@ def test_removed_and_altered_artifacts_have_no_node_but_their_users(tmp_path: Pa
     assert ("average", "a0ffee") in found.ancestors([("register", "40ffee")])
 
 
-def test_each_manifest_is_opened_once_and_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = LocalStore(tmp_path)
-    chain(store, artifact(store, "download", "d0"))
-    read: list[Path] = []
-    whole = Path.read_bytes
-
-    def counted(path: Path) -> bytes:
-        read.append(path)
-        return whole(path)
-
-    monkeypatch.setattr(Path, "read_bytes", counted)
-    monkeypatch.setattr(Path, "exists", lambda _: pytest.fail("a look at a file that is opened anyway"))
-    assert len(list(store.list())) == 5
-    assert sorted(path.relative_to(tmp_path).parts[0] for path in read) == sorted(
-        ("download", "clean", "average", "score", "register")
-    )
-    assert {path.name for path in read} == {MANIFEST}
-
-
 def test_a_bucket_costs_one_listing_and_each_new_manifest_one_request(
     s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from toy_stages import Untracked
 from flows.commands.show import show
 from flows.commands.verify import verify
 from flows.inference.export import find_trained_model
-from flows.inspection.artifacts import artifact_folders, list_artifacts
+from flows.inspection.artifacts import folders_of, list_artifacts
 from flows.inspection.compare import find_system
 from flows.runner.artifact_names import ArtifactName, is_version, parse_name
 from flows.runner.request import RunRequest, plan
@@ -60,20 +60,20 @@ def test_a_finished_run_is_listed_whole(small: Path, capsys: pytest.CaptureFixtu
 
 def test_a_name_means_the_newest_artifact_without_overrides(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site = Site.named()
-    old = artifact_folders("small/clean", site)
+    old = folders_of("small/clean", site)
     made = run_small(RunRequest("small", until="clean", overrides=("profile=tutorial",)))
-    assert artifact_folders("small/clean", site) == old
+    assert folders_of("small/clean", site) == old
     show("small/clean", path=True, overrides=("profile=tutorial",))
     printed = capsys.readouterr().out
     assert printed == f"{made.rows[-1].path}\n"
     assert [Path(printed.strip())] != old
     with pytest.raises(BadConfiguration, match="--set a=b .*--set profile=tutorial"):
-        artifact_folders("small/clean", site, ("a=b",))
+        folders_of("small/clean", site, ("a=b",))
 
 
 def test_missing_and_damaged_artifacts_are_marked(small: Path) -> None:
     site = Site.named()
-    (cleaned,), (averaged,) = artifact_folders("small/clean", site), artifact_folders("small/average", site)
+    (cleaned,), (averaged,) = folders_of("small/clean", site), folders_of("small/average", site)
     shutil.rmtree(cleaned)
     with (averaged / "model.json").open("a") as file:
         file.write(" ")
@@ -83,9 +83,9 @@ def test_missing_and_damaged_artifacts_are_marked(small: Path) -> None:
     assert "model.json has" in states["average"][1]
     assert averaged.is_dir(), "a list moves nothing"
     with pytest.raises(BadData, match="small/clean .*missing"):
-        artifact_folders("small/clean", site)
+        folders_of("small/clean", site)
     with pytest.raises(BadData, match="small/average .*model.json"):
-        artifact_folders("small/average", site)
+        folders_of("small/average", site)
 
 
 def test_what_does_not_exist_is_named(small: Path) -> None:
@@ -95,7 +95,7 @@ def test_what_does_not_exist_is_named(small: Path) -> None:
     with pytest.raises(BadConfiguration, match="'small/score/val' .*small/score/dev, small/score/test"):
         list_artifacts("small/score/val", site)
     with pytest.raises(BadConfiguration, match="'small' .*small/download, "):
-        artifact_folders("small", site)
+        folders_of("small", site)
 
 
 def test_other_commands_take_names(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,26 +105,12 @@ def test_other_commands_take_names(small: Path, capsys: pytest.CaptureFixture[st
     with pytest.raises(BadConfiguration, match="'small/clean' .*small/score"):
         find_system("small/clean", site)
     assert find_trained_model("small/translate/test", site).weights == find_trained_model("small", site).weights
-    (folder,) = artifact_folders("small/clean", site)
+    (folder,) = folders_of("small/clean", site)
     verify("small/clean", "small/score", as_json=True)
     assert json.loads(capsys.readouterr().out)["artifacts"] == 3
     (folder / "pairs.parquet").write_bytes(b"x")
     with pytest.raises(Fault, match="1 of 1 artifacts are damaged"):
         verify("small/clean")
-
-
-def test_a_root_that_cannot_be_written(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(30, "Read-only file system")
-
-    before = {path: path.stat().st_mtime_ns for path in small.rglob("*")}
-    for name in ("infra.store.local.write_atomically", "pathlib.Path.mkdir", "pathlib.Path.rename"):
-        monkeypatch.setattr(name, refuse)
-    for name in ("pathlib.Path.unlink", "pathlib.Path.touch", "pathlib.Path.write_text"):
-        monkeypatch.setattr(name, refuse)
-    assert {each.state for each in list_artifacts("", Site.named())} == {"there"}
-    assert all(folder.is_dir() for folder in artifact_folders("small/score", Site.named()))
-    assert {path: path.stat().st_mtime_ns for path in small.rglob("*")} == before
 
 
 def test_a_bucket_is_listed_and_downloaded_on_demand(

@@ -10,13 +10,13 @@ from rich.console import Console
 from small_pipeline import run_small
 
 from flows.commands.compare import compare as compare_command
-from flows.inspection.compare import compare_systems, find_system, layer_signs
+from flows.inspection.compare import compare_systems, find_system, metrics_of
 from flows.runner.request import RunRequest
 from flows.views.comparison_view import collapse_table
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.local import LocalStore
-from tasks.evaluation.collapse import last_values
+from tasks.evaluation.collapse import last_values, layer_curves
 
 OTHER = RunRequest("small", overrides=("decoding.beam=1",))
 
@@ -40,8 +40,8 @@ def test_a_run_and_versions_are_compared_on_every_set(small: Path) -> None:
 
 
 def test_trainings_are_compared_by_their_layers(small: Path) -> None:
-    curves = layer_signs([find_system("small/1", Site.named())], Site.named())["small/1"]
-    last = last_values(curves)
+    metrics = metrics_of([find_system("small/1", Site.named())], Site.named())
+    last = last_values(layer_curves(metrics["small/1"]))
     assert {"encoder_cosine", "decoder_cosine", "encoder_norm", "attention_entropy"} <= last.keys()
     shown = io.StringIO()
     Console(file=shown, width=120).print(collapse_table({"small/1": last, "older": {}}))

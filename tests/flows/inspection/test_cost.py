@@ -9,7 +9,7 @@ import pytest
 from sealing import sealed
 
 from flows.commands.options import RunOptions
-from flows.commands.run import plan_command
+from flows.commands.plan import plan_command
 from flows.inspection import cost as costs
 from flows.inspection.cost import RunCost, StageCost, estimate_cost
 from flows.runner.request import RunRequest, make_plan, plan
@@ -63,12 +63,11 @@ def test_a_training_scales_with_its_updates_from_a_record_of_the_same_model(root
 
 
 def test_without_a_record_operations_are_counted(root: Path) -> None:
-    found = cost(watts=100.0, rate=2.0)
+    found = cost(rate=2.0)
     train, training = of(found, "train"), planned("train").form["training"]
     operations = 6 * PARAMETERS * training["updates"] * training["batch_tokens"]
     assert train.seconds == pytest.approx(operations / 5e9, rel=1e-3)
     assert "counted, at 50% of the 10 GFLOP/s measured now" in train.basis
-    assert found.kwh == pytest.approx(found.seconds / 3600 * 0.1)
     assert found.money == pytest.approx(found.seconds / 3600 * 2)
     assert len(found.unknown) == len(found.stages) - 1
     assert "at least" in cost_sentence(found)
@@ -97,9 +96,9 @@ def test_stages_of_text_scale_with_what_they_read_by_estimate_of_inputs_not_made
 def test_the_command_prints_a_table_or_json_and_refuses_a_rate_alone(capsys: pytest.CaptureFixture[str]) -> None:
     plan_command(RunOptions("demo"), cost=True, rate=2.0)
     assert "without 20 stages, for which the table says why" in capsys.readouterr().out
-    plan_command(RunOptions("demo"), cost=True, watts=65.0, as_json=True)
+    plan_command(RunOptions("demo"), cost=True, as_json=True)
     printed = json.loads(capsys.readouterr().out)
     assert printed["run"] == "demo"
-    assert printed["kwh"] == pytest.approx(printed["seconds"] / 3600 * 0.065)
+    assert printed["gpu_kwh"] is None
     with pytest.raises(BadConfiguration, match="--rate is 2"):
         plan_command(RunOptions("demo"), rate=2.0)

@@ -4,11 +4,9 @@ import json
 import os
 import re
 import threading
-import time
 from collections import namedtuple
 from collections.abc import Iterator
 from contextlib import contextmanager
-from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,17 +25,16 @@ if TYPE_CHECKING:
     from s3_server import Server
 
 Usage = namedtuple("Usage", "total used free")
-ALL = ["python", "cpu", "torch", "cores", "memory", "disk", "prefect", "mlflow", "mirrors", "clock"]
+ALL = ["python", "torch", "cores", "memory", "disk", "prefect", "mlflow", "mirrors"]
 
 
 @contextmanager
-def server(ahead: float) -> Iterator[str]:
-    """The address of a server whose clock is that many seconds ahead."""
+def server() -> Iterator[str]:
+    """The address of a server."""
 
     class Answers(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
             self.send_response_only(404)  # an answer all the same
-            self.send_header("Date", formatdate(time.time() + ahead, usegmt=True))
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
@@ -73,7 +70,7 @@ def test_each_check_is_a_line_and_nothing_is_created(
 def test_a_failure_is_an_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(checks.shutil, "disk_usage", lambda _: Usage(GIB, GIB, 0))
     monkeypatch.setattr(checks, "LEAST_MEMORY", 0)
-    with pytest.raises(Fault, match="1 of 10 checks failed: disk"):
+    with pytest.raises(Fault, match="1 of 8 checks failed: disk"):
         doctor(as_json=True)
     said = json.loads(capsys.readouterr().out)
     (disk,) = (check for check in said["checks"] if check["name"] == "disk")
@@ -105,18 +102,17 @@ def test_a_load_above_the_cores_is_a_warning(tmp_path: Path, monkeypatch: pytest
 
 
 def test_servers_and_mirrors_are_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with server(0) as prefect, server(0) as gone:
+    with server() as prefect, server() as gone:
         monkeypatch.setenv("PREFECT_API_URL", f"{prefect}/api")
         monkeypatch.setenv("MLFLOW_TRACKING_URI", prefect.replace("http://", "http://user:a secret@"))
         monkeypatch.setenv("REPRO_MIRRORS", f"{tmp_path} {tmp_path / 'nowhere'} {prefect}")
-        verdicts = [(check.name, check.verdict) for check in examine(Site.named())][6:]
+        verdicts = [(check.name, check.verdict) for check in examine(Site.named())][5:]
         assert verdicts == [
             ("prefect", "ok"),
             ("mlflow", "ok"),
             ("mirror", "ok"),
             ("mirror", "failure"),
             ("mirror", "ok"),
-            ("clock", "ok"),
         ]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", gone.replace("http://", "http://user:a secret@"))
     check = found("mlflow")
@@ -124,22 +120,10 @@ def test_servers_and_mirrors_are_asked(tmp_path: Path, monkeypatch: pytest.Monke
     assert "secret" not in check.found
 
 
-@pytest.mark.parametrize(("ahead", "verdict"), [(5.0, "ok"), (200.0, "warning"), (-2000.0, "failure")])
-def test_the_clock_is_compared_with_that_of_servers(
-    ahead: float, verdict: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with server(ahead) as mirror:
-        monkeypatch.setenv("REPRO_MIRRORS", mirror)
-        check = found("clock")
-    assert check.verdict == verdict
-    assert check.advice or verdict == "ok"
-    assert {5.0: "less than 60 s", 200.0: "behind mirror", -2000.0: "ahead of mirror"}[ahead] in check.found
-
-
 def test_a_closed_service_needs_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
     (tmp_path / addresses.FOLDER).mkdir()
-    with server(0) as address:
+    with server() as address:
         addresses.write(tmp_path, addresses.Addresses(f"{address}/api", address, closed=True), os.getpid())
         assert found("credentials").verdict == "failure"
         monkeypatch.setenv("REPRO_AUTH", "reader:of twelve characters")
@@ -165,6 +149,9 @@ def test_what_a_bucket_must_do_is_tried(s3: "Server", tmp_path: Path, monkeypatc
     s3.inject_faults(status=403, code="QuotaExceeded", times=99, match="PUT")
     assert "no space left" in found("bucket").found
     s3.inject_faults()
+    with monkeypatch.context() as patch:
+        patch.setattr(Bucket, "clock_offset", lambda _: 2000.0)
+        assert "2000 s behind" in found("bucket").found
     monkeypatch.setattr(Bucket, "put_if_absent", Bucket.put)
     assert "If-None-Match" in found("bucket").found
     assert not Bucket(f"s3://{s3.bucket}/prefix").list(""), "nothing is left there"

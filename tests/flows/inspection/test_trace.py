@@ -11,32 +11,15 @@ import pytest
 from small_pipeline import run_small
 
 from flows.commands.trace import trace as command
-from flows.inspection.trace import TorchNetwork, trace_context, trace_pair
+from flows.inspection.trace import find_made, trace, trace_pair
 from flows.runner.request import RunRequest, make_plan
 from flows.runs import RUNS
 from infra.errors import BadConfiguration
 from infra.site import Site
 from model.data.batches import BatchSampler
 from model.data.shards import Shards
-from tasks.tracing.steps import (
-    Cleaned,
-    Decoded,
-    Encoded,
-    Missing,
-    PairTrace,
-    Published,
-    Scored,
-    Sharded,
-    Trained,
-    Translated,
-)
-from tasks.tracing.trace import trace
 
 REQUEST = RunRequest("small", until="score")
-
-
-def kinds(traced: PairTrace) -> list[str]:
-    return [type(step).__name__ for step in traced.steps]
 
 
 def made_in(root: Path) -> list[Path]:
@@ -55,9 +38,8 @@ def test_a_run_that_changed_since_its_record_is_traced_as_it_is_now_and_that_is_
 
 
 def test_every_pair_of_the_corpus_has_a_trace_that_agrees_with_the_artifacts(small: Path) -> None:
-    context = trace_context(make_plan(REQUEST.resolve()))
-    network = TorchNetwork(RUNS["small"], Site.named())
-    folder = context.made["clean", ""].path()
+    found = find_made(make_plan(REQUEST.resolve()))
+    folder = found.made["clean", ""].path()
     rejected = dict(pl.read_parquet(folder / "rejected.parquet").select("pair_id", "filter").iter_rows())
     text = pl.concat(
         pl.read_parquet(folder / name).select("pair_id", "source", "target")
@@ -65,59 +47,55 @@ def test_every_pair_of_the_corpus_has_a_trace_that_agrees_with_the_artifacts(sma
     )
     assert set(text["pair_id"]) == {f"small:{line}" for line in range(600)}
     assert len(set(rejected.values())) > 5
-    shards = Shards(context.made["shard", "train"].path())
+    shards = Shards(found.made["shard", "train"].path())
     rows = {shards.pair_id(row): row for row in range(len(shards))}
     training = RUNS["small"].training
     batches = BatchSampler(shards, training.batch_tokens, training.seed, training.batching).epoch(0)
     for pair_id, source, target in text.iter_rows():
         by = rejected.get(pair_id, "")
-        traced = trace(context, pair_id, network)
-        published, cleaned, *further = traced.steps
-        assert isinstance(published, Published)
-        assert isinstance(cleaned, Cleaned)
-        assert (cleaned.source, cleaned.target, cleaned.rejected_by) == (source, target, by)
-        said = {verdict.rule: verdict.said for verdict in cleaned.verdicts}
+        steps = trace(RUNS["small"], Site.named(), found, pair_id).steps
+        cleaned = steps[1].values
+        assert (cleaned["source"], cleaned["target"], cleaned["rejected_by"]) == (source, target, by)
+        said = {verdict["rule"]: verdict["said"] for verdict in cleaned["verdicts"]}
         assert [rule for rule, word in said.items() if word == "rejected"] == ([by] if by else [])
         if by:
-            assert further == []
+            assert [step.kind for step in steps] == ["published", "cleaned"]
             continue
-        encoded, sharded, trained = further
-        assert isinstance(encoded, Encoded)
-        assert isinstance(sharded, Sharded)
-        assert isinstance(trained, Trained)
-        assert sharded.row == rows[pair_id]
-        assert shards.pieces("target", sharded.row).tolist() == [*encoded.target_ids]
-        assert sharded.row in batches[trained.update - 1]
+        assert [step.kind for step in steps] == ["published", "cleaned", "encoded", "sharded", "trained"]
+        encoded, sharded, trained = (step.values for step in steps[2:])
+        assert sharded["row"] == rows[pair_id]
+        assert shards.pieces("target", sharded["row"]).tolist() == encoded["target_ids"]
+        assert sharded["row"] in batches[trained["update"] - 1]
 
 
 def test_the_best_beam_of_every_pair_of_the_sets_is_its_hypothesis(small: Path) -> None:
-    context = trace_context(make_plan(REQUEST.resolve()))
-    network = TorchNetwork(RUNS["small"], Site.named())
+    found = find_made(make_plan(REQUEST.resolve()))
     for name in ("dev", "test"):
-        table = pl.read_parquet(context.made["translate", name].path() / "hypotheses.parquet")
-        scores = pl.read_parquet(context.made["score", name].path() / "sentences.parquet")
+        table = pl.read_parquet(found.made["translate", name].path() / "hypotheses.parquet")
+        scores = pl.read_parquet(found.made["score", name].path() / "sentences.parquet")
         assert len(table) == 12
         for row, score in zip(table.iter_rows(named=True), scores.iter_rows(named=True), strict=True):
-            _, encoded, _, translated, decoded, scored = trace(context, row["pair_id"], network).steps
-            assert isinstance(encoded, Encoded)
-            assert isinstance(translated, Translated)
-            assert isinstance(decoded, Decoded)
-            assert isinstance(scored, Scored)
+            steps = {step.kind: step for step in trace(RUNS["small"], Site.named(), found, row["pair_id"]).steps}
+            assert list(steps) == ["published", "encoded", "sharded", "translated", "decoded", "scored"]
+            decoded = steps["decoded"].values
+            beams = decoded["beams"]
             beam = RUNS["small"].decoding.beam
-            assert beam <= len(decoded.beams) <= 2 * beam - 1
-            ended = [row for rows in decoded.steps for row in rows if row.ended]
-            assert sorted(row.score for row in ended) == sorted(b.score for b in decoded.beams if b.finished)
-            for rows, longer in pairwise(decoded.steps):
-                texts = {row.rank: row.text for row in rows}
-                assert [row.rank for row in longer if not row.ended] == [*range(1, len(longer) + 1)][:beam]
-                assert all(row.text.startswith(texts[row.continues].rstrip("\ufffd")) for row in longer)
-            assert translated.hypothesis == decoded.beams[0].text == row["hypothesis"]
-            assert decoded.beams[0].score == pytest.approx(translated.score, abs=1e-4)
-            assert [beam.score for beam in decoded.beams] == sorted((b.score for b in decoded.beams), reverse=True)
-            assert decoded.source_pieces == (*encoded.source_pieces, "</s>")
-            assert decoded.weights.shape[2:] == (len(decoded.written_pieces), len(decoded.source_pieces))
-            assert decoded.weights.sum(axis=-1) == pytest.approx(1, abs=1e-5)
-            assert (scored.reference, scored.bleu) == (score["reference"], score["bleu"])
+            assert beam <= len(beams) <= 2 * beam - 1
+            ended = [row for rows in decoded["steps"] for row in rows if row["ended"]]
+            assert sorted(row["score"] for row in ended) == sorted(b["score"] for b in beams if b["finished"])
+            for rows, longer in pairwise(decoded["steps"]):
+                texts = {row["rank"]: row["text"] for row in rows}
+                assert [row["rank"] for row in longer if not row["ended"]] == [*range(1, len(longer) + 1)][:beam]
+                assert all(row["text"].startswith(texts[row["continues"]].rstrip("\ufffd")) for row in longer)
+            assert steps["translated"].values["hypothesis"] == beams[0]["text"] == row["hypothesis"]
+            assert beams[0]["score"] == pytest.approx(row["score"], abs=1e-4)
+            assert [beam["score"] for beam in beams] == sorted((b["score"] for b in beams), reverse=True)
+            assert decoded["source_pieces"] == [*steps["encoded"].values["source_pieces"], "</s>"]
+            weights = steps["decoded"].weights
+            assert weights is not None
+            assert weights.shape[2:] == (len(decoded["written_pieces"]), len(decoded["source_pieces"]))
+            assert weights.sum(axis=-1) == pytest.approx(1, abs=1e-5)
+            assert steps["scored"].values["bleu"] == score["bleu"]
 
 
 def test_a_half_finished_run_is_traced_as_far_as_it_got(small: Path) -> None:
@@ -125,12 +103,12 @@ def test_a_half_finished_run_is_traced_as_far_as_it_got(small: Path) -> None:
         shutil.rmtree(small / stage)
     before = made_in(small)
     for pair_id, expected in (
-        ("small:0", ["Published", "Cleaned", "learn_bpe"]),
-        ("test:3", ["Published", "learn_bpe"]),
+        ("small:0", ["published", "cleaned", "missing"]),
+        ("test:3", ["published", "missing"]),
     ):
         traced = trace_pair("small", pair_id)
-        assert [s.stage if isinstance(s, Missing) else type(s).__name__ for s in traced.steps] == expected
-        assert all("not made yet" in step.why for step in traced.steps if isinstance(step, Missing))
+        assert [step.kind for step in traced.steps] == expected
+        assert traced.steps[-1].stage == "learn_bpe"
     assert made_in(small) == before, "a trace makes nothing"
 
 
@@ -138,7 +116,7 @@ def test_a_lost_archive_leaves_the_other_steps(small: Path) -> None:
     whole = trace_pair("small", "small:0")
     shutil.rmtree(small / "download")
     traced = trace_pair("small", "small:0")
-    assert kinds(traced) == ["Missing", "Missing", *kinds(whole)[1:]]
+    assert [step.kind for step in traced.steps[:2]] == ["missing", "missing"]
     assert traced.steps[2:] == whole.steps[1:]
     assert any("runs if the output of" in note for note in traced.notes)
 
@@ -148,9 +126,8 @@ def test_a_training_that_begins_with_a_version_is_traced_with_its_vocabulary(sma
     run_small(request)
     traced = trace_pair("small", "small:0", request.overrides)
     plain = trace_pair("small", "small:0")
-    assert [step for step in traced.steps if isinstance(step, Encoded)] == [
-        step for step in plain.steps if isinstance(step, Encoded)
-    ]
+    assert traced.steps[2].kind == "encoded"
+    assert traced.steps[2] == plain.steps[2]
 
 
 def test_the_command_prints_text_json_and_a_picture(

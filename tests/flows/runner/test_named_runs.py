@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from made_up_roots import artifact, record, row_of
 
 from flows.inspection.artifact_graph import read_graph
-from flows.inspection.artifacts import artifact_folders, list_artifacts
+from flows.inspection.artifacts import folders_of, list_artifacts
 from flows.inspection.compare import find_system, find_training
 from flows.runner.artifact_names import find_artifacts, model_manifests
 from flows.runner.named_runs import NamedRun, name_run
@@ -57,12 +57,12 @@ def test_neither_a_run_with_overrides_nor_a_trial_takes_the_name_of_a_run(tmp_pa
     start(tmp_path, 3, **TRIAL)
     site = Site(root=tmp_path)
     assert {each.key[0] for each in list_artifacts("x", site)} == {"1"}
-    assert [folder.name for folder in artifact_folders("x/train", site)] == ["1train"]
+    assert [folder.name for folder in folders_of("x/train", site)] == ["1train"]
     assert model(tmp_path) == {"1"}
     labels = read_graph(Site(root=tmp_path)).names
     assert {key[0] for _, key in labels} == {"1"}, "the labels of lineage and of the site"
     assert model(tmp_path, *SET) == {"2"}
-    assert [folder.name for folder in artifact_folders("x/train", site, SET)] == ["2train"]
+    assert [folder.name for folder in folders_of("x/train", site, SET)] == ["2train"]
     with pytest.raises(BadConfiguration, match=r"model\.p_drop"):
         find_artifacts(LocalStore(tmp_path), "x", TRIAL["overrides"])
 

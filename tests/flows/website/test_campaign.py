@@ -71,7 +71,7 @@ def test_a_pruned_trial_is_not_shown_as_failed(tmp_path: Path) -> None:
     record(tmp_path, "ende", datetime(2026, 1, 1, tzinfo=UTC), rows, outcome="PRUNED", failure=why)
     found = read_history(LocalStore(tmp_path))
     (page,) = campaign_pages(found)
-    values: dict[str, Any] = {"sweeps": {}, "registered": {}, "limits": [], "written": datetime.now(UTC), "commit": ""}
+    values: dict[str, Any] = {"sweeps": {}, "registered": {}, "written": datetime.now(UTC), "commit": ""}
     text = render("campaign.html", page.name, here=page, pages=[page], totals=totals(found), **values)
     assert '<span class="muted">pruned</span>' in text
     assert why in text

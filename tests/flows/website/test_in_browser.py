@@ -9,10 +9,6 @@ from playwright.sync_api import Page, expect
 COMPARED = "compare.html#ende/1%20ende/2"
 
 
-def background(page: Page) -> str:
-    return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-
-
 def test_a_measure_is_plotted_zoomed_and_saved(page: Page, public: Path) -> None:
     page.goto((public / "models" / "ende.html").as_uri())
     expect(page.locator(".plot canvas")).to_be_visible()
@@ -83,18 +79,6 @@ def test_everything_is_searched(page: Page, public: Path) -> None:
     expect(page.get_by_role("searchbox")).to_have_value("run onerror")
 
 
-def test_the_theme_stays_chosen(page: Page, public: Path) -> None:
-    page.goto((public / "models" / "ende.html").as_uri())
-    light = background(page)
-    page.get_by_label("Theme").select_option("dark")
-    dark = background(page)
-    assert dark != light
-    page.goto((public / "index.html").as_uri())
-    assert background(page) == dark
-    page.get_by_label("Theme").select_option("")
-    assert background(page) == light
-
-
 def test_versions_are_sorted_by_keyboard(page: Page, public: Path) -> None:
     page.goto((public / "models" / "ende.html").as_uri())
     rows = page.locator("#versions ~ .scroll tbody tr th")
@@ -139,39 +123,3 @@ def test_every_kind_of_page_is_accessible_and_fits_the_screen(page: Page, public
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), name
         found = Axe().run(page, options={"preload": False})
         assert found.violations_count == 0, found.generate_report()
-
-
-COLOURED = """([first, last]) => {
-  const { plot } = plots[0], stroke = colour("--series-1").match(/\\d+/g).map(Number);
-  const [from, to] = [first, last].map((x) => Math.round(plot.valToPos(x, "x", true)));
-  const { data } = plot.ctx.getImageData(from, 0, to - from, plot.ctx.canvas.height);
-  const columns = new Set();
-  for (let at = 0; at < data.length; at += 4) {
-    if (stroke.every((part, byte) => data[at + byte] === part)) columns.add((at / 4) % (to - from));
-  }
-  return columns.size / (to - from);
-}"""
-
-
-@pytest.mark.parametrize("page", ["light", "dark"], indirect=True)
-def test_a_line_breaks_at_a_version_without_a_score(page: Page, public: Path) -> None:
-    def coloured(first: float, last: float) -> float:
-        """The share of the pixels between two versions in whose column something has the colour of the line."""
-        return float(page.evaluate(COLOURED, [first, last]))
-
-    def show(count: int, *missing: int) -> None:
-        values = [None if number in missing else 30 for number in range(1, count + 1)]
-        series = [{"name": "val", "values": values, "low": values, "high": values}]
-        change = "([x, series]) => plots[0].change({ ...plots[0].data, x, measures: [{ name: 'bleu', series }] })"
-        page.evaluate(change, [list(range(1, count + 1)), series])
-
-    page.goto((public / "models" / "ende.html").as_uri())
-    show(6)
-    assert coloured(2.2, 3.8) > 0.9
-    show(6, 3)
-    assert coloured(1, 2) > 0.9
-    assert coloured(2.2, 3.8) == 0
-    assert coloured(4, 6) > 0.9
-    show(80, 39, 41)  # so many have no points, but the one that no line reaches has its own
-    assert coloured(38.2, 39.5) == 0
-    assert coloured(39.6, 40.4) > 0

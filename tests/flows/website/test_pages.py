@@ -12,7 +12,6 @@ from made_registry import EVIL_MODEL, PIXEL
 from sealing import sealed
 
 from flows.commands.serve import write_site as write_apart
-from flows.commands.site import site as site_command
 from flows.website.plots import over_versions
 from flows.website.registry import read_registry
 from flows.website.write import write_site
@@ -169,14 +168,6 @@ def test_repro_serve_writes_the_site_in_a_process_of_its_own(tmp_path: Path) -> 
     assert "No model is registered" in (tmp_path / "public" / "index.html").read_text()
     with pytest.raises(RuntimeError, match="ended with 2"):
         asyncio.run(write_apart(tmp_path))  # it holds the other site, but is none
-
-
-def test_a_root_without_versions_has_a_site_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    site_command(out=tmp_path / "public")
-    said = capsys.readouterr()
-    assert said.out == f"{tmp_path / 'public' / 'index.html'}\n"
-    assert "no model is registered" in said.err
-    assert "No model is registered here yet." in (tmp_path / "public" / "index.html").read_text()
 
 
 def test_no_page_shows_the_secrets_of_addresses_in_old_manifests(

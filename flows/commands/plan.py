@@ -1,0 +1,58 @@
+"""``repro plan``."""
+
+import json
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from flows.commands.options import JsonOption, RunOptions
+from flows.runner.request import make_plan
+from flows.views.stage_words import outcome_json
+from flows.views.tables import stage_table
+from flows.views.terminal import say
+from infra.errors import BadConfiguration
+from infra.servers.mlflow_sqlite import check_database
+
+
+def plan_command(
+    asked: RunOptions,
+    *,
+    cost: Annotated[
+        bool, Parameter(help="estimate time, disk and energy of what is not cached, and say from what", negative=())
+    ] = False,
+    rate: Annotated[float, Parameter(help="with --cost: price of an hour of the machine")] = 0.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Show for each stage whether it is cached, and if not, what changed since the last run. Runs nothing.
+
+    For example:
+
+    repro plan demo --set training.updates=200
+
+    repro plan wmt14-ende-base --site gpu --cost --rate 3.50
+    """
+    if rate < 0 or (rate and not cost):
+        raise BadConfiguration(f"--rate is {rate:g}, allowed is a number of at least 0, and only with --cost")
+    resolved = asked.request().resolve()
+    if resolved.remark:
+        say(resolved.remark)
+    check_database(resolved.site.tracking)
+    output = Console(highlight=False)
+    planned = make_plan(resolved)
+    if not cost:
+        outcome = planned.outcome
+        if as_json:
+            print(json.dumps(outcome_json(outcome), ensure_ascii=False))
+        else:
+            output.print(stage_table(outcome.rows))
+        return
+    from flows.inspection.cost import estimate_cost
+    from flows.views.cost_view import cost_sentence, cost_table
+
+    found = estimate_cost(planned, rate)
+    if as_json:
+        print(json.dumps(found.as_json(), ensure_ascii=False))
+    else:
+        output.print(cost_table(found))
+        output.print(f"\n{cost_sentence(found)}", markup=False, soft_wrap=True)

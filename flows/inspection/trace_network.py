@@ -1,0 +1,102 @@
+"""The steps of a trace that need the network: the batch that trained a pair, and decoding its source again."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flows.runs import Run
+from infra.errors import BadConfiguration
+from infra.site import Site
+from infra.store.store import Artifact
+from model.config import Decoding
+from model.config.special_pieces import EOS, SPECIAL_TOKENS
+
+if TYPE_CHECKING:
+    from model.decoding.beam_search import BeamEntry
+    from model.decoding.translator import Translator
+
+
+def batch_of(run: Run, training: Artifact, shards: Artifact, row: int) -> dict[str, Any]:
+    """The step ``trained`` of a row, counted over all shards. Updates count from 1.
+
+    ``epoch_updates`` counts the updates of the epoch, ``updates`` those of the training, which may end earlier.
+    """
+    from model.data.shards import Shards
+    from model.training.setup import sampler_of
+
+    # The first epoch reads the first segmentation, so its rows have the numbers of the pairs.
+    pieces = Shards(shards.path(), drawn=True)
+    batches = sampler_of(run.model, run.training, pieces).epoch(0)
+    index = next((index for index, rows in enumerate(batches) if row in rows), None)
+    if index is None:
+        raise BadConfiguration(
+            f"training.mixture is {run.training.mixture!r}, which leaves {pieces.pair_id(row)} out of the first epoch; "
+            "trace another pair"
+        )
+    pairs = len(batches[index])
+    updates = training.facts.get("updates", run.training.updates)
+    says = f"update {index + 1:,} of {len(batches):,} in the first epoch, with {pairs - 1:,} other pairs"
+    if index + 1 > updates:
+        says = f"never: it would be in {says}, but training ended after {updates:,}"
+    counts = {"update": index + 1, "pairs": pairs, "epoch_updates": len(batches), "updates": updates}
+    return {"says": says, "folder": f"{training.path()}", **counts}
+
+
+def decode(
+    decoding: Decoding, site: Site, weights: Artifact, vocabulary: Artifact, source: tuple[int, ...]
+) -> tuple[dict[str, Any], NDArray[np.float64]]:
+    """Decode one sentence with the averaged weights: values of the step ``decoded``, and the cross-attention (§3.2.3).
+
+    ``beams`` are all hypotheses that ended, best first, also those beyond the beam, and after them cut ones if fewer
+    ended. ``steps`` has, for each step, the live hypotheses and those that ended in it, the likeliest first.
+    ``attended`` has for each target piece the source piece with the largest weight, from the mean over the heads of
+    the upper half of the layers, as in the report's picture.
+    """
+    from model.decoding.translator import Translator
+
+    threads = site.threads_each * site.ranks
+    translator = Translator.load(weights.path(), vocabulary.path(), site.device, threads)
+    translator.check_source(source, "the source")
+    hypotheses, steps = translator.search_steps(source, decoding)
+    best = hypotheses[0]
+    source_pieces = translator.vocabulary.source_pieces(translator.source_tokens(source))
+    written = translator.vocabulary.target_pieces([*best.pieces, EOS][: best.length])
+    attention = translator.cross_attention(source, best).double().numpy()
+    mean = attention[len(attention) // 2 :].mean(axis=(0, 1))
+    values = {
+        "folder": f"{weights.path()}",
+        "beams": [found.as_json() | {"text": translator.text(found)} for found in hypotheses],
+        "steps": [list(_beam_rows(translator, entries)) for entries in steps],
+        "source_pieces": source_pieces,
+        "written_pieces": written,
+        "attended": [
+            {"written": piece, "source": source_pieces[row.argmax()], "weight": round(float(row.max()), 4)}
+            for piece, row in zip(written, mean, strict=True)
+        ],
+    }
+    return values, attention
+
+
+def _beam_rows(translator: "Translator", entries: Iterable["BeamEntry"]) -> Iterator[dict[str, Any]]:
+    """The hypotheses of a step. ``rank`` is the place in the beam, from 1, and 0 for one that ended with eos.
+
+    ``continues`` is the rank of the hypothesis of the step before that it extends by ``piece``, 0 in the first step.
+    ``score`` is ``log_probability`` over the length penalty of its present length.
+    """
+    rank = 0
+    for entry in entries:
+        found = entry.hypothesis
+        ended = found.finished
+        rank += not ended
+        yield {
+            "rank": 0 if ended else rank,
+            "continues": entry.parent + 1 if found.length > 1 else 0,
+            "piece": SPECIAL_TOKENS[EOS] if ended else translator.vocabulary.target_pieces([found.pieces[-1]])[0],
+            "text": translator.text(found),
+            "score": found.score,
+            "log_probability": found.log_probability,
+            "pieces": found.length,
+            "ended": ended,
+        }

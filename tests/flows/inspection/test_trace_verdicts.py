@@ -1,0 +1,122 @@
+"""A trace names artifacts that are missing, the pair that another one repeats, and the ids that there are."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from flows.inspection.trace import PairTrace, RunArtifacts, trace
+from flows.runs import DEMO, Run
+from infra.errors import BadConfiguration
+from infra.site import Site
+from infra.store.store import Artifact
+from tasks.cleaning.filters import Distinct, Filters, LengthRatio
+from tasks.corpus.catalogue import EvaluationSet, File, Text
+from tasks.stages import clean
+from tasks.stages.learn_bpe import Vocabulary, learn_bpe
+from tasks.stages.shard import KEEP_EVERY_PAIR, Sharding, shard
+from tests.tasks.stages.test_clean import DEMO_RULES, corpus_of
+
+LONG = " ".join(["dogs"] * 50)
+MANY = "Und das sind sehr viele Wörter für eine Katze."
+FIRST = (
+    ["The dog runs.", "One cat.", " A\tman sings. ", "The dog runs.", LONG, "Known line here."],
+    ["Der Hund läuft.", MANY, "Ein Mann singt.", "Der Hund läuft.", LONG.replace("dogs", "Hund"), "Etwas anderes."],
+)
+SECOND = (["The dog runs.", "Two men sing."], ["Der Hund läuft.", "Zwei Männer singen."])
+SET = [("A line of it.", "Eine Zeile."), ("Known  line here.", "Bekannte Zeile.")]
+
+Toy = tuple[Run, RunArtifacts]
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    """The artifacts of a run up to its shards: a corpus of two parts and one set."""
+    base = tmp_path_factory.mktemp("toy")
+    corpus, archives = corpus_of(base / "text", ("first", *FIRST), ("second", *SECOND))
+    filters = Filters(DEMO_RULES, exclude=("dev",))
+    prepared = Artifact("prepare_sets", "dev", base / "dev", facts={"pairs": len(SET)})
+    prepared.path().mkdir()
+    frame = pl.DataFrame(SET, schema=["source", "target"], orient="row")
+    frame.insert_column(0, pl.Series("pair_id", ["dev:0", "dev:1"])).write_parquet(base / "dev/pairs.parquet")
+    made = {("download", path): archive for path, archive in archives.items()} | {("prepare_sets", "dev"): prepared}
+    sharding = Sharding(max_pieces=40, pairs_per_shard=1)
+
+    def add(name: str, item: str = "") -> Path:
+        made[name, item] = Artifact(name, f"{name}{item}", base / f"{name}{item}")
+        made[name, item].path().mkdir()
+        return made[name, item].path()
+
+    clean.clean.body(add("clean"), corpus, archives, (prepared,), filters)
+    learn_bpe.body(add("learn_bpe"), made["clean", ""], Vocabulary(size=270, min_frequency=1))
+    shard.body(add("shard", "train"), made["clean", ""], made["learn_bpe", ""], sharding)
+    shard.body(add("shard", "dev"), prepared, made["learn_bpe", ""], KEEP_EVERY_PAIR)
+    text = Text(File("dev.en", sha256="0" * 64))
+    sets = (EvaluationSet("dev", text, text),)
+    run = replace(DEMO, name="toy", corpus=corpus, dev="dev", sets=sets, filters=filters, sharding=sharding)
+    return run, RunArtifacts(made, {})
+
+
+def trace_of(toy: Toy, pair_id: str) -> PairTrace:
+    return trace(toy[0], Site(), toy[1], pair_id)
+
+
+@pytest.mark.parametrize(
+    ("pair_id", "verdict"),
+    [
+        ("first:1", ("length_ratio", "ratio 4.50", "at most 2.5")),
+        ("first:3", ("distinct", "repeats first:0", "")),
+        ("second:0", ("distinct", "repeats first:0", "")),
+        ("first:5", ("not_in", "source is that of dev:1", "")),
+    ],
+)
+def test_a_rejected_pair_ends_with_the_cause(toy: Toy, pair_id: str, verdict: tuple[str, ...]) -> None:
+    step = trace_of(toy, pair_id).steps[-1]
+    verdicts = step.values["verdicts"]
+    assert [each["rule"] for each in verdicts] == [rule.name for rule in DEMO_RULES]
+    rejected = next(each for each in verdicts if each["said"] == "rejected")
+    assert (rejected["rule"], rejected["measured"], rejected["allowed"]) == verdict
+    assert {each["said"] for each in verdicts[verdicts.index(rejected) + 1 :]} <= {"not asked"}
+
+
+def test_a_repeated_pair_names_the_first_even_if_a_later_rule_rejected_it(tmp_path: Path) -> None:
+    corpus, archives = corpus_of(tmp_path, ("toy", ["One.", "One.", "Two."], [MANY, MANY, "Zwei."]))
+    filters = Filters((Distinct(), LengthRatio()))
+    (tmp_path / "clean").mkdir()
+    clean.clean.body(tmp_path / "clean", corpus, archives, (), filters)
+    found = RunArtifacts({("clean", ""): Artifact("clean", "toy", tmp_path / "clean")}, {})
+    cleaned = trace_of((replace(DEMO, corpus=corpus, filters=filters), found), "toy:1").steps[-1]
+    assert cleaned.values["verdicts"][0]["measured"] == "repeats toy:0"
+
+
+def test_a_pair_that_no_shard_holds_ends_with_the_limits(toy: Toy) -> None:
+    dropped = trace_of(toy, "first:4").steps[-1]
+    assert dropped.kind == "dropped"
+    assert "max_pieces 40" in dropped.values["why"]
+
+
+@pytest.mark.parametrize(
+    ("pair_id", "lost", "kinds"),
+    [
+        ("first:0", ("download", "first/train.en"), ["missing", "cleaned", "encoded", "sharded", "missing"]),
+        ("first:0", ("clean", ""), ["published", "missing"]),
+        ("first:0", ("learn_bpe", ""), ["published", "cleaned", "missing"]),
+        ("first:0", ("shard", "train"), ["published", "cleaned", "encoded", "missing", "missing"]),
+        ("dev:0", ("prepare_sets", "dev"), ["missing"]),
+        ("dev:0", ("shard", "dev"), ["published", "encoded", "missing", "missing", "missing", "missing"]),
+    ],
+)
+def test_a_missing_artifact_is_named_and_the_other_steps_remain(
+    toy: Toy, pair_id: str, lost: tuple[str, str], kinds: list[str]
+) -> None:
+    made = {name: artifact for name, artifact in toy[1].made.items() if name != lost}
+    steps = trace_of((toy[0], RunArtifacts(made, {lost: "lost"})), pair_id).steps
+    assert [step.kind for step in steps] == kinds
+    assert (" ".join(lost).strip(), "lost") in [(step.stage, step.values.get("why")) for step in steps]
+
+
+@pytest.mark.parametrize("pair_id", ["first:6", "dev:2", "first:00", "first", "first:-1", "first:²", "other:0", ""])
+def test_the_error_for_an_unknown_id_lists_the_known_ids(toy: Toy, pair_id: str) -> None:
+    with pytest.raises(BadConfiguration, match="first:0 to first:5, second:0 to second:1, dev:0 to dev:1"):
+        trace_of(toy, pair_id)
