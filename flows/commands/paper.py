@@ -6,12 +6,12 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
-from flows.orchestration.dispatch import dispatch_paper
-from flows.runner.paper import PaperRequest, PaperResults, RowsFailed
+from flows.orchestration.dispatch import dispatch_group
+from flows.runner.group import GroupFailed
+from flows.runner.paper import PaperRequest, PaperResults
 from flows.views.tables import paper_table
 from flows.views.terminal import console
 from infra.servers.environment import configure_libraries, server_configured
-from infra.site import Site
 from tasks.evaluation.paper_page import COLUMNS, introduction, row_cells
 
 
@@ -51,22 +51,20 @@ def paper(
     repro paper --rows base --corpus wmt14-sample-ende --scale 8 --set training.updates=500
     """
     resolved = PaperRequest(rows, corpus, scale, at_once, overrides, site).resolve()
-    place = Site.named(site)
-    configure_libraries(place.root)
+    configure_libraries(resolved.group.site.root)
     try:
-        found = dispatch_paper(resolved, server_configured())
-    except RowsFailed as failed:
-        _show(failed.paper, place, as_json)
+        _show(dispatch_group(resolved, server_configured()), as_json)
+    except GroupFailed as failed:
+        _show(failed.found, as_json)
         raise
-    _show(found, place, as_json)
 
 
-def _show(found: PaperResults, place: Site, as_json: bool) -> None:
+def _show(found: PaperResults, as_json: bool) -> None:
     error = console()
     lines = found.comparisons()
     error.print(f"\nAgainst the paper: {found.request.title}\n", markup=False)
     error.print(paper_table(COLUMNS, [row_cells(line) for line in lines]), crop=False)
-    for text in ("", *introduction(lines), f"page:    {found.request.page(place.root)}"):
+    for text in ("", *introduction(lines), f"page:    {found.request.page(found.group.site.root)}"):
         error.print(text, markup=False, soft_wrap=True)
     if as_json:
         print(json.dumps(found.as_json(), ensure_ascii=False))

@@ -11,8 +11,8 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, RunOptions
 from flows.orchestration.dispatch import dispatch
-from flows.runner import records
 from flows.runner.expected import compare_with_expected
+from flows.runner.group import GroupFailed
 from flows.runner.outcome import Outcome, StageFailed, stage_folder
 from flows.runner.request import ResolvedRun, make_plan
 from flows.runner.seeds import parse_seeds, run_seeds
@@ -20,7 +20,6 @@ from flows.runs.recorded_results import recorded_sums
 from flows.views.stage_words import outcome_json
 from flows.views.tables import score_table, seed_table, stage_table
 from flows.views.terminal import console, say
-from infra.errors import Fault
 from infra.guards.shown_text import shown
 from infra.servers.environment import configure_libraries, server_configured
 from infra.servers.relocation import same_folder
@@ -80,19 +79,15 @@ def run_command(
 
 
 def _run_seeds(resolved: ResolvedRun, seeds: tuple[int, ...], served: bool, as_json: bool) -> None:
-    """Run all seeds and compare them. Raises Fault at the end if a seed failed."""
-    found = run_seeds(resolved, seeds, lambda own: dispatch(make_plan(own), served), say)
-    path = records.write_seeds(resolved.site.root, found.run, resolved.request.overrides, found.as_json())
-    open_store(resolved.site).share(path)
+    """Run all seeds and compare them. Raises GroupFailed at the end if a seed failed."""
+    found = run_seeds(resolved, seeds, lambda planned: dispatch(planned, served), say)
     error = console()
     error.print()
-    error.print(seed_table(list(found.outcomes), found.spreads()))
-    error.print(f"\nseeds:   {path}", markup=False, soft_wrap=True)
+    error.print(seed_table(seeds, found.spreads()))
     if as_json:
         print(json.dumps(found.as_json(), ensure_ascii=False))
-    if found.failed:
-        failures = "; ".join(f"seed {seed}: {found.outcomes[seed].failure}" for seed in found.failed)
-        raise Fault(f"{len(found.failed)} of {len(seeds)} seeds failed: {failures}")
+    if found.failure:
+        raise GroupFailed(found)
 
 
 def _show(outcome: Outcome, resolved: ResolvedRun, served: bool) -> None:

@@ -7,11 +7,11 @@ from cyclopts import Parameter
 
 from flows.commands.completion import RUN_NAMES
 from flows.commands.options import JsonOption, OverridesOption, SiteOption
-from flows.orchestration.dispatch import dispatch_sweep
-from flows.tuning.sweep import SweepRequest
+from flows.orchestration.dispatch import dispatch_group
+from flows.tuning.sweep import SweepRequest, SweepResults
 from flows.views.tables import sweep_table
 from flows.views.terminal import console, say
-from infra.servers.environment import configure_libraries
+from infra.servers.environment import configure_libraries, server_configured
 
 
 def sweep(
@@ -54,7 +54,7 @@ def sweep(
     if resolved.base.remark:
         say(resolved.base.remark)
     configure_libraries(resolved.base.site.root)
-    found = dispatch_sweep(resolved)
+    found: SweepResults = dispatch_group(resolved, server_configured())
     error = console()
     error.print()
     error.print(sweep_table(found))

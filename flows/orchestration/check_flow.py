@@ -3,16 +3,16 @@
 ``repro deploy demo --check --cron "0 1 * * *"`` deploys it.
 """
 
+from contextlib import closing
 from dataclasses import replace
 
 from prefect import flow
 from prefect.client.schemas.objects import State
-from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
 from flows.inspection.check import compare_results, expected_of, fresh_run
 from flows.orchestration.duplicates import duplicate_run
-from flows.orchestration.flow_parts import OPTIONS, SiteName, claim_and_close_dead_runs, parameter_defaults
+from flows.orchestration.flow_parts import OPTIONS, SiteName, claim_and_close_dead_runs
 from flows.runner.request import RunRequest, make_plan
 from flows.runner.run import run as run_planned
 from flows.views.terminal import TerminalDisplay
@@ -20,11 +20,7 @@ from infra.site import open_store
 from tasks.engine.prefect_runner import PrefectTaskWrapper
 
 
-@flow(
-    name="check",
-    flow_run_name=lambda: f"check of {flow_run.parameters['run']}",
-    **OPTIONS,
-)
+@flow(name="check", flow_run_name="check of {run}", **OPTIONS)
 def check(run: str = "demo", site: SiteName = "local") -> State[None]:
     """Run a run anew, from its downloads to its scores, in a folder of its own; fail if it does not reproduce.
 
@@ -33,15 +29,13 @@ def check(run: str = "demo", site: SiteName = "local") -> State[None]:
         site: Where to compute. All stages are made by the worker that takes this flow run.
     """
     claim_and_close_dead_runs(site)
-    if duplicate := duplicate_run("check", parameter_defaults(check)):
+    if duplicate := duplicate_run(check):
         return Completed(name="Skipped", message=duplicate)
     expected = expected_of(run)
     resolved = fresh_run(RunRequest(run, until="score", site=site))
     task_wrapper = PrefectTaskWrapper(resolved.site.root.absolute() / "prefect-records")
-    try:
+    with closing(task_wrapper):
         outcome = run_planned(make_plan(resolved), TerminalDisplay(task_wrapper.progress), task_wrapper)
-    finally:
-        task_wrapper.close()
     rows = [replace(row, state="hit") for row in outcome.rows]
     found = compare_results(run, rows, open_store(resolved.site), expected)
     return (Completed if found.is_reproduced else Failed)(message=f"{found}")

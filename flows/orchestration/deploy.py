@@ -34,11 +34,7 @@ STAGE_TAG = "stage"
 
 def deploy_checks(names: Sequence[str], switch: ScheduleSwitch, say: Callable[[str], None], cron: str = "") -> None:
     """Deploy a check of each run, nightly and paused at first. Raises BadConfiguration as ``deploy``."""
-    chosen = [_check_of(name) | ({"schedules": [_own_times(cron)]} if cron else {}) for name in names]
-    with get_client(sync_client=True) as client:
-        ensure_pool(client, "cpu", say)
-        for each in chosen:
-            _deploy(client, each, switch, say)
+    _deploy_all([_check_of(name) for name in names], switch, say, cron)
 
 
 def deploy(
@@ -50,30 +46,39 @@ def deploy(
     """
     deployments = yaml.safe_load(file.read_text())["deployments"]
     known = [each["name"] for each in deployments]
-    own = [_deployment_of(name) for name in names if is_file(name)]
-    for name in names:
-        if name not in known and not is_file(name):
-            hint = did_you_mean(name, [*known, *own_files()]) or ","
-            allowed = f"known are: {', '.join(known)}; FILE.toml or FILE.py:NAME for your own"
-            raise BadConfiguration(f"unknown deployment {name!r}{hint} {allowed}")
-    for each in own:
-        if each["name"] in known:
-            raise BadConfiguration(
-                f"{each['parameters']['run']} is named {each['name']!r} like a built-in run; rename it"
-            )
     if switch != "as it is" and not names:
         raise BadConfiguration(
             "--activate, --pause and --cron need the names of deployments, for example `repro deploy demo --activate`"
         )
+    own = []
+    for name in names:
+        if is_file(name):
+            own.append(_deployment_of(name))
+            if own[-1]["name"] in known:
+                raise BadConfiguration(f"{name} is named {own[-1]['name']!r} like a built-in run; rename it")
+        elif name not in known:
+            hint = did_you_mean(name, [*known, *own_files()]) or ","
+            allowed = f"known are: {', '.join(known)}; FILE.toml or FILE.py:NAME for your own"
+            raise BadConfiguration(f"unknown deployment {name!r}{hint} {allowed}")
     chosen = [each for each in deployments if not names or each["name"] in names] + own
-    if cron:
-        chosen = [each | {"schedules": [_own_times(cron)]} for each in chosen]
-    # Always all pools, and what makes single stages there: a run may dispatch a stage to another pool.
-    chosen += [each for each in deployments if STAGE_TAG in each["tags"] and each not in chosen]
+    # A run may dispatch a stage to another pool.
+    stages = [each for each in deployments if STAGE_TAG in each["tags"] and each not in chosen]
+    _deploy_all(chosen, switch, say, cron, stages)
+
+
+def _deploy_all(
+    chosen: Sequence[dict[str, Any]],
+    switch: ScheduleSwitch,
+    say: Callable[[str], None],
+    cron: str,
+    stages: Sequence[dict[str, Any]] = (),
+) -> None:
+    """Deploy ``chosen``, with the times that ``cron`` gives, then ``stages``, and what pools they need."""
+    timed = [each | {"schedules": [_own_times(cron)]} if cron else each for each in chosen]
     with get_client(sync_client=True) as client:
-        for pool in dict.fromkeys(each["work_pool"]["name"] for each in deployments):
+        for pool in dict.fromkeys(each["work_pool"]["name"] for each in [*timed, *stages]):
             ensure_pool(client, pool, say)
-        for each in chosen:
+        for each in [*timed, *stages]:
             _deploy(client, each, switch, say)
 
 
@@ -81,14 +86,28 @@ def _deployment_of(name: str) -> dict[str, Any]:
     """The deployment of a run in a user's file, nightly and paused; workers read the file at this path."""
     run = find_run(name)
     foreign_sets(run)  # refuses those of other languages now, not at night
+    file, colon, which = name.partition(":")
+    path = f"{Path(file).absolute()}{colon}{which}" if is_file(name) else name
+    return _nightly(run.name, run.about, "prefect_flows.reproduce", path, "own", "0 2 * * *")
+
+
+def _check_of(name: str) -> dict[str, Any]:
+    """The deployment of a run's check. Raises BadConfiguration for a run of which nothing is recorded."""
+    expected_of(name)
+    about = f"Runs {name} anew in a folder of its own; fails if scores or files are not as recorded."
+    return _nightly(name, about, "check_flow.check", name, "check", "0 1 * * *")
+
+
+def _nightly(name: str, about: str, flow: str, run: str, tag: str, cron: str) -> dict[str, Any]:
+    """A deployment as prefect.yaml declares one, paused."""
     return {
-        "name": run.name,
-        "description": run.about,
-        "entrypoint": "flows.orchestration.prefect_flows.reproduce",
-        "parameters": {"run": _absolute(name)},
-        "tags": ["own"],
+        "name": name,
+        "description": about,
+        "entrypoint": f"flows.orchestration.{flow}",
+        "parameters": {"run": run},
+        "tags": [tag],
         "work_pool": {"name": "cpu"},
-        "schedules": [{"cron": "0 2 * * *", "timezone": "UTC", "slug": "nightly", "active": False}],
+        "schedules": [{"cron": cron, "timezone": "UTC", "slug": "nightly", "active": False}],
     }
 
 
@@ -102,26 +121,6 @@ def _own_times(cron: str) -> dict[str, Any]:
             "each a number, a list or *: '0 22 * * 5' is every Friday at 22:00"
         ) from error
     return {"cron": cron, "timezone": "UTC", "slug": OWN_TIMES, "active": True}
-
-
-def _check_of(name: str) -> dict[str, Any]:
-    """The deployment of a run's check. Raises BadConfiguration for a run of which nothing is recorded."""
-    expected_of(name)
-    return {
-        "name": name,
-        "description": f"Runs {name} anew in a folder of its own; fails if scores or files are not as recorded.",
-        "entrypoint": "flows.orchestration.check_flow.check",
-        "parameters": {"run": name},
-        "tags": ["check"],
-        "work_pool": {"name": "cpu"},
-        "schedules": [{"cron": "0 1 * * *", "timezone": "UTC", "slug": "nightly", "active": False}],
-    }
-
-
-def _absolute(name: str) -> str:
-    """A run's name as workers in any folder read it."""
-    file, colon, which = name.partition(":")
-    return f"{Path(file).absolute()}{colon}{which}" if is_file(name) else name
 
 
 def ensure_pool(client: SyncPrefectClient, name: str, say: Callable[[str], None]) -> None:
@@ -159,7 +158,12 @@ def _deploy(
     kept = existing[OWN_TIMES].schedule if OWN_TIMES in existing and OWN_TIMES not in wanted else None
     if isinstance(kept, CronSchedule):
         wanted = {OWN_TIMES: _own_times(kept.cron)}
-    deployment.apply(schedules=[_schedule_parameters(each, new=slug not in existing) for slug, each in wanted.items()])
+    schedules = []
+    for slug, each in wanted.items():
+        cron = CronSchedule(cron=each["cron"], timezone=each["timezone"])
+        state = {} if slug in existing else {"active": each["active"]}
+        schedules.append({"slug": slug, "schedule": cron, **state})
+    deployment.apply(schedules=schedules)
     deployment_id = client.read_deployment_by_name(label).id
     for slug, schedule in _read_schedules(client, label).items():
         if slug not in wanted:
@@ -179,8 +183,3 @@ def _read_schedules(client: SyncPrefectClient, label: str) -> dict[str, Deployme
         return {each.slug or f"{each.id}": each for each in client.read_deployment_by_name(label).schedules}
     except ObjectNotFound:
         return {}
-
-
-def _schedule_parameters(declared: dict[str, Any], new: bool) -> dict[str, Any]:
-    cron = CronSchedule(cron=declared["cron"], timezone=declared["timezone"])
-    return {"slug": declared["slug"], "schedule": cron, **({"active": declared["active"]} if new else {})}

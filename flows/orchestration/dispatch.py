@@ -6,13 +6,14 @@ import sys
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from flows.runner import interrupted
 from flows.runner.outcome import Outcome, cached_outcome
-from flows.runner.paper import PaperResults, ResolvedPaper, cached_paper, write_pages
-from flows.runner.request import RunPlan, make_plan
+from flows.runner.paper import ResolvedPaper
+from flows.runner.request import RunPlan
 from flows.runner.run import close_record, conclude, on_record
-from flows.tuning.sweep import ResolvedSweep, SweepResults
+from flows.tuning.sweep import ResolvedSweep
 from flows.views.terminal import say
 from infra.processes import signals
 from infra.servers.environment import configure_libraries, server_configured
@@ -43,29 +44,16 @@ def dispatch(planned: RunPlan, has_server: bool) -> Outcome:
     return outcome
 
 
-def dispatch_paper(resolved: ResolvedPaper, has_server: bool) -> PaperResults:
-    """Run rows of the paper likewise and write their page; raises RowsFailed if a row failed."""
-    cached = None if has_server else cached_paper(resolved)
-    if cached:
-        for row, each in resolved.rows.items():
-            conclude(make_plan(each), cached.outcomes[row], say)
-        write_pages(cached, Site.named(resolved.request.site).root)
-        return cached
-    site = Site.named(resolved.request.site)
+def dispatch_group(resolved: ResolvedPaper | ResolvedSweep, has_server: bool) -> Any:
+    """Run rows of the paper or trials of a sweep likewise; raises GroupFailed if a row or all trials failed."""
+    site = resolved.group.site
+    if not has_server and not resolved.group.has_work:
+        return resolved.run(partial(dispatch, has_server=False), say)
     check_database(site.tracking)
     _ensure_server(site)
-    from flows.orchestration.prefect_flows import paper_with_prefect
+    from flows.orchestration.prefect_flows import group_with_prefect
 
-    return signals.run_shielded(partial(paper_with_prefect, resolved))
-
-
-def dispatch_sweep(resolved: ResolvedSweep) -> SweepResults:
-    """Run the trials of a sweep as one flow; raises Fault if no trial has a score."""
-    check_database(resolved.base.site.tracking)
-    _ensure_server(resolved.base.site)
-    from flows.orchestration.prefect_flows import sweep_with_prefect
-
-    return signals.run_shielded(partial(sweep_with_prefect, resolved))
+    return signals.run_shielded(partial(group_with_prefect, resolved))
 
 
 def close_dead_runs(site: Site) -> int:

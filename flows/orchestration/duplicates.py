@@ -8,6 +8,7 @@ blocks another.
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from inspect import signature
 from typing import Any
 from uuid import UUID
 
@@ -15,18 +16,19 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowFilter, FlowRunFilter
 from prefect.client.schemas.objects import FlowRun
 from prefect.events.filters import EventFilter
+from prefect.flows import Flow
 from prefect.runtime import flow_run as present
 from prefect.utilities.urls import url_for
 
 from infra.servers.prefect_states import HEARTBEAT_TIMEOUT_SECONDS
 
 
-def duplicate_run(flow: str, defaults: Mapping[str, Any]) -> str:
+def duplicate_run(flow: Flow[..., Any]) -> str:
     """A message that names an earlier, still running run of ``flow`` with the same parameters, else "".
 
-    Always "" outside deployments. ``defaults`` replace parameters that are not given. Of two runs that start at the
-    same time, the first continues.
+    Always "" outside deployments. Of two runs that start at the same time, the first continues.
     """
+    defaults = {name: parameter.default for name, parameter in signature(flow.fn).parameters.items()}
     if not present.id:
         return ""
     with get_client(sync_client=True) as client:
@@ -34,7 +36,7 @@ def duplicate_run(flow: str, defaults: Mapping[str, Any]) -> str:
         if own.deployment_id is None:
             return ""
         running = FlowRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING"]}}})
-        named = FlowFilter.model_validate({"name": {"any_": [flow]}})
+        named = FlowFilter.model_validate({"name": {"any_": [flow.name]}})
         for other in client.read_flow_runs(flow_filter=named, flow_run_filter=running):
             same = _parameters(other, defaults) == _parameters(own, defaults)
             if (

@@ -1,12 +1,10 @@
 """What the flows of ``prefect_flows`` share: hooks after a kill, the claim of a flow run, texts for Prefect's UI."""
 
 from contextlib import suppress
-from inspect import signature
 from typing import Any, Literal
 from uuid import UUID
 
 from prefect.client.schemas.objects import FlowRun
-from prefect.flows import Flow
 from prefect.runtime import flow_run
 
 from flows.orchestration.remote_stage import current_work_pool
@@ -18,6 +16,7 @@ from flows.views.tables import metric_names
 from infra.errors import Fault
 from infra.servers import prefect_states
 from infra.site import Site
+from infra.tracking.run_description import table
 from model.metric_names import BLEU, CHRF
 
 OptionalStageName = Literal["", StageName]
@@ -46,10 +45,6 @@ OPTIONS: dict[str, Any] = {
 """Options of every flow."""
 
 
-def parameter_defaults(made: Flow[..., Any]) -> dict[str, Any]:
-    return {name: parameter.default for name, parameter in signature(made.fn).parameters.items()}
-
-
 def dispatch_pool(site: Site) -> str:
     """The pool whose workers make stages that need a GPU; "" if this process makes them."""
     if not site.gpu_pool and site.device != "cuda":
@@ -70,13 +65,11 @@ def summary_line(outcome: Outcome) -> str:
 
 def scores_markdown(outcome: Outcome) -> str:
     """The scores, the model version and the report's path as Markdown."""
-    lines = [f"# {outcome.run}", "", f"Model version: **{outcome.model_version or 'none registered'}**", ""]
-    if outcome.scores:
-        names = list(outcome.scores)
-        lines += ["| score | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-        for metric in metric_names(outcome.scores):
-            values = [outcome.scores[name].get(metric, "") for name in names]
-            cells = [f"{value:.2f}" if isinstance(value, float) else str(value) for value in values]
-            lines.append("| " + " | ".join([metric, *cells]) + " |")
-    reports = [row.path for row in outcome.rows if row.stage == "report" and row.path]
-    return "\n".join([*lines, "", *(f"Report: `{path}/report.html`" for path in reports)])
+    lines = [f"# {outcome.run}", f"Model version: **{outcome.model_version or 'none registered'}**"]
+    rows = []
+    for metric in metric_names(outcome.scores):
+        values = [card.get(metric, "") for card in outcome.scores.values()]
+        rows.append([metric, *(f"{value:.2f}" if isinstance(value, float) else str(value) for value in values)])
+    lines += [table(["score", *outcome.scores], rows)] if rows else []
+    lines += [f"Report: `{row.path}/report.html`" for row in outcome.rows if row.stage == "report" and row.path]
+    return "\n\n".join(lines)

@@ -6,6 +6,9 @@ this process has resolved and planned already.
 """
 
 import os
+from collections.abc import Callable
+from contextlib import closing
+from inspect import signature
 from typing import Any
 
 from prefect import flow
@@ -21,7 +24,6 @@ from flows.orchestration.flow_parts import (
     SiteName,
     claim_and_close_dead_runs,
     dispatch_pool,
-    parameter_defaults,
     scores_markdown,
     summary_line,
 )
@@ -29,13 +31,13 @@ from flows.orchestration.notify import tell_of_registration
 from flows.orchestration.remote_stage import DeploymentDispatch
 from flows.orchestration.single_stage import StageRequest, run_single_stage
 from flows.reproduce import StageName
+from flows.runner.group import GroupFailed
 from flows.runner.outcome import Outcome, cached_outcome
-from flows.runner.paper import PaperRequest, PaperResults, ResolvedPaper, RowsFailed, run_rows, write_pages
-from flows.runner.paper_group import run_group
+from flows.runner.paper import PaperRequest, ResolvedPaper
 from flows.runner.request import RunPlan, RunRequest, make_plan, plan
 from flows.runner.run import run as run_planned
 from flows.runs.overrides import SEPARATOR
-from flows.tuning.sweep import ResolvedSweep, SweepRequest, SweepResults, run_sweep
+from flows.tuning.sweep import ResolvedSweep, SweepRequest
 from flows.views.terminal import TerminalDisplay, say
 from infra.errors import Fault, NetworkFault
 from infra.servers import prefect_states
@@ -75,7 +77,7 @@ def reproduce_flow(known: RunPlan | None) -> Flow[..., Any]:
         claim_and_close_dead_runs(site)
         if "auto-scheduled" in flow_run.tags and not commit():  # an installed release; a checkout is being worked on
             os.environ.setdefault("REPRO_STRICT", "1")
-        if duplicate := duplicate_run("reproduce", parameter_defaults(reproduce)):
+        if duplicate := duplicate_run(reproduce):
             return Completed(name="Skipped", message=duplicate)
         planned = known
         if planned is None:
@@ -91,10 +93,8 @@ def reproduce_flow(known: RunPlan | None) -> Flow[..., Any]:
         label = (resolved.title or run).split(SEPARATOR)[0] if flow_run.parent_flow_run_id else ""
         display = TerminalDisplay(task_wrapper.progress, label)
         dispatch = {"gpu": DeploymentDispatch(resolved.request, pool, display.say)} if pool else {}
-        try:
+        with closing(task_wrapper):
             outcome = run_planned(planned, display, task_wrapper, dispatch)
-        finally:
-            task_wrapper.close()
         if outcome.pruned:  # a trial of a sweep
             return Completed(name=prefect_states.PRUNED, message=outcome.pruned, data=outcome)
         for row in outcome.rows:
@@ -121,139 +121,67 @@ def run_with_prefect(planned: RunPlan) -> Outcome:
     return outcome
 
 
-def _stage_run_name() -> str:
+def form_flow(kind: type, name: str, run_name: str | Callable[[], str], body: Callable[[Any], Any]) -> Flow[..., Any]:
+    """A flow whose parameters and their help are the fields of a request and its docstring."""
+
+    def run_request(*arguments: Any) -> Any:
+        request = kind(*arguments)
+        claim_and_close_dead_runs(request.site)
+        return body(request)
+
+    fields = signature(kind)
+    types = {"site": SiteName, "stage": StageName}
+    parameters = [p.replace(annotation=types.get(p.name, p.annotation)) for p in fields.parameters.values()]
+    run_request.__name__ = name
+    run_request.__doc__ = kind.__doc__
+    run_request.__dict__["__signature__"] = fields.replace(parameters=parameters, return_annotation=Any)
+    return flow(name=name, flow_run_name=run_name, **OPTIONS)(run_request)
+
+
+def stage_run_name() -> str:
     given = flow_run.parameters
     return f"{given['run']}: {given['stage']} {given.get('item', '')}".strip()
 
 
-@flow(name="stage", flow_run_name=_stage_run_name, **OPTIONS)
-def stage(
-    run: str,
-    stage: StageName,
-    key: str,
-    item: str = "",
-    overrides: tuple[str, ...] = (),
-    attempt: str = "",
-    site: SiteName = "local",
-    parent: str = "",
-) -> State[dict[str, Any]]:
-    """Make one stage for a run of another worker. All earlier stages must be in the store.
-
-    Args:
-        run: The name of that run.
-        stage: The stage to make.
-        key: The key that the stage has in that run. The flow run fails if it differs here.
-        item: The item of a stage with several, for example newstest2013 of translate.
-        overrides: Fields of the run to change, for example training.updates=200.
-        attempt: Make the stage even if it is cached, unless this attempt made it. Empty: only if it is missing.
-        site: Where to compute.
-        parent: The MLflow run that is the parent of the stage's run.
-    """
-    request = StageRequest(run, stage, key, item, overrides, attempt, site, parent)
-    task_wrapper = PrefectTaskWrapper(Site.named(site).root.absolute() / "prefect-records", retries=False)
-    claim_and_close_dead_runs(site)
+def make_stage(request: StageRequest) -> State[dict[str, Any]]:
+    """Make one stage for a run of another worker."""
+    task_wrapper = PrefectTaskWrapper(Site.named(request.site).root.absolute() / "prefect-records", retries=False)
     try:
-        row = run_single_stage(request, TerminalDisplay(task_wrapper.progress), task_wrapper)
+        with closing(task_wrapper):
+            row = run_single_stage(request, TerminalDisplay(task_wrapper.progress), task_wrapper)
     except Fault as fault:  # flows.orchestration.remote_stage reads its class from the name of the state
         return Failed(name=type(fault).__name__, message=f"{fault}")
-    finally:
-        task_wrapper.close()
     return Completed(message=f"{request.label} {row.key} is {row.state}", data=row.facts)
 
 
-def paper_flow(known: ResolvedPaper | None) -> Flow[..., Any]:
-    """The flow of rows of the paper; of ``known``, if this process resolved the request before."""
+def group_flow(
+    kind: type[PaperRequest | SweepRequest], known: ResolvedPaper | ResolvedSweep | None = None
+) -> Flow[..., Any]:
+    """The flow of several runs; of ``known``, if this process resolved the request before."""
 
-    def run_name() -> str:
-        return f"rows {flow_run.parameters['rows']} on {flow_run.parameters['corpus']}"
-
-    @flow(name="paper", flow_run_name=run_name, **OPTIONS)
-    def paper(
-        rows: str = "all",
-        corpus: str = "wmt14-ende",
-        scale: int = 0,
-        at_once: int = 1,
-        overrides: tuple[str, ...] = (),
-        site: SiteName = "local",
-    ) -> PaperResults | State[PaperResults]:
-        """Reproduce rows of the paper's Tables 2 and 3 as separate runs and compare them with the paper's figures.
-
-        Args:
-            rows: Names of rows separated by commas, for example base,A1,C2; or all.
-            corpus: The name of the runs without the row.
-            scale: Divisor of the widths. 0: the corpus decides.
-            at_once: Rows that run at the same time.
-            overrides: Fields of every row's run to change, for example training.updates=200.
-            site: Where to compute. With gpu, a worker without one fails.
-        """
-        claim_and_close_dead_runs(site)
-        if duplicate := duplicate_run("paper", parameter_defaults(paper)):
+    def run_group(request: PaperRequest | SweepRequest) -> Any:
+        if duplicate := duplicate_run(made):
             return Completed(name="Skipped", message=duplicate)
-        resolved = known or PaperRequest(rows, corpus, scale, at_once, overrides, site).resolve()
-        found = run_group(resolved, lambda rows_to_run: run_rows(rows_to_run, run_with_prefect, say))
-        page = write_pages(found, Site.named(site).root)
-        title = resolved.request.title
-        publish_markdown("paper", page.with_suffix(".md").read_text(), f"Against the paper: {title}")
-        if found.failed:
-            raise RowsFailed(found)
+        resolved = known or request.resolve()
+        if resolved.remark and not known:
+            say(resolved.remark)
+        found = resolved.run(run_with_prefect, say)
+        publish_markdown(kind.flow, found.markdown, found.group.title)
+        if found.failure:
+            raise GroupFailed(found)
         return found
 
-    return paper
+    made = form_flow(kind, kind.flow, kind.flow_run_name, run_group)
+    return made
 
 
-def paper_with_prefect(resolved: ResolvedPaper) -> PaperResults:
-    """Run rows of the paper as one flow in this process, a child flow for each row with work; raises RowsFailed."""
-    found: PaperResults = paper_flow(resolved)(**vars(resolved.request))
-    return found
-
-
-def sweep_flow(known: ResolvedSweep | None) -> Flow[..., Any]:
-    """The flow of a sweep; of ``known``, if this process resolved the request before."""
-
-    @flow(name="sweep", flow_run_name=lambda: f"sweep of {flow_run.parameters['run']}", **OPTIONS)
-    def hyperparameter_sweep(
-        run: str,
-        spaces: tuple[str, ...],
-        trials: int = 20,
-        on: str = "dev.bleu",
-        prune: bool = True,
-        overrides: tuple[str, ...] = (),
-        at_once: int = 1,
-        site: SiteName = "local",
-        take_over: bool = False,
-    ) -> SweepResults:
-        """Search for the settings of a run with the best dev score; each trial is a child flow.
-
-        Args:
-            run: A run's name, as `repro show` lists them, or FILE.py:NAME for one of your own.
-            spaces: Fields and their values, for example training.peak=1e-3..1e-2:log or model.p_drop=0.1,0.2.
-            trials: Number of trials, those of earlier calls of the same sweep included.
-            on: dev.bleu, dev.chrf or dev.perplexity.
-            prune: End a training whose dev curve is worse than the median of the other trials.
-            overrides: Fields of every trial's run to change, for example training.updates=200.
-            at_once: Trials that run at the same time.
-            site: Where to compute. With gpu, a worker of another pool dispatches trainings to the pool gpu.
-            take_over: Go on with a sweep that another machine of the bucket left behind.
-        """
-        claim_and_close_dead_runs(site)
-        resolved = known
-        if resolved is None:
-            request = SweepRequest(run, spaces, trials, on, prune, overrides, at_once, site, take_over)
-            resolved = request.resolve()
-            if resolved.base.remark:
-                say(resolved.base.remark)
-        return run_sweep(resolved, lambda trial: run_with_prefect(make_plan(trial)), say)
-
-    return hyperparameter_sweep
-
-
-def sweep_with_prefect(resolved: ResolvedSweep) -> SweepResults:
-    """Run a sweep as a flow in this process, with the configured server or a temporary one."""
+def group_with_prefect(resolved: ResolvedPaper | ResolvedSweep) -> Any:
+    """Run a group as one flow in this process, a child flow for each member with work; raises GroupFailed."""
     with plain_server_errors():
-        found: SweepResults = sweep_flow(resolved)(**vars(resolved.request))
-    return found
+        return group_flow(type(resolved.request), resolved)(**vars(resolved.request))
 
 
 reproduce = reproduce_flow(None)
-paper = paper_flow(None)
-hyperparameter_sweep = sweep_flow(None)
+stage = form_flow(StageRequest, "stage", stage_run_name, make_stage)
+paper = group_flow(PaperRequest)
+sweep = group_flow(SweepRequest)

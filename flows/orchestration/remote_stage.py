@@ -7,11 +7,9 @@ run already makes the same key, the call waits for that one. The caller decides 
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import asdict
 from uuid import UUID
 
 import httpx
-from prefect.artifacts import create_link_artifact
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import FlowRun, State, StateType
@@ -23,7 +21,6 @@ from prefect.states import Cancelling, Crashed
 from prefect.utilities.urls import url_for
 
 from flows.orchestration.duplicates import has_heartbeat
-from flows.orchestration.single_stage import StageRequest
 from flows.runner.request import RunRequest
 from infra import errors
 from infra.errors import BadConfiguration, Fault, JobFailed, NetworkFault
@@ -67,7 +64,9 @@ class DeploymentDispatch:
                 if run is None:
                     run = self._submit(client, remote)
                     mine = True
-                self._announce(run, remote, mine)
+                action = "dispatched to" if mine else "already running in"
+                link = url_for(run) or run.id
+                self.say(f"{remote.call.label}: {action} pool {self.pool}, flow run {run.name} ({link})")
                 try:
                     state = self._wait_until_final(client, run, remote, mine)
                 except BaseException as error:
@@ -81,39 +80,23 @@ class DeploymentDispatch:
     def _submit(self, client: SyncPrefectClient, remote: RemoteStage) -> FlowRun:
         call = remote.call
         request = self.request
-        parameters = StageRequest(
-            request.run,
-            call.stage.name,
-            call.key,
-            call.item,
-            request.overrides,
-            remote.attempt,
-            request.site,
-            remote.parent,
-        )
+        stage = {"run": request.run, "stage": call.stage.name, "key": call.key, "item": call.item}
+        stage |= {"attempt": remote.attempt, "site": request.site, "parent": remote.parent}
         # Two runs that submit at the same moment find the same last one, so they get the same flow run. A count of flow
         # runs would give an old one again after another one was deleted.
         last = _newest(client, remote, ENDED)
         try:
             submitted: FlowRun = run_deployment(  # type: ignore[assignment]
                 f"stage/{self.pool}",
-                parameters=asdict(parameters) | {"overrides": list(request.overrides)},
+                parameters={**stage, "overrides": list(request.overrides)},
                 timeout=0,
-                tags=[f"key:{call.key}", f"stage:{call.stage.name}", _parent_tag(present.id)],
+                tags=[f"key:{call.key}", f"stage:{call.stage.name}", f"for:{present.id}"],
                 idempotency_key=f"{call.key}-{last.id if last else 'first'}",
             )
         except ObjectNotFound as error:
             message = f"{call.label} needs the work pool {self.pool!r}, but there is no deployment stage/{self.pool}"
             raise BadConfiguration(f"{message}: create it with `repro deploy`") from error
         return submitted
-
-    def _announce(self, run: FlowRun, remote: RemoteStage, mine: bool) -> None:
-        link = f"{url_for(run) or run.id}"
-        action = "dispatched to" if mine else "already running in"
-        self.say(f"{remote.call.label}: {action} pool {self.pool}, flow run {run.name} ({link})")
-        if link.startswith("http"):
-            with suppress(*PREFECT_ERRORS):  # a missing link must not fail the stage
-                create_link_artifact(link, link_text=f"{remote.call.label}: {run.name}", key="dispatched")
 
     def _wait_until_final(self, client: SyncPrefectClient, run: FlowRun, remote: RemoteStage, mine: bool) -> State:
         label = remote.call.label
@@ -129,7 +112,10 @@ class DeploymentDispatch:
                 if now - last_error > HEARTBEAT_TIMEOUT_SECONDS and now - last_check > HEARTBEAT_TIMEOUT_SECONDS / 6:
                     last_check = now
                     if _is_started(run) and not has_heartbeat(client, run):
-                        raise self._mark_crashed(client, run, label)
+                        silent = f"its worker sent no heartbeat for {HEARTBEAT_TIMEOUT_SECONDS:.0f} s"
+                        with suppress(httpx.HTTPError):  # nothing else marks the flow run of a lost worker
+                            client.set_flow_run_state(run.id, Crashed(message=silent), force=True)
+                        raise JobFailed(f"{label} ({run.name}): {silent}")
             except ObjectNotFound as error:
                 raise Fault(f"{label}: its flow run {run.name} was deleted") from error
             except (httpx.HTTPError, OSError) as error:
@@ -149,13 +135,6 @@ class DeploymentDispatch:
             if now - started > LATE_SECONDS and not _is_started(run) and not warned:
                 warned = True
                 self.say(f"{label}: no worker of pool {self.pool} has started it yet")
-
-    def _mark_crashed(self, client: SyncPrefectClient, run: FlowRun, label: str) -> JobFailed:
-        """Mark the flow run of a lost worker as crashed; nothing else does."""
-        message = f"its worker sent no heartbeat for {HEARTBEAT_TIMEOUT_SECONDS:.0f} s"
-        with suppress(httpx.HTTPError):
-            client.set_flow_run_state(run.id, Crashed(message=message), force=True)
-        return JobFailed(f"{label} ({run.name}): {message}")
 
 
 def _cancel(client: SyncPrefectClient, run: FlowRun, mine: bool) -> None:
@@ -177,10 +156,6 @@ def _newest(client: SyncPrefectClient, remote: RemoteStage, states: Collection[S
         flow_run_filter=FlowRunFilter.model_validate(wanted), sort=FlowRunSort.EXPECTED_START_TIME_DESC
     )
     return max(found, key=lambda run: run.created or run.expected_start_time, default=None)  # type: ignore[arg-type, return-value]
-
-
-def _parent_tag(run_id: str | None) -> str:
-    return f"for:{run_id}"
 
 
 def _has_live_parent(client: SyncPrefectClient, run: FlowRun) -> bool:

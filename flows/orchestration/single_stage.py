@@ -27,10 +27,17 @@ from tasks.engine.stage import Engine, StageCall, engine
 
 @dataclass(frozen=True)
 class StageRequest:
-    """A stage of a run, as parameters of a flow run.
+    """Make one stage for a run of another worker. All earlier stages must be in the store.
 
-    ``attempt``: the attempt that must have made it (``tasks.engine.runner``), "" if it is not forced. ``parent``: the
-    MLflow run that is the parent of the stage's run, "" for none.
+    Args:
+        run: The name of that run.
+        stage: The stage to make.
+        key: The key that the stage has in that run. The flow run fails if it differs here.
+        item: The item of a stage with several, for example newstest2013 of translate.
+        overrides: Fields of the run to change, for example training.updates=200.
+        attempt: Make the stage even if it is cached, unless this attempt made it. Empty: only if it is missing.
+        site: Where to compute.
+        parent: The MLflow run that is the parent of the stage's run.
     """
 
     run: str

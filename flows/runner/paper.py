@@ -6,19 +6,19 @@ not stop the others. ``flows.runs.paper_rows`` defines the rows.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from flows.runner import records
-from flows.runner.outcome import Outcome, StageFailed, cached_outcome, stage_folder
-from flows.runner.request import ResolvedRun, RunPlan, RunRequest, make_plan
+from flows.runner.group import Group, GroupResults, RunOne, Say, run_members
+from flows.runner.outcome import Outcome, stage_folder
+from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.overrides import without_replaced
 from flows.runs.paper_rows import GROUPS, effective_scale, paper_row_of, parse_rows, row_run_name
-from infra.errors import BadConfiguration, Fault, describe
-from infra.processes.threads import run_in_threads
+from infra.errors import BadConfiguration
+from infra.site import Site
 from tasks.evaluation.collapse import LayerCurves, layer_curves
 from tasks.evaluation.html import layers_picture
 from tasks.evaluation.paper_figures import PEERS
@@ -28,7 +28,19 @@ from tasks.evaluation.paper_row import PaperComparison, compare_to_paper
 
 @dataclass(frozen=True)
 class PaperRequest:
-    """Which rows (``base,A1`` or ``all``) on which corpus; with ``scale`` 0 the corpus decides the widths."""
+    """Reproduce rows of the paper's Tables 2 and 3 as separate runs and compare them with the paper's figures.
+
+    Args:
+        rows: Names of rows separated by commas, for example base,A1,C2; or all.
+        corpus: The name of the runs without the row.
+        scale: Divisor of the widths. 0: the corpus decides.
+        at_once: Rows that run at the same time.
+        overrides: Fields of every row's run to change, for example training.updates=200.
+        site: Where to compute. With gpu, a worker without one fails.
+    """
+
+    flow: ClassVar = "paper"
+    flow_run_name: ClassVar = "rows {rows} on {corpus}"
 
     rows: str = "all"
     corpus: str = "wmt14-ende"
@@ -46,7 +58,17 @@ class PaperRequest:
             row: RunRequest(row_run_name(row, self.corpus, scale), overrides=self.overrides, site=self.site)
             for row in parse_rows(self.rows, self.corpus)
         }
-        return ResolvedPaper(self, {row: request.resolve() for row, request in requests.items()})
+        group = Group(
+            name=self.record_name,
+            title=self.title,
+            noun="row",
+            experiment=self.record_name,
+            site=Site.named(self.site),
+            overrides=self.overrides,
+            params={"corpus": self.corpus, "scale": scale},
+            members={row: request.resolve() for row, request in requests.items()},
+        )
+        return ResolvedPaper(self, group)
 
     @property
     def heading(self) -> str:
@@ -79,30 +101,35 @@ class PaperRequest:
 
 @dataclass(frozen=True)
 class ResolvedPaper:
-    """A request and the resolved run of each row."""
+    """A request and the group of the rows' runs. A row is planned once, when its plan is first needed."""
 
     request: PaperRequest
-    rows: Mapping[str, ResolvedRun]
+    group: Group
+    remark: str = ""
+
+    def run(self, run_one: RunOne, say: Say) -> "PaperResults":
+        """Run each row that has work, at most ``at_once`` at a time, and write the page."""
+
+        def results(outcomes: Mapping[str, Outcome]) -> PaperResults:
+            return PaperResults(self.group, outcomes, request=self.request)
+
+        found = run_members(self.group, self.request.at_once, run_one, say, results)
+        write_pages(found)
+        return found
 
 
-@dataclass(frozen=True)
-class PaperResults:
+@dataclass(frozen=True, kw_only=True)
+class PaperResults(GroupResults):
     """The outcome of each row."""
 
-    resolved: ResolvedPaper
-    outcomes: Mapping[str, Outcome]
+    request: PaperRequest
 
     @property
-    def request(self) -> PaperRequest:
-        return self.resolved.request
-
-    @property
-    def failed(self) -> dict[str, str]:
-        """The failure of each row that has one."""
-        return {row: outcome.failure for row, outcome in self.outcomes.items() if outcome.failure}
+    def markdown(self) -> str:
+        return markdown(self.request.heading, self.comparisons(), without_replaced(self.request.overrides))
 
     def comparisons(self) -> list[PaperComparison]:
-        return [compare_row(self.resolved.rows[row], outcome) for row, outcome in self.outcomes.items()]
+        return [compare_row(self.group.members[row], outcome) for row, outcome in self.outcomes.items()]
 
     def as_json(self) -> dict[str, Any]:
         names = ("stage", "item", "key", "state")
@@ -119,35 +146,21 @@ class PaperResults:
         return {**request, "title": self.request.title, "table": rows, "peers": [asdict(peer) for peer in PEERS]}
 
 
-class RowsFailed(Fault):
-    """Some rows failed; ``paper`` has the outcomes of all rows."""
-
-    def __init__(self, paper: PaperResults) -> None:
-        failures = "; ".join(f"{row}: {failure}" for row, failure in paper.failed.items())
-        super().__init__(f"{len(paper.failed)} of {len(paper.outcomes)} rows failed: {failures}")
-        self.paper = paper
-
-
-def write_pages(paper: PaperResults, root: Path) -> Path:
-    """Write the page below ``root``, as HTML, as Markdown and as JSON; returns the first.
+def write_pages(paper: PaperResults) -> None:
+    """Write the page as HTML, as Markdown and as JSON.
 
     Pages of other rows, and of the same rows with other settings, stay.
     """
-    heading = paper.request.heading
-    lines = paper.comparisons()
-    settings = without_replaced(paper.request.overrides)
+    asked = paper.request
     curves = {
-        row: row_curves(paper.resolved.rows[row], paper.outcomes[row])
+        row: row_curves(paper.group.members[row], paper.outcomes[row])
         for row in GROUPS["norms"]
         if row in paper.outcomes
     }
-    texts = {
-        ".md": markdown(heading, lines, settings),
-        ".html": page(heading, lines, layers_picture(curves), settings),
-    }
-    path = paper.request.page(root)
-    records.write_paper(path, texts, paper.as_json())
-    return path
+    settings = without_replaced(asked.overrides)
+    whole = page(asked.heading, paper.comparisons(), layers_picture(curves), settings)
+    pages = {".md": paper.markdown, ".html": whole}
+    records.write_paper(asked.page(paper.group.site.root), pages, paper.as_json())
 
 
 def row_curves(resolved: ResolvedRun, outcome: Outcome) -> LayerCurves:
@@ -163,38 +176,3 @@ def compare_row(resolved: ResolvedRun, outcome: Outcome) -> PaperComparison:
     scored = [r for r in outcome.rows if r.stage == "score" and r.item == row.set_name and r.path]
     card = json.loads((stage_folder(scored[0], resolved.site) / "card.json").read_text()) if scored else {}
     return compare_to_paper(row, training, card, outcome.failure)
-
-
-def cached_paper(resolved: ResolvedPaper) -> PaperResults | None:
-    """The outcomes if every stage of every row is a hit; None at the first row with work, without planning the rest."""
-    found: dict[str, Outcome] = {}
-    for row, each in resolved.rows.items():
-        outcome = cached_outcome(make_plan(each).outcome)
-        if outcome is None:
-            return None
-        found[row] = outcome
-    return PaperResults(resolved, found)
-
-
-def run_rows(
-    resolved: ResolvedPaper, run_planned: Callable[[RunPlan], Outcome], say: Callable[[str], None]
-) -> PaperResults:
-    """Run each row that has work, at most ``at_once`` at a time; a failure affects only its row."""
-
-    def run_row(row: str) -> Outcome:
-        each = resolved.rows[row]
-        try:
-            planned = make_plan(each)
-            cached = cached_outcome(planned.outcome)
-            say(f"row {row}: {'every stage is cached' if cached else each.request.run}")
-            return cached or run_planned(planned)
-        except StageFailed as failed:
-            outcome = failed.outcome
-        except (Fault, OSError) as error:  # an unreachable server, a missing folder: the next row may succeed
-            outcome = Outcome(each.request.run, failure=describe(error))
-        say(f"row {row}: {outcome.failure}")
-        return outcome
-
-    calls = [partial(run_row, row) for row in resolved.rows]
-    outcomes = run_in_threads(calls, resolved.request.at_once, "row")
-    return PaperResults(resolved, dict(zip(resolved.rows, outcomes, strict=True)))

@@ -21,10 +21,8 @@ REQUEST_FIELDS = ("run", "from_stage", "until", "force", "site")
 NAME_FORMAT = "%Y%m%dT%H%M%S-%f"
 """The start time (UTC) in the name of a record; such names sort by time."""
 FILE_NAME = re.compile(r"\d{8}T\d{6}-\d{6}\.json")
-"""Other files beside records compare seeds or rows of the paper."""
+"""Other files beside records compare rows of the paper, or, by earlier versions, seeds."""
 NOT_ASCII = re.compile(r"[^A-Za-z0-9_-]+")
-SEEDS = "-seeds"
-"""The end of the name of a file that compares seeds."""
 RUNNING = "RUNNING"
 KILLED = "KILLED"
 FINISHED = "FINISHED"
@@ -82,7 +80,7 @@ def write(
         "checks": list({check.limit: _check_form(check) for check in checks}.values()),
         "stages": [_stage_form(row) for row in rows],
     }
-    return _write_json(root, name, started, "", record)
+    return _write_json(root, name, started, record)
 
 
 def _stage_form(row: StageResult) -> dict[str, Any]:
@@ -102,12 +100,6 @@ def _check_form(check: Check) -> dict[str, Any]:
 def set_outcome(path: Path, outcome: str) -> None:
     """Replace the outcome of a record."""
     write_atomically(path, _as_text({**json.loads(path.read_text()), "outcome": outcome}))
-
-
-def write_seeds(root: Path, name: str, overrides: Sequence[str], seeds: Mapping[str, Any]) -> Path:
-    """Record the results of several seeds of a run; returns the file."""
-    record = {**seeds, "overrides": list(overrides), "who": user(), "commit": commit()}
-    return _write_json(root, name, datetime.now(UTC), SEEDS, record)
 
 
 def write_paper(path: Path, pages: Mapping[str, str], results: Mapping[str, Any]) -> None:
@@ -146,24 +138,18 @@ def record_files(root: Path, name: str = "") -> list[Path]:
     return sorted(filter(lambda path: FILE_NAME.fullmatch(path.name), found), key=lambda path: path.name, reverse=True)
 
 
-def record_file(root: Path, name: str, started: datetime, suffix: str = "") -> Path:
+def record_file(root: Path, name: str, started: datetime) -> Path:
     """The record of the run that ``started`` then."""
-    return root / record_folder(name) / f"{started:{NAME_FORMAT}}{suffix}.json"
+    return root / record_folder(name) / f"{started:{NAME_FORMAT}}.json"
 
 
-def _write_json(root: Path, name: str, started: datetime, suffix: str, record: Mapping[str, Any]) -> Path:
-    _make_folder(root, name)
-    path = record_file(root, name, started, suffix)
+def _write_json(root: Path, name: str, started: datetime, record: Mapping[str, Any]) -> Path:
+    path = record_file(root, name, started)
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, _as_text(record))
     for folder in (path.parent, path.parents[1], root):  # garbage collection would miss a record that lost its name
         sync(folder)
     return path
-
-
-def _make_folder(root: Path, name: str) -> Path:
-    folder = root / record_folder(name)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _as_text(record: Mapping[str, Any]) -> str:

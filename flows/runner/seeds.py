@@ -4,60 +4,55 @@ All seeds share the stages before training. The seed that the run declares needs
 and moves aliases; other seeds are runs with an override, which move none.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flows.reproduce import STAGES
-from flows.runner.outcome import Outcome, StageFailed
+from flows.runner.group import Group, GroupResults, RunOne, Say, run_members
 from flows.runner.request import ResolvedRun, RunRequest
+from flows.runs.overrides import run_title
 from infra.errors import BadConfiguration
 from model.metric_names import DEV_PERPLEXITY
-from tasks.evaluation.seed_spread import MEASURES, SeedSpread
+from tasks.evaluation.seed_spread import SeedSpread, seed_item, seed_spreads
 
 FIRST_SEEDED_STAGE = STAGES.index("train")
 """The first stage that depends on the seed."""
 
 
-@dataclass
-class SeedResults:
+@dataclass(frozen=True)
+class SeedResults(GroupResults):
     """The outcome of each seed."""
 
-    run: str
-    dev: str
-    outcomes: dict[int, Outcome] = field(default_factory=dict)
-
-    @property
-    def failed(self) -> list[int]:
-        return [seed for seed, outcome in self.outcomes.items() if outcome.failure]
+    dev: str = ""
 
     def spreads(self) -> list[SeedSpread]:
         """The dev perplexity at the end of training, then the measures of each set."""
         perplexities = {
-            seed: row.facts[DEV_PERPLEXITY]
+            int(seed): row.facts[DEV_PERPLEXITY]
             for seed, outcome in self.outcomes.items()
             for row in outcome.rows
             if row.stage == "train" and not row.item and row.facts
         }
-        found = [SeedSpread(self.dev, DEV_PERPLEXITY, perplexities)]
-        cards = {seed: outcome.own_scores for seed, outcome in self.outcomes.items()}
-        for name in dict.fromkeys(name for card in cards.values() for name in card):
-            for measure in MEASURES:
-                found.append(
-                    SeedSpread(name, measure, {s: card[name][measure] for s, card in cards.items() if name in card})
-                )
+        scores: dict[str, dict[str, dict[str, Any]]] = {}
+        for seed, outcome in self.outcomes.items():
+            for name, card in outcome.own_scores.items():
+                scores.setdefault(name, {})[seed_item(int(seed))] = card
+        found = [SeedSpread(self.dev, DEV_PERPLEXITY, perplexities), *seed_spreads(scores)]
         return [spread for spread in found if spread.values]
 
     def as_json(self) -> dict[str, Any]:
         seeds = {
-            f"{seed}": {"failure": outcome.failure, "model_version": outcome.model_version}
+            seed: {"failure": outcome.failure, "model_version": outcome.model_version}
             for seed, outcome in self.outcomes.items()
         }
         measures = [
             {"set": s.set_name, "measure": s.measure, "values": {f"{k}": v for k, v in s.values.items()}, **s.summary}
             for s in self.spreads()
         ]
-        return {"run": self.run, "seeds": seeds, "measures": measures}
+        return {"run": self.group.experiment, "seeds": seeds, "measures": measures}
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
@@ -87,19 +82,20 @@ def requests_by_seed(resolved: ResolvedRun, seeds: Sequence[int]) -> Iterator[tu
         )
 
 
-def run_seeds(
-    resolved: ResolvedRun,
-    seeds: Sequence[int],
-    run_resolved: Callable[[ResolvedRun], Outcome],
-    say: Callable[[str], None],
-) -> SeedResults:
+def run_seeds(resolved: ResolvedRun, seeds: Sequence[int], run_one: RunOne, say: Say) -> SeedResults:
     """Run the request for each seed; a seed that fails does not stop the others."""
-    found = SeedResults(resolved.run.name, resolved.run.dev)
-    for seed, resolved_seed in [(seed, request.resolve()) for seed, request in requests_by_seed(resolved, seeds)]:
-        say(f"seed {seed}")
-        try:
-            found.outcomes[seed] = run_resolved(resolved_seed)
-        except StageFailed as failed:
-            say(f"seed {seed}: {failed}")
-            found.outcomes[seed] = failed.outcome
-    return found
+    members = {f"{seed}": request.resolve() for seed, request in requests_by_seed(resolved, seeds)}
+    name = resolved.run.name
+    overrides = resolved.request.overrides
+    several = f"seeds {','.join(members)}"
+    digest = hashlib.sha256(json.dumps(overrides).encode()).hexdigest()[:6]
+    group = Group(
+        name=f"{several} of {name}-{digest}",
+        title=run_title(several, overrides),
+        noun="seed",
+        experiment=name,
+        site=resolved.site,
+        overrides=overrides,
+        members=members,
+    )
+    return run_members(group, 1, run_one, say, lambda outcomes: SeedResults(group, outcomes, dev=resolved.run.dev))

@@ -5,9 +5,8 @@ study's lock was cut off. It is queued again with the same settings, as is each 
 that finished stages and checkpoints count.
 """
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,15 +17,15 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from flows.tuning.search_space import Dimension, Direction
-from flows.tuning.study_copy import JOURNAL
-from infra.errors import BadConfiguration
+from flows.tuning.sweep import JOURNAL
+from infra.errors import BadConfiguration, NetworkFault
 from infra.store.files import write_atomically
+from infra.store.store import Store
 
 FAILURE = "failure"
 ASSIGNMENTS = "assignments"
-MLFLOW_RUN = "mlflow_run"
 REPEATED = "repeated"
-"""Attributes of trials; the last two are those of the study. REPEATED: failed trials that were queued again."""
+"""Attributes of trials, and one of the study: the failed trials that were queued again."""
 STARTUP_TRIALS = 5
 """Trials with random settings, none of them pruned, before the search learns from results."""
 
@@ -50,11 +49,8 @@ class SweepStudy:
     folder: Path
     direction: Direction
     dimensions: Sequence[Dimension]
-    seed: int = 0
     save: Callable[[], None] = lambda: None
     """Called after each change, one call at a time: sends the journal to where another machine finds it."""
-    mlflow_place: str = ""
-    """Names an MLflow that other machines with this study do not share."""
     study: Study = field(init=False)
     _saving: threading.Lock = field(default_factory=threading.Lock, init=False)
 
@@ -73,9 +69,7 @@ class SweepStudy:
             raise BadConfiguration(f"{file} is damaged ({error}); move it away to begin the sweep anew") from error
         done = len(self.study.get_trials(deepcopy=False))
         # A sampler that began with the same seed again would repeat its first proposals.
-        self.study.sampler = optuna.samplers.TPESampler(
-            seed=self.seed + done, n_startup_trials=STARTUP_TRIALS, constant_liar=True
-        )
+        self.study.sampler = optuna.samplers.TPESampler(seed=done, n_startup_trials=STARTUP_TRIALS, constant_liar=True)
         self.study.pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS)
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.FAIL)):
             if trial.state == TrialState.RUNNING:
@@ -90,28 +84,26 @@ class SweepStudy:
     def _repeated(self) -> set[int]:
         return set(self.study.user_attrs.get(REPEATED, ()))
 
-    @contextlib.contextmanager
-    def _saved(self) -> Iterator[None]:
-        yield
+    def _save(self) -> None:
         with self._saving:
             self.save()
 
     def ask(self) -> tuple[Trial, tuple[str, ...]]:
         """A new trial and its assignments for ``--set``."""
-        with self._saved():
-            trial = self.study.ask()
-            assignments = tuple(dimension.suggest(trial) for dimension in self.dimensions)
-            trial.set_user_attr(ASSIGNMENTS, assignments)
+        trial = self.study.ask()
+        assignments = tuple(dimension.suggest(trial) for dimension in self.dimensions)
+        trial.set_user_attr(ASSIGNMENTS, assignments)
+        self._save()
         return trial, assignments
 
     def tell(self, trial: Trial, value: float | None, *, pruned: bool = False, failure: str = "") -> None:
         """End a trial with its score, as pruned or as failed."""
         state = TrialState.PRUNED if pruned else TrialState.COMPLETE
-        with self._saved():
-            if value is None and not pruned:
-                trial.set_user_attr(FAILURE, failure)
-                state = TrialState.FAIL
-            self.study.tell(trial, None if pruned else value, state=state)
+        if value is None and not pruned:
+            trial.set_user_attr(FAILURE, failure)
+            state = TrialState.FAIL
+        self.study.tell(trial, None if pruned else value, state=state)
+        self._save()
 
     @property
     def ended(self) -> int:
@@ -121,26 +113,25 @@ class SweepStudy:
     def rows(self) -> list[TrialRow]:
         """All trials by number, without those that were queued again."""
         repeated = self._repeated
-        trials = self.study.get_trials(deepcopy=False)
-        cut_off = [t.state == TrialState.FAIL and FAILURE not in t.user_attrs for t in trials]
-        kept = [t for t, cut in zip(trials, cut_off, strict=True) if not cut and t.number not in repeated]
-        return [_row(t) for t in kept if t.state != TrialState.WAITING]
+        return [
+            _row(trial)
+            for trial in self.study.get_trials(deepcopy=False)
+            if trial.number not in repeated
+            and trial.state != TrialState.WAITING
+            and (trial.state != TrialState.FAIL or FAILURE in trial.user_attrs)
+        ]
 
-    def best(self) -> TrialRow | None:
-        """The completed trial with the best score, the first of equal ones."""
-        done = [row for row in self.rows() if row.state == "complete" and row.value is not None]
-        better = max if self.direction == "maximize" else min
-        return better(done, key=lambda row: row.value or 0.0, default=None)
 
-    @property
-    def mlflow_run(self) -> str:
-        """The run in MLflow that groups the trials, "" before there is one."""
-        return str(self.study.user_attrs.get(f"{MLFLOW_RUN}{self.mlflow_place}", ""))
+def send(store: Store, folder: Path, check_claim: Callable[[], None], say: Callable[[str], None]) -> None:
+    """Share the journal of a claimed study; where the store does not answer, say so: the next call sends everything.
 
-    @mlflow_run.setter
-    def mlflow_run(self, run_id: str) -> None:
-        with self._saved():
-            self.study.set_user_attr(f"{MLFLOW_RUN}{self.mlflow_place}", run_id)
+    Raises Fault if another machine has taken the sweep over.
+    """
+    try:
+        check_claim()
+        store.share(folder / JOURNAL)
+    except NetworkFault as fault:
+        say(f"the study is not sent: {fault}")
 
 
 def _drop_half_line(journal: Path) -> None:

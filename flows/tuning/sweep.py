@@ -7,28 +7,24 @@ the run computes the same, from another machine too where the root is a bucket. 
 import hashlib
 import json
 import math
-import platform
 import shlex
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from flows.runner.outcome import Outcome, StageFailed
+from flows.runner.group import Group, GroupResults, Members, RunOne, Say, run_group
+from flows.runner.outcome import Outcome
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.initial_weights import initial_weights_of
-from flows.runs.overrides import run_title
 from flows.tuning.search_space import Dimension, Direction, parse_space
-from flows.tuning.study_copy import StudyCopy
-from infra.errors import BadConfiguration, Fault, Pruned, describe
+from infra.errors import BadConfiguration, Pruned, describe
 from infra.processes.threads import run_in_threads
 from infra.site import open_store
 from infra.store.files import write_atomically
 from infra.tracking.run_description import table
-from infra.tracking.tracker import Tracker
 from model.metric_names import BEST_DEV_PERPLEXITY, BLEU, CHRF, DEV_PERPLEXITY, PERPLEXITY
 from tasks.engine.planner import KeyList
 from tasks.engine.progress import ignore_metrics
@@ -37,8 +33,9 @@ from tasks.engine.stage import StageCall
 if TYPE_CHECKING:
     from optuna.trial import Trial
 
-    from flows.tuning.study import TrialRow
+    from flows.tuning.study import SweepStudy, TrialRow
 
+JOURNAL = "study.log"
 BY_PERPLEXITY = f"dev.{PERPLEXITY}"
 MEASURES: dict[str, Direction] = {f"dev.{BLEU}": "maximize", f"dev.{CHRF}": "maximize", BY_PERPLEXITY: "minimize"}
 """What a sweep can search for, and the direction. All are dev scores: no setting is chosen on a test set."""
@@ -47,7 +44,22 @@ PRUNED_STAGE = "train"
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """Which run, which fields with which values, how many trials, and what to search for."""
+    """Search for the settings of a run with the best dev score; each trial is a child flow.
+
+    Args:
+        run: A run's name, as `repro show` lists them, or FILE.py:NAME for one of your own.
+        spaces: Fields and their values, for example training.peak=1e-3..1e-2:log or model.p_drop=0.1,0.2.
+        trials: Number of trials, those of earlier calls of the same sweep included.
+        on: dev.bleu, dev.chrf or dev.perplexity.
+        prune: End a training whose dev curve is worse than the median of the other trials.
+        overrides: Fields of every trial's run to change, for example training.updates=200.
+        at_once: Trials that run at the same time.
+        site: Where to compute. With gpu, a worker of another pool dispatches trainings to the pool gpu.
+        take_over: Go on with a sweep that another machine of the bucket left behind.
+    """
+
+    flow: ClassVar = "sweep"
+    flow_run_name: ClassVar = "sweep of {run}"
 
     run: str
     spaces: tuple[str, ...]
@@ -101,6 +113,18 @@ class ResolvedSweep:
         return listed.keys
 
     @property
+    def remark(self) -> str:
+        return self.base.remark
+
+    @cached_property
+    def group(self) -> Group:
+        """Its trials are runs of the experiment of the run."""
+        asked = self.request
+        name = f"sweep {self.name}"
+        params = {"on": asked.on, "space": dict(space.split("=", 1) for space in asked.spaces)}
+        return Group(name, name, "trial", self.base.run.name, self.base.site, self.base.request.overrides, params)
+
+    @property
     def folder(self) -> Path:
         """The folder of the study and its results."""
         return self.base.site.root / "sweeps" / self.name
@@ -119,22 +143,75 @@ class ResolvedSweep:
             return float(facts.get(BEST_DEV_PERPLEXITY, facts[DEV_PERPLEXITY]))
         return float(outcome.scores[self.base.run.dev][self.request.on.removeprefix("dev.")])
 
+    def run(self, run_one: RunOne, say: Say) -> "SweepResults":
+        """Run trials until as many have ended as were asked for; trials of an earlier call of the same sweep count.
 
-@dataclass(frozen=True)
-class SweepResults:
+        A trial that fails does not stop the others; the next call tries it again. Raises BadConfiguration if another
+        process or machine runs this sweep.
+        """
+        from flows.tuning.study import SweepStudy, send  # loads Optuna, for a third of a second
+
+        store = open_store(self.base.site)
+        store.say = say
+        with store.claimed(self.folder, self.request.take_over) as check_claim:
+            store.fetch(self.folder / JOURNAL)
+            save = partial(send, store, self.folder, check_claim, say)
+            study = SweepStudy(self.folder, MEASURES[self.request.on], self.dimensions, save=save)
+            return run_group(self.group, run_one, say, _Sweep(self, study).run)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepResults(GroupResults):
     """The trials of a sweep so far."""
 
     resolved: ResolvedSweep
     rows: "list[TrialRow]"
-    best: "TrialRow | None"
+
+    @property
+    def best(self) -> "TrialRow | None":
+        """The trial with the best score, the first of equal ones."""
+        return next((row for row in self.ranked() if row.value is not None), None)
+
+    @property
+    def failure(self) -> str:
+        """A sweep fails if no trial has a score."""
+        failures = dict.fromkeys(row.failure or row.state for row in self.rows)
+        return "" if self.best else f"none of {len(self.rows)} trials has a score: {'; '.join(failures)}"
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        best = self.best
+        return {"best": best.value, "best settings": " ".join(best.settings)} if best else {}
+
+    @property
+    def files(self) -> Sequence[Path]:
+        return write_results(self)
+
+    @property
+    def markdown(self) -> str:
+        """What it searched for, the command of the best trial, and the trials."""
+        on = self.resolved.request.on
+        first = self.best
+        best = [f"Best: trial {first.number}, {on} {first.value:.2f}", f"`{self.command}`"] if first else []
+        rows = [
+            [
+                f"{row.number}",
+                row.failure or row.state if row.value is None else f"{row.value:.2f}",
+                " ".join(row.settings),
+            ]
+            for row in self.ranked()
+        ]
+        searched = f"Searched for the settings that {MEASURES[on]} {on}. The picture is among the artifacts."
+        return "\n\n".join([searched, *best, table(["trial", on, "settings"], rows)])
 
     @property
     def command(self) -> str:
         """The command that runs the best settings whole, with all evaluation sets; "" if no trial has a score."""
-        if self.best is None:
+        best = self.best
+        if best is None:
             return ""
         asked = self.resolved.request
-        assignments = (*asked.overrides, *self.best.settings)
+        assignments = (*asked.overrides, *best.settings)
         place = ["--site", asked.site] if asked.site != "local" else []
         return shlex.join(["repro", "run", asked.run, *(w for each in assignments for w in ("--set", each)), *place])
 
@@ -153,116 +230,41 @@ class SweepResults:
         }
 
 
-def run_sweep(
-    resolved: ResolvedSweep, run_trial: Callable[[ResolvedRun], Outcome], say: Callable[[str], None]
-) -> SweepResults:
-    """Run trials until as many have ended as were asked for; trials of an earlier call of the same sweep count.
-
-    A trial that fails does not stop the others; the next call tries it again. Raises BadConfiguration if another
-    process or machine runs this sweep, Fault if no trial has a score.
-    """
-    store = open_store(resolved.base.site)
-    store.say = say
-    with store.claimed(resolved.folder, resolved.request.take_over) as check_claim:
-        sweep = _Sweep(resolved, run_trial, say, StudyCopy(store, resolved.folder, check_claim, say))
-        status = "KILLED"
-        try:
-            sweep.run()
-            status = "FINISHED"
-        finally:
-            sweep.finish(status)
-    found = sweep.results()
-    if found.best is None:
-        failures = dict.fromkeys(row.failure or row.state for row in found.rows)
-        raise Fault(f"none of {len(found.rows)} trials has a score: {'; '.join(failures)}")
-    return found
-
-
+@dataclass(frozen=True)
 class _Sweep:
-    """One sitting of a sweep: asks for settings, runs them, tells the study, logs to MLflow."""
+    """One sitting of a sweep: asks the study for settings, runs them, and tells it the scores."""
 
-    def __init__(
-        self,
-        resolved: ResolvedSweep,
-        run_trial: Callable[[ResolvedRun], Outcome],
-        say: Callable[[str], None],
-        copy: StudyCopy,
-    ) -> None:
-        from flows.tuning.study import SweepStudy  # loads Optuna, for a third of a second
+    resolved: ResolvedSweep
+    study: "SweepStudy"
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
-        self.resolved = resolved
-        self.run_trial = run_trial
-        self.say = say
-        self._lock = threading.Lock()
-        site = resolved.base.site
-        asked = resolved.request
-        copy.fetch()
-        place = "" if site.shares_tracking else f" of {site.root.absolute()} on {platform.node()}"
-        self.study: SweepStudy = SweepStudy(
-            resolved.folder, MEASURES[asked.on], resolved.dimensions, save=copy.send, mlflow_place=place
-        )
-        self.tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
-        if self.study.mlflow_run:
-            self.tracker.join(self.study.mlflow_run)
-        else:
-            name = f"sweep {resolved.name}"
-            tags = {"sweep": resolved.name, "overrides": " ".join(self.resolved.base.request.overrides)}
-            params = {"on": asked.on, "space": dict(space.split("=", 1) for space in asked.spaces)}
-            self.study.mlflow_run = self.tracker.start(resolved.base.run.name, name, tags, params)
-
-    def run(self) -> None:
+    def run(self, members: Members) -> SweepResults:
         """Run what is missing, ``at_once`` trials at a time; an interrupt ends all of them."""
         asked = self.resolved.request
-        missing = asked.trials - self.study.ended
+        missing = max(asked.trials - self.study.ended, 0)
         if missing < asked.trials:
-            self.say(f"sweep {self.resolved.name}: {asked.trials - max(missing, 0)} of {asked.trials} trials are done")
-        run_in_threads([self._run_one] * missing, asked.at_once, "trial")
+            members.say(f"{members.group.name}: {asked.trials - missing} of {asked.trials} trials are done")
+        run_in_threads([partial(self._run_one, members)] * missing, asked.at_once, "trial")
+        return self._results()
 
-    def _run_one(self) -> None:
+    def _run_one(self, members: Members) -> None:
         asked = self.resolved.request
-        (trial, assignments) = self.study.ask()
-        label = f"trial {trial.number}"
-        self.say(f"{label} of {asked.trials}: {' '.join(assignments)}")
-        watch = DevCurve(trial, MEASURES[asked.on])
-        value = None
-        failure = ""
-        pruned = ""
+        trial, assignments = self.study.ask()
+        watch = DevCurve(trial, MEASURES[asked.on]) if asked.prune else ignore_metrics
         try:
-            run = replace(
-                self.resolved.trial(assignments),
-                title=run_title(label, assignments),
-                parent=self.study.mlflow_run,
-                group=f"sweep {self.resolved.name}",
-                watch=watch if asked.prune else ignore_metrics,
-            )
-            outcome = self.run_trial(run)
-            pruned = outcome.pruned
-            value = None if pruned else self.resolved.value_of(outcome)
-        except StageFailed as failed:
-            failure = failed.outcome.failure
-        except (Fault, OSError) as error:  # settings that do not fit together, an unreachable server
-            failure = describe(error)
-        self.study.tell(trial, value, pruned=bool(pruned), failure=failure)
-        shown = f"{asked.on} {value:.2f}" if value is not None else pruned or failure
-        self.say(f"{label}: {shown}")
-        with self._lock:
-            write_results(self.results())
-            if value is not None:
-                row = {"done": self.study.ended, "time": time.time(), asked.on: value}
-                self.tracker.log_rows(self.study.mlflow_run, [row])
+            run = replace(self.resolved.trial(assignments), watch=watch)
+        except BadConfiguration as error:  # settings that do not fit together
+            outcome = Outcome(asked.run, failure=describe(error))
+        else:
+            outcome = members.run(f"{trial.number}", run, assignments)
+        value = None if outcome.failure or outcome.pruned else self.resolved.value_of(outcome)
+        self.study.tell(trial, value, pruned=bool(outcome.pruned), failure=outcome.failure)
+        members.say(f"trial {trial.number}: {outcome.failure or outcome.pruned or f'{asked.on} {value:.2f}'}")
+        with self.lock:
+            write_results(self._results())
 
-    def results(self) -> SweepResults:
-        return SweepResults(self.resolved, self.study.rows(), self.study.best())
-
-    def finish(self, status: str) -> None:
-        """Draw the picture, log it with the table, and end the group in MLflow."""
-        found = self.results()
-        files = write_results(found)
-        facts = {"best": found.best.value, "best settings": " ".join(found.best.settings)} if found.best else {}
-        self.tracker.log_artifacts(self.study.mlflow_run, files)
-        self.tracker.describe(description(found))
-        self.tracker.finish_stage(self.study.mlflow_run, status, facts)
-        self.tracker.finish(status)
+    def _results(self) -> SweepResults:
+        return SweepResults(self.resolved.group, resolved=self.resolved, rows=self.study.rows())
 
 
 class DevCurve:
@@ -282,18 +284,6 @@ class DevCurve:
                     f"pruned at update {row['done']:,}: dev perplexity {row[DEV_PERPLEXITY]:.2f} is worse than the"
                     " median of the other trials"
                 )
-
-
-def description(found: SweepResults) -> str:
-    """What MLflow says of the sweep, in Markdown: what it searched for, the command of the best, the trials."""
-    on = found.resolved.request.on
-    best = [f"Best: trial {found.best.number}, {on} {found.best.value:.2f}", f"`{found.command}`"] if found.best else []
-    rows = [
-        [f"{row.number}", row.failure or row.state if row.value is None else f"{row.value:.2f}", " ".join(row.settings)]
-        for row in found.ranked()
-    ]
-    searched = f"Searched for the settings that {MEASURES[on]} {on}. The picture is among the artifacts."
-    return "\n\n".join([searched, *best, table(["trial", on, "settings"], rows)])
 
 
 def write_results(found: SweepResults) -> list[Path]:

@@ -3,10 +3,9 @@
 import importlib
 import subprocess
 import sys
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 import yaml
@@ -43,7 +42,7 @@ def test_every_run_has_a_deployment() -> None:
         module, _, function = each["entrypoint"].rpartition(".")
         assert hasattr(importlib.import_module(module), function)
         if each["name"] == "paper":
-            rows = PaperRequest(**each["parameters"]).resolve().rows
+            rows = PaperRequest(**each["parameters"]).resolve().group.members
             assert {f"wmt14-ende-{row}" for row in rows} > set(VARIATIONS)
             resolved = rows["base"]
         else:
@@ -117,24 +116,9 @@ def test_a_run_in_a_file_gets_a_deployment_that_names_the_file(tmp_path: Path, m
         deploying.deploy(REPOSITORY / "prefect.yaml", ["mine"], "as it is", print)
 
 
-def test_one_run_is_deployed_with_what_makes_its_stages_in_another_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[tuple[str, list[str]]] = []
-
-    def record(_: object, each: dict[str, Any], *__: object) -> None:
-        made.append((each["name"], [schedule["slug"] for schedule in each["schedules"]]))
-
-    monkeypatch.setattr(deploying, "get_client", lambda **_: nullcontext())
-    monkeypatch.setattr(deploying, "ensure_pool", lambda *_: None)
-    monkeypatch.setattr(deploying, "_deploy", record)
-    deploying.deploy(REPOSITORY / "prefect.yaml", ["demo"], "on", print, "0 22 * * 5")
-    assert made == [("demo", [deploying.OWN_TIMES]), ("gpu", [])]
-
-
 @pytest.mark.parametrize("times", ["0 22 * *", "0 25 * * *", "daily", "@daily at 3"])
 def test_wrong_times_of_a_schedule_are_refused_before_anything_is_deployed(times: str) -> None:
-    with pytest.raises(
-        BadConfiguration, match=r"--cron is '.*', allowed are minute, hour, .* is every Friday at 22:00"
-    ):
+    with pytest.raises(BadConfiguration, match="--cron"):
         deploying.deploy(REPOSITORY / "prefect.yaml", ["demo"], "on", print, times)
 
 

@@ -57,7 +57,6 @@ def test_a_stage_that_the_watch_gives_up_is_cancelled(
     monkeypatch.setattr(remote_stage, "get_client", connect)
     monkeypatch.setattr(remote_stage, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(remote_stage, "run_deployment", lambda *_, **__: client.run)
-    monkeypatch.setattr(remote_stage, "create_link_artifact", lambda *_, **__: None)
     monkeypatch.setattr(remote_stage, "url_for", lambda _: "")
     dispatch = remote_stage.DeploymentDispatch(RunRequest("demo"), "gpu", lambda _: None)
     with pytest.raises(Fault, match="poor"):

@@ -14,7 +14,7 @@ from flows.orchestration.notify import ENDS
 from flows.orchestration.remote_stage import FAULTS, raise_for_state
 from flows.orchestration.single_stage import StageRequest, run_single_stage
 from flows.runner.outcome import Outcome
-from flows.runner.request import RunPlan, RunRequest, make_plan, plan
+from flows.runner.request import RunRequest, plan
 from flows.views.terminal import TerminalDisplay
 from infra.errors import BadConfiguration, Diverged, Fault, JobFailed, NetworkFault
 from infra.store.local import LocalStore
@@ -81,25 +81,6 @@ def test_only_a_crashed_stage_is_retried() -> None:
         assert not stopped.value.retry
     assert FAULTS["NetworkFault"] is NetworkFault
     assert FAULTS["Diverged"] is Diverged
-
-
-def test_the_flow_runs_the_value_that_this_process_planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[RunPlan] = []
-
-    def stop(planned: RunPlan, *_: object) -> None:
-        seen.append(planned)
-        raise StopIteration
-
-    monkeypatch.setattr(prefect_flows, "claim_and_close_dead_runs", lambda _: None)
-    monkeypatch.setattr(prefect_flows, "PrefectTaskWrapper", lambda *_: Mock())
-    monkeypatch.setattr(prefect_flows, "run_planned", stop)
-    planned = make_plan(RunRequest("demo", until="train").resolve())
-    for flow in (prefect_flows.reproduce_flow(planned), prefect_flows.reproduce):
-        with pytest.raises(StopIteration):
-            flow.fn("demo", until="train")
-    assert seen[0] is planned
-    assert seen[1] is not planned
-    assert seen[1].resolved.request == planned.resolved.request, "a worker resolves its parameters"
 
 
 def test_the_flow_of_a_pruned_trial_ends_as_pruned(monkeypatch: pytest.MonkeyPatch) -> None:

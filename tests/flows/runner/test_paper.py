@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from small_pipeline import ForkLauncher, run_small
 
-from flows.inspection.garbage_collection import needed_artifacts
 from flows.runner.find_run import find_run
 from flows.runner.outcome import Outcome, StageFailed
-from flows.runner.paper import PaperRequest, PaperResults, cached_paper, run_rows, write_pages
+from flows.runner.paper import PaperRequest
 from flows.runner.request import ResolvedRun, RunPlan, make_plan
-from flows.runs import DEMO, PAPER_BASE, RUNS, WMT14_SAMPLE_ENDE, Run
+from flows.runs import DEMO, PAPER_BASE, WMT14_SAMPLE_ENDE, Run
 from flows.runs.overrides import override
 from flows.runs.paper_rows import (
     PAPER,
@@ -27,15 +27,12 @@ from flows.runs.paper_rows import (
     row_run,
     row_run_name,
     rows_on,
-    scale_model,
 )
 from infra.errors import BadData
 from infra.launch.job import JobSpec
 from infra.processes import signals
-from infra.site import Site
-from infra.store.local import LocalStore
-from model.config import Averaging
-from model.config.paper_models import TABLE_3
+from infra.tracking.client import mlflow_client
+from infra.tracking.tracker import PARENT
 from model.config.parameter_count import parameters
 from tasks.engine import jobs
 from tasks.engine.planner import StageResult
@@ -78,12 +75,6 @@ def test_a_row_is_found_by_its_name_alone() -> None:
     assert {row for row, corpus, *_ in runs if corpus == PAPER} == set(PAPER_RUNS)
 
 
-def test_table_3_has_the_last_checkpoint_and_table_2_the_mean() -> None:
-    for row, corpus, _, run in every_run():
-        ground = PAPER_RUNS[row] if corpus == PAPER else RUNS[corpus]
-        assert run.averaging == (ground.averaging if row.startswith("table2") else Averaging(1))
-
-
 def test_a_row_on_another_corpus_is_the_paper_s_model_on_that_corpus_s_text() -> None:
     run = row_run("A32", "wmt14-sample-ende", 8)
     assert (run.corpus, run.sets, run.vocabulary) == (
@@ -98,15 +89,6 @@ def test_a_row_on_another_corpus_is_the_paper_s_model_on_that_corpus_s_text() ->
     assert row_run("base", "demo", 8).training.updates < DEMO.training.updates
 
 
-@pytest.mark.parametrize("row", TABLE_3)
-def test_widths_never_vanish(row: str) -> None:
-    model = TABLE_3[row][0]
-    assert scale_model(model, 1) == model
-    tiny = scale_model(model, 1_000_000)
-    assert (tiny.d_model, tiny.d_ff, tiny.d_k, tiny.d_v) == (2, 1, 1, 1)
-    assert (tiny.layers, tiny.heads) == (model.layers, model.heads)
-
-
 def test_a_run_that_is_no_row_has_none_and_a_changed_row_is_not_the_paper_s() -> None:
     assert paper_row_of(DEMO) == paper_row_of(WMT14_SAMPLE_ENDE) == ()
     (own,), (changed,) = paper_row_of(PAPER_BASE), paper_row_of(override(PAPER_BASE, ("training.updates=90000",)))
@@ -117,21 +99,17 @@ def test_a_run_that_is_no_row_has_none_and_a_changed_row_is_not_the_paper_s() ->
 
 @pytest.mark.parametrize("corpus", ["demo", PAPER])
 def test_rows_share_all_that_comes_before_training(corpus: str) -> None:
-    rows = PaperRequest("base,A1,C2,D0,E", corpus).resolve().rows
+    rows = PaperRequest("base,A1,C2,D0,E,table2-base", corpus).resolve().group.members
     assert len({frozenset(keys(row, SHARED)) for row in rows.values()}) == 1
-    assert len({frozenset(keys(row, ("train",))) for row in rows.values()}) == len(rows)
-
-
-def test_the_mean_of_table_2_is_of_the_same_training_as_the_last_checkpoint_of_table_3() -> None:
-    for corpus in ("demo", PAPER):
-        last, mean = PaperRequest("base,table2-base", corpus).resolve().rows.values()
-        assert keys(last, ("train",)) == keys(mean, ("train",))
-        assert keys(last, ("average",)) != keys(mean, ("average",))
+    last, *others, mean = rows.values()
+    assert len({frozenset(keys(row, ("train",))) for row in (last, *others)}) == len(rows) - 1
+    assert keys(last, ("train",)) == keys(mean, ("train",)), "the mean is of the same training as the last checkpoint"
+    assert keys(last, ("average",)) != keys(mean, ("average",))
 
 
 @pytest.mark.parametrize("corpus", ["demo", PAPER])
 def test_pre_and_post_ln_differ_in_the_place_of_the_norms_alone(corpus: str) -> None:
-    rows = {row: resolved.run for row, resolved in PaperRequest("norms", corpus).resolve().rows.items()}
+    rows = {row: resolved.run for row, resolved in PaperRequest("norms", corpus).resolve().group.members.items()}
     assert {row: run.model.norm for row, run in rows.items()} == {"post-ln": "post", "pre-ln": "pre"}
     post, pre = rows["post-ln"], rows["pre-ln"]
     assert replace(pre, name=post.name, about=post.about, model=replace(pre.model, norm="post")) == post
@@ -140,7 +118,7 @@ def test_pre_and_post_ln_differ_in_the_place_of_the_norms_alone(corpus: str) -> 
 
 @pytest.mark.parametrize("corpus", ["demo", PAPER])
 def test_own_and_torch_s_layers_are_trained_once_for_both_searches(corpus: str) -> None:
-    rows = PaperRequest("searches", corpus).resolve().rows
+    rows = PaperRequest("searches", corpus).resolve().group.members
     found = {row: (resolved.run.model.attention, resolved.run.decoding.beam) for row, resolved in rows.items()}
     beam = rows["own-beam"].run.decoding.beam
     assert beam > 1
@@ -162,21 +140,20 @@ def test_one_row_that_fails_leaves_the_others_whole_and_is_rerun_alone(
     said: list[str] = []
     with monkeypatch.context() as patch:
         patch.setitem(jobs.LAUNCHERS, "local", FailingLauncher)
-        failed = run_rows(SMALL.resolve(), run_small, said.append)
-    assert failed.failed == {"D0": "train failed: lightning"}
+        failed = SMALL.resolve().run(run_small, said.append)
+    assert failed.failures == {"D0": "train failed: lightning"}
     assert "row D0: train failed: lightning" in said
     whole, broken = failed.comparisons()
     assert {"bleu_paper", "bleu", "perplexity", "target_tokens", "hours"} <= whole.ours.keys()
     assert (broken.failure, "bleu" in broken.ours) == ("train failed: lightning", False)
-    page = write_pages(failed, small).with_suffix(".md").read_text()
-    assert "- D0: train failed: lightning" in page
-    assert cached_paper(SMALL.resolve()) is None
+    assert "- D0: train failed: lightning" in SMALL.page(small).with_suffix(".md").read_text()
+    assert SMALL.resolve().group.has_work
 
-    again = run_rows(SMALL.resolve(), run_small, said.append)
+    again = SMALL.resolve().run(run_small, said.append)
     states = {row: {(r.stage, r.state) for r in outcome.rows} for row, outcome in again.outcomes.items()}
     assert {state for _, state in states["C2"]} == {"cached"}
     assert {stage for stage, state in states["D0"] if state == "cached"} == set(SHARED)
-    assert not again.failed
+    assert not again.failure
     for line, outcome in zip(again.comparisons(), again.outcomes.values(), strict=True):
         (facts,) = (row.facts for row in outcome.rows if row.stage == "train")
         size = line.row.vocabulary
@@ -187,20 +164,19 @@ def test_one_row_that_fails_leaves_the_others_whole_and_is_rerun_alone(
         assert "corpus small, widths divided by 64" in report.read_text()
         assert line.differences == {}
 
-    there = cached_paper(SMALL.resolve())
-    assert there
+    assert not SMALL.resolve().group.has_work
+    there = SMALL.resolve().run(run_small, said.append)
     assert there.as_json()["table"] == [
         {**row, "stages": [{**stage, "state": "cached"} for stage in row["stages"]]} for row in again.as_json()["table"]
     ]
-    printed = json.loads(json.dumps(there.as_json()))
-    assert [row["row"] for row in printed["table"]] == ["C2", "D0"]
-    assert printed["table"][0]["paper"] == {
-        "table": 3, "set": "newstest2013", "averaged": 1, "protocol": "paper",
-        "perplexity": 6.11, "bleu": 23.7, "parameters": 36e6,
-    }  # fmt: skip
-    assert printed["peers"]
-    record = SMALL.page(small).with_suffix(".json")
-    assert json.loads(record.read_text())["table"][1]["failure"] == "train failed: lightning"
+    client = mlflow_client(SMALL.resolve().group.site.tracking)
+    experiment = client.get_experiment_by_name("paper-small-scale64")
+    runs = client.search_runs([experiment.experiment_id])
+    (parent,) = [run for run in runs if PARENT not in run.data.tags]
+    rows = [run for run in runs if run.data.tags.get(PARENT) == parent.info.run_id]
+    assert sorted(run.info.run_name.split(" · ")[0] for run in rows) == ["row C2", "row D0", "row D0"]
+    assert {"C2.dev.bleu", "D0.dev.bleu"} <= set(parent.data.metrics)
+    assert (parent.info.run_name, parent.info.status) == (SMALL.title, "FINISHED")
 
 
 def test_each_call_keeps_its_page(tmp_path: Path) -> None:
@@ -212,17 +188,19 @@ def test_each_call_keeps_its_page(tmp_path: Path) -> None:
     assert len({each.page(tmp_path) for each in requests}) == len(requests)
     again = PaperRequest("norms", "demo", 8, 2, ("training.updates=7", "training.updates=8"))
     assert again.page(tmp_path) == requests[3].page(tmp_path), "the same rows, widths and settings"
-    results = PaperResults(requests[0].resolve(), {"base": Outcome("demo", failure="train failed: lightning")})
-    page = write_pages(results, tmp_path)
-    assert page == requests[0].page(tmp_path)
-    assert "base, failed" in page.read_text()
-    assert needed_artifacts(LocalStore(tmp_path), Site(root=tmp_path), ()) == {}, "it is no record of a run"
 
 
 def work(row: RunPlan) -> Outcome:
     return Outcome(row.resolved.run.name, [StageResult("train", "", "k", "completed")])
 
 
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
+    monkeypatch.setattr("flows.runner.group.Tracker", MagicMock())
+
+
+@pytest.mark.usefixtures("root")
 def test_a_failure_of_any_kind_stays_with_its_row() -> None:
     def run_row(row: RunPlan) -> Outcome:
         if "A1" in row.resolved.run.name:
@@ -233,10 +211,11 @@ def test_a_failure_of_any_kind_stays_with_its_row() -> None:
 
     for at_once in (1, 2):
         request = PaperRequest("base,A1,C2", "demo", at_once=at_once)
-        found = run_rows(request.resolve(), run_row, lambda _: None)
-        assert found.failed == {"A1": "OSError: the disk is gone", "C2": "score failed: no words"}
+        found = request.resolve().run(run_row, lambda _: None)
+        assert found.failures == {"A1": "OSError: the disk is gone", "C2": "score failed: no words"}
 
 
+@pytest.mark.usefixtures("root")
 def test_an_interrupt_stops_running_rows_and_starts_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signals, "_received", [])
     started, ended = [], []
@@ -258,7 +237,7 @@ def test_an_interrupt_stops_running_rows_and_starts_no_other(monkeypatch: pytest
         return work(row)
 
     with pytest.raises((KeyboardInterrupt, SystemExit)):  # the row's own, or the signal that the others received
-        run_rows(PaperRequest("base,A1,C2,D0", "demo", at_once=2).resolve(), run_row, lambda _: None)
+        PaperRequest("base,A1,C2,D0", "demo", at_once=2).resolve().run(run_row, lambda _: None)
     assert sorted(started) == ["demo-paper-A1-scale8", "demo-paper-base-scale8"]
     assert ended == ["demo-paper-A1-scale8"]
 

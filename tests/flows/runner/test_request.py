@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flows.orchestration.deploy import _deployment_of
-from flows.orchestration.prefect_flows import hyperparameter_sweep
+from flows.orchestration.prefect_flows import sweep
 from flows.runner.request import RunRequest, make_plan, plan
 from flows.runs import DEMO, MULTI30K_ENDE, MULTI30K_ENFR
 from flows.runs.toml_runs import toml_of
@@ -32,7 +32,7 @@ def test_a_run_with_sets_of_other_languages_is_refused(tmp_path: Path, monkeypat
     with pytest.raises(BadConfiguration, match=REFUSED):
         _deployment_of(f"{file}")
     with pytest.raises(BadConfiguration, match=REFUSED):
-        hyperparameter_sweep.fn(f"{file}", SPACE)
+        sweep.fn(f"{file}", SPACE)
 
 
 def test_sets_of_another_corpus_in_the_same_languages_are_said(tmp_path: Path) -> None:

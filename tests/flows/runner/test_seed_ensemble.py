@@ -46,12 +46,6 @@ def test_the_runs_own_model_keeps_its_artifacts_and_each_seed_is_as_a_run_of_its
     assert several[ensemble] == ordered[ensemble] == other_seed[ensemble]
 
 
-@pytest.mark.parametrize("until", ["train", "average", "translate", "score"])
-def test_all_seeds_reach_the_last_stage(until: str) -> None:
-    rows = plan(RunRequest("demo", overrides=SEVERAL, until=until)).rows
-    assert sum(row.stage == until for row in rows) == {"train": 3, "average": 3, "translate": 8, "score": 8}[until]
-
-
 @pytest.mark.parametrize(
     ("value", "allowed"),
     [

@@ -10,10 +10,9 @@ from s3_server import Server
 from toy_stages import Untracked
 
 from flows.runner.outcome import Outcome
-from flows.runner.request import ResolvedRun
-from flows.tuning.study import SweepStudy
-from flows.tuning.study_copy import JOURNAL, StudyCopy
-from flows.tuning.sweep import SweepRequest, run_sweep
+from flows.runner.request import RunPlan
+from flows.tuning.study import SweepStudy, send
+from flows.tuning.sweep import JOURNAL, SweepRequest
 from infra.errors import BadConfiguration, Fault
 from infra.processes import signals
 from infra.processes.identity import process_identity
@@ -25,17 +24,13 @@ from tasks.engine.planner import StageResult
 
 
 class Grouped(Untracked):
-    """Records which runs of MLflow a sweep begins and which it joins."""
+    """Records the names of the groups in MLflow."""
 
-    joined: ClassVar[list[str]] = []
-    begun: ClassVar[list[str]] = []
+    names: ClassVar[set[str]] = set()
 
-    def start(self, *_: object) -> str:
-        self.begun.append(f"group {len(self.begun) + 1}")
-        return self.begun[-1]
-
-    def join(self, run_id: str) -> None:
-        self.joined.append(run_id)
+    def __init__(self, *_: object, token: str = "") -> None:
+        if token:
+            self.names.add(token)
 
     def log_artifacts(self, *_: object) -> None: ...
     def describe(self, *_: object) -> None: ...
@@ -45,31 +40,25 @@ class Grouped(Untracked):
 def bucket(s3: Server, mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bucket:
     monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/prefix")
     monkeypatch.setenv("REPRO_CACHE", f"{tmp_path / 'first'}")
-    monkeypatch.setattr("flows.tuning.sweep.Tracker", Grouped)
-    monkeypatch.setattr(Grouped, "joined", [])
-    monkeypatch.setattr(Grouped, "begun", [])
+    monkeypatch.setattr("flows.runner.group.Tracker", Grouped)
+    monkeypatch.setattr(Grouped, "names", set())
     return Bucket(f"s3://{s3.bucket}/prefix")
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_another_machine_goes_on_after_a_kill(
-    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
-) -> None:
-    if shared:
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example:5000")
+def test_another_machine_goes_on_after_a_kill(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signals, "_received", [])
     tried: list[float] = []
 
-    def run(trial: ResolvedRun) -> Outcome:
-        tried.append(trial.run.training.factor)
+    def run(trial: RunPlan) -> Outcome:
+        tried.append(trial.resolved.run.training.factor)
         if len(tried) == 2:
             raise KeyboardInterrupt
-        facts = {"dev_perplexity": 1e3 * trial.run.training.factor}
+        facts = {"dev_perplexity": 1e3 * trial.resolved.run.training.factor}
         return Outcome("small", [StageResult("train", "", "k", "completed", facts=facts)])
 
     asked = SweepRequest("small", ("training.factor=1e-4..1e-2:log",), 3, "dev.perplexity")
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        run_sweep(asked.resolve(), run, lambda _: None)
+        asked.resolve().run(run, lambda _: None)
     signals._received.clear()
     folder = f"sweeps/{asked.resolve().name}"
     assert set(bucket.list(folder)) == {JOURNAL}, "no marker is left"
@@ -80,17 +69,17 @@ def test_another_machine_goes_on_after_a_kill(
     monkeypatch.setenv("REPRO_CACHE", f"{tmp_path / 'second'}")
     said: list[str] = []
     with pytest.raises(BadConfiguration, match=r"process 7 on another host: .* --take-over"):
-        run_sweep(asked.resolve(), run, said.append)
+        asked.resolve().run(run, said.append)
     assert len(tried) == 2
-    found = run_sweep(replace(asked, take_over=True).resolve(), run, said.append)
+    found = replace(asked, take_over=True).resolve().run(run, said.append)
     assert any("taken over from process 7 on another host" in each for each in said)
     assert len(tried) == 4, "one trial was done, one is repeated, one is new"
     assert tried[2] == tried[1]
     assert [row.state for row in found.rows] == ["complete"] * 3
-    assert (len(Grouped.begun), Grouped.joined) == ((1, ["group 1"]) if shared else (2, []))
+    assert Grouped.names == {f"sweep {asked.resolve().name}"}, "one run in an MLflow that both share"
 
     monkeypatch.setenv("REPRO_CACHE", f"{tmp_path / 'first'}")
-    assert run_sweep(asked.resolve(), run, said.append).rows == found.rows, "the older journal here is replaced"
+    assert asked.resolve().run(run, said.append).rows == found.rows, "the older journal here is replaced"
     assert len(tried) == 4
 
 
@@ -109,13 +98,13 @@ def test_a_sweep_runs_on_one_machine_at_a_time(bucket: Bucket, tmp_path: Path) -
     first, folder = machine(tmp_path, "a")
     second, elsewhere = machine(tmp_path, "b")
     with first.claimed(folder, take_over=False) as check:
-        StudyCopy(first, folder, check, [].append).send()
+        send(first, folder, check, [].append)
         with pytest.raises(BadConfiguration, match="--take-over"), second.claimed(elsewhere, take_over=False):
             pass
         with second.claimed(elsewhere, take_over=True) as check_second:
-            StudyCopy(second, elsewhere, check_second, [].append).send()
+            send(second, elsewhere, check_second, [].append)
             with pytest.raises(Fault, match="small-1"):
-                StudyCopy(first, folder, check, [].append).send()
+                send(first, folder, check, [].append)
     assert set(bucket.list("sweeps/small-1")) == {JOURNAL}, "each removes its own marker alone"
 
 

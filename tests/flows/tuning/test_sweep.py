@@ -12,13 +12,13 @@ from small_pipeline import run_small
 
 from flows.inspection.run_history import read_history
 from flows.runner.outcome import Outcome, StageFailed
-from flows.runner.request import ResolvedRun, RunRequest
+from flows.runner.request import ResolvedRun, RunPlan, RunRequest
 from flows.runs import RUNS
 from flows.tuning.study import SweepStudy
-from flows.tuning.sweep import DevCurve, SweepRequest, run_sweep
+from flows.tuning.sweep import DevCurve, SweepRequest
 from flows.views.tables import sweep_table
 from flows.views.terminal import console
-from infra.errors import BadConfiguration, Fault, Pruned
+from infra.errors import BadConfiguration, Pruned
 from infra.launch.local import LocalLauncher
 from infra.processes import signals
 from infra.processes.locks import try_file_lock
@@ -31,10 +31,10 @@ SHORT = ("training.checkpoint_every=4", "training.updates=8", "training.dev_ever
 SPACE = ("training.factor=1e-4..1e-2:log",)
 
 
-def scored(value: Callable[[ResolvedRun], float]) -> Callable[[ResolvedRun], Outcome]:
+def scored(value: Callable[[ResolvedRun], float]) -> Callable[[RunPlan], Outcome]:
     """A stand-in for running a trial: its dev perplexity is ``value`` of its run."""
     return lambda run: Outcome(
-        "small", [StageResult("train", "", "k", "completed", facts={"dev_perplexity": value(run)})]
+        "small", [StageResult("train", "", "k", "completed", facts={"dev_perplexity": value(run.resolved)})]
     )
 
 
@@ -45,13 +45,13 @@ def request(**changes: Any) -> SweepRequest:
 def test_trials_share_stages_and_translate_the_dev_set_alone(small: Path) -> None:
     made: list[list[str]] = []
 
-    def run(trial: ResolvedRun) -> Outcome:
+    def run(trial: RunPlan) -> Outcome:
         outcome = run_small(trial)
         made.append([f"{row.stage} {row.item}".strip() for row in outcome.rows if row.state == "completed"])
         return outcome
 
     asked = SweepRequest("small", SPACE, 2, "dev.chrf", overrides=SHORT)
-    found = run_sweep(asked.resolve(), run, lambda _: None)
+    found = asked.resolve().run(run, lambda _: None)
     assert made == [["train", "average", "translate dev", "score dev"]] * 2
     assert found.best
     assert found.best.value == max(row.value or 0 for row in found.rows)
@@ -85,31 +85,31 @@ def test_an_interrupted_trial_is_repeated_with_its_settings(small: Path, monkeyp
     monkeypatch.setattr(signals, "_received", [])
     tried: list[float] = []
 
-    def interrupted(run: ResolvedRun) -> Outcome:
-        tried.append(run.run.training.factor)
+    def interrupted(run: RunPlan) -> Outcome:
+        tried.append(run.resolved.run.training.factor)
         if len(tried) == 2:
             raise KeyboardInterrupt
         return scored(lambda run: 1e3 * run.run.training.factor)(run)
 
     with pytest.raises((KeyboardInterrupt, SystemExit)):
-        run_sweep(request().resolve(), interrupted, lambda _: None)
+        request().resolve().run(interrupted, lambda _: None)
     signals._received.clear()
-    found = run_sweep(request().resolve(), interrupted, lambda _: None)
+    found = request().resolve().run(interrupted, lambda _: None)
     assert len(tried) == 4, "one trial was done, one is repeated, one is new"
     assert tried[2] == tried[1]
     assert len(set(tried)) == 3, "a new sitting does not repeat the first one's proposals"
     assert [row.state for row in found.rows] == ["complete"] * 3
-    assert run_sweep(request().resolve(), interrupted, lambda _: None).rows == found.rows, "nothing is left to do"
+    assert request().resolve().run(interrupted, lambda _: None).rows == found.rows, "nothing is left to do"
 
 
 def test_a_trial_that_fails_does_not_stop_the_others(small: Path) -> None:
-    def run(trial: ResolvedRun) -> Outcome:
-        if trial.run.model.p_drop == 0.1:
+    def run(trial: RunPlan) -> Outcome:
+        if trial.resolved.run.model.p_drop == 0.1:
             raise StageFailed(Outcome("small", failure="train failed: lightning"))
         return scored(lambda run: 10 + run.run.model.p_drop)(trial)
 
     asked = request(spaces=("model.p_drop=0.1,0.2", "training.warmup=1..9"), trials=6)
-    found = run_sweep(asked.resolve(), run, lambda _: None)
+    found = asked.resolve().run(run, lambda _: None)
     assert {row.state for row in found.rows} == {"complete", "failed"}
     out = console()
     with out.capture() as shown:
@@ -126,30 +126,21 @@ def test_the_same_command_tries_failed_trials_again(small: Path) -> None:
     tried: list[float] = []
     broken = [True]
 
-    def run(trial: ResolvedRun) -> Outcome:
-        tried.append(trial.run.training.factor)
+    def run(trial: RunPlan) -> Outcome:
+        tried.append(trial.resolved.run.training.factor)
         if broken[0]:
             raise StageFailed(Outcome("small", failure="train failed: no such pool"))
         return scored(lambda run: 1e3 * run.run.training.factor)(trial)
 
-    with pytest.raises(Fault, match="none of 3 trials has a score: train failed: no such pool"):
-        run_sweep(request().resolve(), run, lambda _: None)
-    with pytest.raises(Fault, match="none of 3 trials has a score"):
-        run_sweep(request().resolve(), run, lambda _: None)
+    for _ in range(2):
+        failed = request().resolve().run(run, lambda _: None)
+        assert failed.failure == "none of 3 trials has a score: train failed: no such pool"
     broken[0] = False
-    found = run_sweep(request().resolve(), run, lambda _: None)
+    found = request().resolve().run(run, lambda _: None)
     assert tried[:3] == tried[3:6] == tried[6:], "the same settings, once in each sitting"
     assert [row.state for row in found.rows] == ["complete"] * 3
-    assert run_sweep(request().resolve(), run, lambda _: None).rows == found.rows
+    assert request().resolve().run(run, lambda _: None).rows == found.rows
     assert len(tried) == 9, "nothing is left to do"
-
-
-def test_a_sweep_without_a_score_says_why(small: Path) -> None:
-    def fail(_: ResolvedRun) -> Outcome:
-        raise StageFailed(Outcome("small", failure="train failed: lightning"))
-
-    with pytest.raises(Fault, match="none of 3 trials has a score: train failed: lightning"):
-        run_sweep(request().resolve(), fail, lambda _: None)
 
 
 def test_a_run_that_computes_something_else_has_another_sweep(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,10 +160,10 @@ def test_a_run_that_computes_something_else_has_another_sweep(mirror: Path, monk
         edited(vocabulary=replace(before.vocabulary, size=before.vocabulary.size - 10)),
     }
     assert len(others - {name}) == 3
-    run_sweep(request().resolve(), scored(lambda _: 1.0), lambda _: None)
+    request().resolve().run(scored(lambda _: 1.0), lambda _: None)
     tried: list[str] = []
     monkeypatch.setitem(RUNS, "small", replace(before, model=replace(before.model, p_drop=0.3)))
-    found = run_sweep(request().resolve(), scored(lambda run: tried.append(run.title) or 2.0), lambda _: None)
+    found = request().resolve().run(scored(lambda run: tried.append(run.title) or 2.0), lambda _: None)
     assert len(tried) == 3
     assert {row.value for row in found.rows} == {2.0}, "scores of the run as it was"
 
@@ -185,7 +176,7 @@ def test_a_sweep_has_a_name_where_the_first_values_do_not_fit_together(mirror: P
 def test_one_process_runs_a_sweep(small: Path) -> None:
     resolved = request().resolve()
     with try_file_lock(resolved.folder / "lock"), pytest.raises(BadConfiguration):
-        run_sweep(resolved, scored(lambda _: 1.0), lambda _: None)
+        resolved.run(scored(lambda _: 1.0), lambda _: None)
 
 
 def test_a_poor_dev_curve_is_pruned(tmp_path: Path) -> None:
@@ -236,13 +227,13 @@ def test_pruning_ends_the_training(small: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_pruned_trial_is_no_failure(mirror: Path) -> None:
-    def run(trial: ResolvedRun) -> Outcome:
-        if trial.title.startswith("trial 0"):
+    def run(trial: RunPlan) -> Outcome:
+        if trial.resolved.title.startswith("trial 0"):
             return scored(lambda _: 1.0)(trial)
         return Outcome("small", pruned="pruned at update 4: dev perplexity 9.00")
 
     said: list[str] = []
-    found = run_sweep(request().resolve(), run, said.append)
+    found = request().resolve().run(run, said.append)
     assert [(row.state, row.failure) for row in found.rows] == [("complete", ""), ("pruned", ""), ("pruned", "")]
     assert "trial 1: pruned at update 4: dev perplexity 9.00" in said
-    assert run_sweep(request().resolve(), run, said.append).rows == found.rows, "no trial is left to repeat"
+    assert request().resolve().run(run, said.append).rows == found.rows, "no trial is left to repeat"

@@ -1,0 +1,170 @@
+"""Runs several runs of one intent as a group: seeds of a run, rows of the paper, trials of a sweep.
+
+In MLflow a group is a run above those of its members; a later call with the name of the group goes on with it. A member
+whose stages are all cached is taken from the store. A member that fails stops no other.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from flows.runner.outcome import Outcome, StageFailed, cached_outcome
+from flows.runner.request import ResolvedRun, RunPlan, make_plan
+from flows.runner.run import conclude
+from flows.runs.overrides import run_title
+from infra.errors import Fault, describe
+from infra.processes.threads import run_in_threads
+from infra.site import Site
+from infra.tracking.run_description import table
+from infra.tracking.tracker import OVERRIDES, Tracker
+from model.metric_names import BLEU
+
+RunOne = Callable[[RunPlan], Outcome]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Group:
+    """What the runs of one intent have in common."""
+
+    name: str
+    """As the records of its members have it: ``sweep demo-3f2a91``, ``paper-demo-scale8``."""
+    title: str
+    noun: str
+    """``seed``, ``row`` or ``trial``."""
+    experiment: str
+    site: Site
+    overrides: tuple[str, ...]
+    params: Mapping[str, Any] = field(default_factory=dict)
+    members: Mapping[str, ResolvedRun] = field(default_factory=dict)
+    """Empty for a sweep, whose members depend on each other's scores."""
+
+    @cached_property
+    def has_work(self) -> bool:
+        """Whether a stage of a member is missing. Members after the first with work are not planned."""
+        return not self.members or any(
+            cached_outcome(make_plan(each).outcome) is None for each in self.members.values()
+        )
+
+
+@dataclass(frozen=True)
+class GroupResults:
+    """What a group came to: the outcome of each member."""
+
+    group: Group
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """The failure of each member that has one."""
+        return {member: outcome.failure for member, outcome in self.outcomes.items() if outcome.failure}
+
+    @property
+    def failure(self) -> str:
+        """Why the group failed; "" if it did not."""
+        noun = self.group.noun
+        failures = "; ".join(f"{noun} {member}: {failure}" for member, failure in self.failures.items())
+        return f"{len(self.failures)} of {len(self.outcomes)} {noun}s failed: {failures}" if failures else ""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """BLEU by member and set, ``A1.newstest2013.bleu``, so that one chart shows the members."""
+        return {
+            f"{member}.{name}.{BLEU}": card[BLEU]
+            for member, outcome in self.outcomes.items()
+            for name, card in outcome.own_scores.items()
+            if BLEU in card
+        }
+
+    @property
+    def markdown(self) -> str:
+        """The table of its members."""
+        rows = [[name.removesuffix(f".{BLEU}"), f"{bleu:.2f}"] for name, bleu in self.facts.items()]
+        return table([f"{self.group.noun} and set", "BLEU"], rows)
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """The artifacts of its run in MLflow."""
+        return ()
+
+
+R = TypeVar("R", bound=GroupResults)
+
+
+class GroupFailed(Fault):
+    """A group failed; ``found`` has the results of all members."""
+
+    def __init__(self, found: Any) -> None:
+        super().__init__(found.failure)
+        self.found = found
+
+
+@dataclass(frozen=True)
+class Members:
+    """Runs members of a group, below ``parent`` in MLflow."""
+
+    group: Group
+    parent: str
+    run_one: RunOne
+    say: Say
+
+    def run(self, member: str, resolved: ResolvedRun, settings: Sequence[str]) -> Outcome:
+        """Run a member unless its stages are all cached; its failure is in the outcome."""
+        group = self.group
+        label = f"{group.noun} {member}"
+        title = run_title(label, settings)
+        own = replace(resolved, title=title, parent=self.parent, group=group.name, experiment=group.experiment)
+        try:
+            planned = make_plan(own)
+            if cached := cached_outcome(planned.outcome):
+                self.say(f"{label}: every stage is cached")
+                conclude(planned, cached, self.say)
+                return cached
+            self.say(f"{label}: {' '.join(settings) or own.request.run}")
+            return self.run_one(planned)
+        except StageFailed as failed:
+            return failed.outcome
+        except (Fault, OSError) as error:  # an unreachable server, a missing folder: the next member may succeed
+            return Outcome(resolved.run.name, failure=describe(error))
+
+
+def run_group(group: Group, run_one: RunOne, say: Say, work: Callable[[Members], R]) -> R:
+    """Begin the run of the group in MLflow, or go on with it, do the work below it, and end it with the results."""
+    tracker = Tracker(group.site.tracking, group.site.root.absolute() / "mlflow-artifacts", token=group.name)
+    parent = tracker.start(group.experiment, group.title, {OVERRIDES: " ".join(group.overrides)}, group.params)
+    status = "FAILED"
+    facts: Mapping[str, Any] = {}
+    try:
+        found = work(Members(group, parent, run_one, say))
+        tracker.log_artifacts(parent, found.files)
+        tracker.describe(found.markdown)
+        facts = found.facts
+        status = "FAILED" if found.failure else "FINISHED"
+        return found
+    except (KeyboardInterrupt, SystemExit):
+        status = "KILLED"
+        raise
+    finally:
+        tracker.finish_stage(parent, status, facts)
+        tracker.finish(status)
+
+
+def run_members(
+    group: Group, at_once: int, run_one: RunOne, say: Say, results: Callable[[Mapping[str, Outcome]], R]
+) -> R:
+    """Run the members of the group, ``at_once`` at a time. Without work there is no run in MLflow."""
+
+    def work(members: Members) -> R:
+        def run_member(name: str, own: ResolvedRun) -> Outcome:
+            outcome = members.run(name, own, own.request.overrides)
+            if outcome.failure:
+                say(f"{group.noun} {name}: {outcome.failure}")
+            return outcome
+
+        calls = [partial(run_member, name, own) for name, own in group.members.items()]
+        outcomes = run_in_threads(calls, at_once, group.noun)
+        return results(dict(zip(group.members, outcomes, strict=True)))
+
+    return run_group(group, run_one, say, work) if group.has_work else work(Members(group, "", run_one, say))
