@@ -16,8 +16,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from flows.tuning.search_space import Dimension, Direction
-from flows.tuning.sweep import JOURNAL
+from flows.tuning.search_space import JOURNAL, Dimension, Direction
 from infra.errors import BadConfiguration, NetworkFault
 from infra.store.files import write_atomically
 from infra.store.store import Store

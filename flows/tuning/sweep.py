@@ -19,7 +19,7 @@ from flows.runner.group import Group, GroupResults, Members, RunOne, Say, run_gr
 from flows.runner.outcome import Outcome
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.initial_weights import initial_weights_of
-from flows.tuning.search_space import Dimension, Direction, parse_space
+from flows.tuning.search_space import JOURNAL, Dimension, Direction, parse_space
 from infra.errors import BadConfiguration, Pruned, describe
 from infra.processes.threads import run_in_threads
 from infra.site import open_store
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from flows.tuning.study import SweepStudy, TrialRow
 
-JOURNAL = "study.log"
 BY_PERPLEXITY = f"dev.{PERPLEXITY}"
 MEASURES: dict[str, Direction] = {f"dev.{BLEU}": "maximize", f"dev.{CHRF}": "maximize", BY_PERPLEXITY: "minimize"}
 """What a sweep can search for, and the direction. All are dev scores: no setting is chosen on a test set."""

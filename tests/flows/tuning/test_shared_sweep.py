@@ -11,8 +11,9 @@ from toy_stages import Untracked
 
 from flows.runner.outcome import Outcome
 from flows.runner.request import RunPlan
+from flows.tuning.search_space import JOURNAL
 from flows.tuning.study import SweepStudy, send
-from flows.tuning.sweep import JOURNAL, SweepRequest
+from flows.tuning.sweep import SweepRequest
 from infra.errors import BadConfiguration, Fault
 from infra.processes import signals
 from infra.processes.identity import process_identity
