@@ -1,5 +1,6 @@
 """SLURM's command lines and output, with fake programs; tests/model has a real cluster."""
 
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -137,6 +138,11 @@ def test_the_environment_describes_the_cluster(slurm: Programs, monkeypatch: pyt
     monkeypatch.setenv("PATH", f"{slurm.folder}")
     with pytest.raises(BadConfiguration, match="the launcher is 'slurm', but this machine has no program 'sbatch'"):
         slurm_launcher()
+
+
+def test_the_script_holds_no_secret_of_the_environment(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "planted-secret")
+    assert "planted-secret" not in script(job, SETTINGS) + json.dumps(job.text())
 
 
 @pytest.mark.parametrize("name", ["PARTITION", "ACCOUNT", "TIME", "OPTIONS"])
