@@ -124,8 +124,8 @@ def run_with_prefect(planned: RunPlan) -> Outcome:
 def form_flow(kind: type, name: str, run_name: str | Callable[[], str], body: Callable[[Any], Any]) -> Flow[..., Any]:
     """A flow whose parameters and their help are the fields of a request and its docstring."""
 
-    def run_request(*arguments: Any) -> Any:
-        request = kind(*arguments)
+    def run_request(*arguments: Any, **named: Any) -> Any:
+        request = kind(*arguments, **named)
         claim_and_close_dead_runs(request.site)
         return body(request)
 
