@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.machine import PROJECT_ROOT as ROOT
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 CODE = ("model", "benchmarks", "pyproject.toml")
 RUN = "multi30k-ende"
 """The run that is packed, trained and translated."""
-LIMITS = {"check": 150.0, "speed": 260.0, "train": 240.0}
+LIMITS = {"check": 150.0, "speed": 260.0, "profile": 60.0, "train": 240.0}
 """Seconds of the phases."""
 TRAIN_MARGIN = 60.0
 """Seconds that the phase ``train`` keeps for translation: the training stops before."""
@@ -52,6 +52,16 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 }
 """What ``throughput.py`` measures, with its arguments; last what may end the phase by an error."""
 NOT_ON_A_CPU = {"base, training.residual=bf16", "base, REPRO_PACKED_ATTENTION=own", "base, REPRO_COMPILE=update"}
+KERNELS = {
+    "copies": ("memcpy", "memset", "copy_"),
+    "attention": ("flash", "fmha", "attention", "_forward", "_backward"),
+    "triton": ("triton_",),
+    "optimiser": ("multi_tensor", "adam", "foreach"),
+    "products": ("gemm", "nvjet", "cutlass", "xmma", "mm", "linear"),
+}
+"""Groups of kernels by parts of their names, the first that fits; on a CPU names of operators."""
+PROFILED = 5
+"""Updates."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +226,71 @@ def speed(visit: Visit) -> None:
     visit.row("decoding, base", rates["median"], "sentences/s", f"{rates['least']:.1f}–{rates['most']:.1f}")
 
 
+def profile(visit: Visit) -> None:
+    """Rows about the milliseconds of an update of base by group of kernels; idle is when the device does nothing."""
+    import torch
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as torch_profile
+
+    from benchmarks.comparison import SIZES
+    from benchmarks.contestants import Own, Setting
+    from benchmarks.synthetic import LENGTHS, write_corpus
+    from model.config import Training
+
+    model, vocabulary = SIZES["toy" if visit.tiny else "base"]
+    tokens = 200 if visit.tiny else 25_000
+    training = Training(batch_tokens=tokens, batching="packed", precision="bf16" if visit.gpu else "fp32")
+    folder = visit.work / "profile"
+    shutil.rmtree(folder, ignore_errors=True)  # of a call that was cut off
+    write_corpus(folder, LENGTHS["wmt"], max(200, tokens // 2), vocabulary, seed=1)
+    own = Own(Setting(folder, model, training, vocabulary, visit.device, compile=visit.gpu))
+    batches = own.batches()
+
+    def updates(count: int) -> float:
+        started = time.perf_counter()
+        for _ in range(count):
+            own.step(next(batches))
+        if visit.gpu:
+            torch.cuda.synchronize()
+        return time.perf_counter() - started
+
+    updates(1 if visit.tiny else 10)
+    activity = ProfilerActivity.CUDA if visit.gpu else ProfilerActivity.CPU
+    with torch_profile(activities=[activity]) as profiler:
+        elapsed = updates(PROFILED)
+    spans = [(e.name, e.time_range.start, e.time_range.end) for e in profiler.events() or [] if is_work(e, visit.gpu)]
+    groups: dict[str, float] = {}
+    for name, begin, end in spans:
+        group = kernel_group(name)
+        groups[group] = groups.get(group, 0.0) + (end - begin) / 1e3 / PROFILED
+    visit.row("update of base", 1e3 * elapsed / PROFILED, "ms")
+    idle = 1e3 * elapsed / PROFILED - busy((begin, end) for _, begin, end in spans) / 1e3 / PROFILED
+    visit.row("update of base, idle", idle, "ms")
+    for group, milliseconds in groups.items():
+        visit.row(f"update of base, {group}", milliseconds, "ms")
+
+
+def is_work(event: Any, gpu: bool) -> bool:
+    """Whether an event is a kernel, or on a CPU an operator that no other called."""
+    return bool(event.device_type.name == "CUDA" if gpu else event.cpu_parent is None)
+
+
+def kernel_group(kernel: str) -> str:
+    """The group of ``KERNELS`` that a kernel belongs to, or ``other``."""
+    name = kernel.lower()
+    return next((group for group, parts in KERNELS.items() if any(part in name for part in parts)), "other")
+
+
+def busy(spans: Iterable[tuple[float, float]]) -> float:
+    """Length of the union of spans."""
+    total = 0.0
+    reached = float("-inf")
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
+
+
 def train(visit: Visit) -> None:
     """Rows about the packed run: trained within the phase's time, and its dev set translated and scored."""
     import pyarrow.parquet as pq
@@ -375,7 +450,7 @@ def run_phases(visit: Visit, phases: Iterable[str]) -> None:
         print(f"{phase}: {ended}, {time.monotonic() - started:.0f} s", flush=True)
 
 
-PHASES: dict[str, Callable[[Visit], None]] = {"check": check, "speed": speed, "train": train}
+PHASES: dict[str, Callable[[Visit], None]] = {"check": check, "speed": speed, "profile": profile, "train": train}
 
 
 def main() -> None:

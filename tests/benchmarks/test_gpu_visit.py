@@ -49,7 +49,7 @@ def test_every_phase_writes_rows_on_a_node_without_the_orchestration(tmp_path: P
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     log = (tmp_path / "out" / "log.txt").read_text()
     assert [line.split(",")[0] for line in done.stdout.splitlines()] == [
-        "check: done", "speed: done", "train: done",
+        "check: done", "speed: done", "profile: done", "train: done",
     ], log  # fmt: skip
     rows = [json.loads(line) for line in (tmp_path / "out" / "rows.jsonl").read_text().splitlines()]
     found = {row["what"]: row for row in rows}

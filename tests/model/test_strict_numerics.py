@@ -24,8 +24,9 @@ from model.config.strict import Numerics
 from model.data.batches import Update
 from model.network.weights import save_tensors
 from model.training import setup
+from model.training.distributed import Ranks
 from model.training.metrics import LossSums
-from model.training.strict import StrictStep
+from model.training.strict import StrictReader, StrictStep
 from tasks.engine.stage import StageContext, run_job, stage_context
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="strict numerics is promised for x86 alone")
@@ -180,6 +181,13 @@ def test_a_job_that_cannot_compute_strictly_says_so(
     answer = small_training.run(small_training.write_job(tmp_path, training=training, **changed))
     assert answer["reason"] == "bad_configuration"
     assert message in answer["message"]
+
+
+@pytest.mark.parametrize(("ranks", "most", "field"), [(3, 0, "site.ranks"), (2, 100, "site.micro_batch_tokens")])
+def test_ranks_and_micro_batches_that_change_the_shares_are_refused(ranks: int, most: int, field: str) -> None:
+    unused = cast(Any, None)
+    with pytest.raises(ValueError, match=field):
+        StrictReader(unused, Ranks(0, ranks), unused, most)
 
 
 @pytest.mark.slow

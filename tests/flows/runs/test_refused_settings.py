@@ -75,6 +75,11 @@ def test_a_setting_that_fits_nothing_is_refused_by_its_name(run: str, words: str
         RunRequest(run, overrides=tuple(words.split())).resolve()
 
 
+def test_a_setting_that_the_schedule_does_not_use_may_be_the_run_s_or_the_preset_s() -> None:
+    run = RunRequest("demo", overrides=("preset=tensor2tensor", "training.schedule=linear", "training.peak=1e-3"))
+    assert (run.resolve().run.training.peak, run.resolve().run.training.factor) == (1e-3, 2.0)
+
+
 def test_synthetic_text_is_of_the_target_language_alone_and_a_teacher_can_read_its_pairs() -> None:
     with pytest.raises(ValueError, match=r"^synthetic.monolingual is 'de'"):
         replace(RUNS["multi30k-enfr"], synthetic=RUNS["multi30k-ende-bt"].synthetic)

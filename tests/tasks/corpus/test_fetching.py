@@ -1,5 +1,6 @@
 """A file is downloaded whole and right or not at all, whatever the servers do: cuts, 503, wrong bytes, stalls."""
 
+import errno
 import hashlib
 import logging
 import random
@@ -125,6 +126,17 @@ def test_mirrors_come_before_upstream_which_has_what_no_mirror_has(tmp_path: Pat
     assert whole(out)
 
 
+@pytest.mark.parametrize("data", [b"other", DATA + b"x", DATA[:-1], b""])
+@pytest.mark.parametrize("file", [replace(FILE, size=0), UNSIZED])
+def test_wrong_everywhere_names_both_checksums_and_keeps_nothing(
+    tmp_path: Path, out: Path, data: bytes, file: File
+) -> None:
+    with pytest.raises(BadData, match=file.sha256 or file.md5) as caught:
+        fetch_file(file, out, (in_folder(tmp_path / "a", data),))
+    assert (hashlib.sha256 if file.sha256 else hashlib.md5)(data).hexdigest() in str(caught.value)
+    assert list(out.iterdir()) == []
+
+
 def test_found_nowhere_names_each_url_and_what_to_do(tmp_path: Path, out: Path, mirror: Mirror) -> None:
     mirror.replies[PATH] = [Reply(status=403)]
     url = f"{mirror.address}/absent/train.en.gz"
@@ -149,6 +161,19 @@ def test_secrets_of_addresses_are_used_and_stand_in_no_fact_error_or_log(
             fetch_file(wrong, out, (f"https://planted-SECRET-4@127.0.0.1:9/?{query}", f"nothing://x?{query}"))
     assert f"{PATH}?X-Amz-Signature=***" in f"{caught.value}"
     assert "planted" not in f"{caught.value}{caplog.text}"
+
+
+def test_a_full_disk_is_not_taken_for_a_network_fault(
+    out: Path, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tasks.corpus.fetching.progress", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        fetch_file(FILE, out, (mirror.address,))
+    assert caught.value.errno == errno.ENOSPC
+    assert list(out.iterdir()) == []
 
 
 class _Disk(NamedTuple):
