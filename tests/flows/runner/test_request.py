@@ -32,7 +32,7 @@ def test_a_run_with_sets_of_other_languages_is_refused(tmp_path: Path, monkeypat
     with pytest.raises(BadConfiguration, match=REFUSED):
         _deployment_of(f"{file}")
     with pytest.raises(BadConfiguration, match=REFUSED):
-        sweep.fn(f"{file}", SPACE)
+        sweep.fn(run=f"{file}", spaces=SPACE)  # by name, as Prefect calls it
 
 
 def test_sets_of_another_corpus_in_the_same_languages_are_said(tmp_path: Path) -> None:
