@@ -3,7 +3,7 @@
 Among the records without overrides (a limit by ``expect`` changes no result, so it is none), or with those that are
 given, and never among trials of a sweep:
 
-- Artifacts (``ls``, ``path``, ``lineage``, ``verify``, ``api.artifact``): of each stage those of the newest record in
+- Artifacts (``show``, ``verify``, ``api.artifact``): of each stage those of the newest record in
   which the whole stage has artifacts, whether that run finished or not.
 - The model (``export``, ``compare``, ``api.scores`` and ``curves``): weights, scores and curves of one record, the
   newest finished one that has scores.

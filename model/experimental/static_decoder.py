@@ -25,7 +25,7 @@ from ..network.attention import KeysValues, PaddedMask
 from .cuda_graph import Work, record_cuda_graph
 
 MOST_SENTENCES = 64
-"""Live sentences above which no graph is used: ``benchmarks/step_estimate.py`` expects a gain below about 150."""
+"""Live sentences above which no graph is used: a gain is expected below about 150, by a count of its launches."""
 MOST_STEPS = 16
 """Steps that are kept for the next searches of a model, each with caches of its own."""
 
