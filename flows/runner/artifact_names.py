@@ -13,7 +13,7 @@ from flows.reproduce import STAGES
 from flows.runner import records
 from flows.runner.find_run import find_run, is_file
 from flows.runner.named_runs import NamedRun, name_run
-from flows.runner.recorded_runs import read_runs, run_names
+from flows.runner.recorded_runs import read_headers, read_runs, run_names
 from flows.runs.values import did_you_mean
 from infra.errors import BadConfiguration
 from infra.store.manifest import Manifest
@@ -74,7 +74,7 @@ def find_artifacts(store: Store, text: str, overrides: Sequence[str] = ()) -> di
         chosen = {name: key for name, key in known.items() if not text or wanted.covers(name)}
         if text and not chosen:
             settings = "".join(f" --set {assignment}" for assignment in overrides)
-            there = ", ".join(map(str, known)) or "nothing; `repro show` lists the runs with their settings"
+            there = ", ".join(map(str, known)) or _on_record(store, run)
             raise BadConfiguration(f"{text!r}{settings} has no artifact on record here, there is: {there}")
         warn_of(named, chosen)
         found |= chosen
@@ -124,3 +124,10 @@ def _split(text: str) -> tuple[str, str, str]:
     match = NAME.fullmatch(text)
     run, stage, item = (match["run"], match["stage"], match["item"]) if match else (text, "", "")
     return run, stage or "", item or ""
+
+
+def _on_record(store: Store, run: str) -> str:
+    """The settings with which the run is on record; if it is not, the runs that are."""
+    headers = [header for header in read_headers(store.root, run) if not header.is_trial]
+    settings = dict.fromkeys("".join(f" --set {value}" for value in header.overrides) for header in headers)
+    return ", ".join(f"{run}{each}" for each in settings) or ", ".join(run_names(store.root)) or "no run"

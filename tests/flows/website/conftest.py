@@ -10,7 +10,7 @@ from made_registry import EVIL, EVIL_MODEL, PIXEL, hostile_lineage, tags, train,
 from made_up_roots import record
 from playwright.sync_api import Browser, Page, expect
 
-from benchmarks.registry import write_registry
+from benchmarks.site import write_registry
 from flows.website.write import write_site
 from infra.site import Site
 from infra.store.local import LocalStore

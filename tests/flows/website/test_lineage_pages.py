@@ -11,7 +11,7 @@ from made_registry import EVIL, version
 from made_registry import artifact as with_files
 from made_up_roots import artifact, chain, record, row_of
 
-from benchmarks.registry import write_registry
+from benchmarks.site import write_registry
 from flows.website import lineage
 from flows.website.write import write_site
 from infra.site import Site
