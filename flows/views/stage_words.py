@@ -1,5 +1,6 @@
 """Puts the result of a stage into words: why it is no hit, what changed since it was made, why it failed."""
 
+from dataclasses import replace
 from typing import Any
 
 from flows.runner.outcome import Outcome
@@ -9,12 +10,18 @@ from tasks.engine.planner import StageResult
 JSON_FIELDS = ("stage", "item", "key", "state", "seconds", "path", "facts")
 
 
-def why(row: StageResult) -> str:
-    """Why a stage has its state: why it is no hit, what changed since it was made, or a failure; "" for no remark."""
+def why(row: StageResult, is_short: bool = False) -> str:
+    """Why a stage has its state: why it is no hit, what changed since it was made, or a failure; "" for no remark.
+
+    The short form names one changed module and counts the others.
+    """
     parts = [row.failure, miss_text(row.miss) if row.miss else ""]
     if row.waits_for:
         parts.append(f"runs if the output of {', '.join(row.waits_for)} changes")
-    parts += [f"{row.code_change}", *map(str, row.broken), *row.changes]
+    change = row.code_change
+    if is_short and len(change.modules) > 1:
+        change = replace(change, modules=(change.modules[0], f"{len(change.modules) - 1} more"))
+    parts += [f"{change}", *map(str, row.broken), *row.changes]
     return "; ".join(filter(None, parts))
 
 

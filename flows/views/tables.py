@@ -34,7 +34,7 @@ def stage_table(rows: Sequence[StageResult]) -> Table:
         colour = COLOURS[row.state]
         seconds = duration(row.seconds) if row.seconds else ""
         state = f"[{colour}]{row.label}[/{colour}]"
-        detail = cell(why(row) or format_facts(row.facts))
+        detail = cell(why(row, is_short=True) or format_facts(row.facts))
         table.add_row(row.stage, row.item, state, seconds, detail)
     return table
 
