@@ -1,13 +1,14 @@
 """Print how large the project is: lines, words, commands and habits that make code hard to read.
 
 ``pytest -s tests/test_limits.py`` shows the table. The figures are no gate on a single commit.
-
 """
 
 import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from flows.cli import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 PRODUCT = ("flows", "tasks", "model", "infra")
@@ -77,6 +78,8 @@ def test_the_size_of_the_project_is_printed() -> None:
         "tests, lines": lines("tests"),
         "benchmarks, lines": lines("benchmarks"),
         "hand-written words": words(hand_written_pages()),
+        "commands": len(COMMANDS),
+        "packages of make demo": len(re.findall(r"^[\w.-]+==", (ROOT / "requirements.lock").read_text(), re.MULTILINE)),
         "tuple assignments that pack statements": sum(map(packs_statements, nodes(*PRODUCT))),
         "isinstance of a store outside infra/store": count_outside_the_store(),
         "handlers of every exception": sum(map(catches_everything, nodes(*PRODUCT))),
