@@ -159,8 +159,9 @@ def settings_text(overrides: Sequence[str]) -> str:
 
 
 def run_title(name: str, overrides: Sequence[str]) -> str:
-    """The run's name and its settings."""
-    return SEPARATOR.join(filter(None, (name, settings_text(overrides))))
+    """The run's name and its settings: ``demo · seed 3``; a setting that is the name, as of ``seed 3``, once."""
+    settings = settings_text(overrides).split(SEPARATOR)
+    return SEPARATOR.join(dict.fromkeys(filter(None, (name, *settings))))
 
 
 def _setting(path: str, value: str) -> str:

@@ -37,6 +37,7 @@ def test_the_last_of_two_values_for_a_field_counts_and_is_the_only_one_shown() -
     assert request.overrides == without_replaced(asked) == ("training.updates=80", "training.seed=3")
     assert request.resolve().run == override(RUNS["demo"], asked)
     assert run_title("demo", request.overrides) == "demo · updates 80 · seed 3"
+    assert run_title("seed 3", request.overrides) == "seed 3 · updates 80"
 
 
 def test_a_profile_sets_rules_and_limits_and_what_follows_changes_it() -> None:
