@@ -126,7 +126,8 @@ class _Estimator:
 
     def cost(self, row: StageResult) -> StageCost:
         work = self._work(row.stage, row.form)
-        candidates = [each for each in self._recorded.get(row.stage, ()) if self._same_device(each)]
+        recorded = (each for each in self._recorded.get(row.stage, ()) if each.version == row.version)
+        candidates = [each for each in recorded if self._same_device(each)]
         known = [(each, self._work(row.stage, each.arguments, each)) for each in candidates]
         usable = [(each, done) for each, done in known if work and done and done.is_comparable(work)]
         if not usable or not work:

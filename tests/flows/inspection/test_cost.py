@@ -37,6 +37,7 @@ def planned(stage: str, item: str = "", *overrides: str) -> StageResult:
 def record(root: Path, row: StageResult, size: int, seconds: float, **facts: Any) -> None:
     """An artifact of another key, made by a stage like this one."""
     words = {"stage": row.stage, "item": row.item, "arguments": row.form, "seconds": seconds, "facts": facts}
+    words["version"] = row.version
     sealed(LocalStore(root), f"{row.stage}{size}", {"x.bin": bytes(size)}, **words, made={"at": "2026-11-22"})
 
 
@@ -53,6 +54,7 @@ def test_a_training_scales_with_its_updates_from_a_record_of_the_same_model(root
     record(root, row, 1000, 50.0, updates=100, parameters=PARAMETERS, device="cpu", gpu_kwh=0.5)
     record(root, planned("train", "", "model.layers=1"), 7, 9.0, updates=400, parameters=PARAMETERS // 3, device="cpu")
     record(root, row, 2, 1.0, updates=100, parameters=PARAMETERS, device="NVIDIA H200")
+    record(root, replace(row, version=row.version + 1), 3, 9.0, updates=300, parameters=PARAMETERS, device="cpu")
     found = of(cost("training.updates=300"), "train")
     assert found.seconds == pytest.approx(150, rel=1e-3)
     assert found.gpu_kwh == pytest.approx(1.5, rel=1e-3)
