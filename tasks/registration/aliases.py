@@ -1,7 +1,13 @@
 """Decides which versions have the aliases ``candidate`` and ``champion``, and moves them there.
 
 The champion is chosen by BLEU on the dev set alone (``becomes_champion``); test scores never decide. Others may
-register or promote meanwhile, on this machine or on one that shares MLflow: ``move_aliases``.
+register or promote meanwhile, on this machine or on one that shares MLflow: ``move_aliases``. For example, version 1
+(26.0) is champion while machine A registers version 2 (27.0) and machine B version 3 (28.0):
+
+1. Both read that 1 is champion. A moves the alias to 2, B moves it to 3. Without more, the slower one would win.
+2. Each reads again. The contenders are the versions to which these registrations moved the alias: 2 and 3.
+3. Each compares the contenders by number with the champion of before: 2 beats 1, 3 beats 2. Both find 3 and move the
+   alias there, if it is elsewhere. If a person promoted a version meanwhile, that one stays.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
