@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flows.inspection.artifact_graph import ArtifactGraph, Name, read_graph
-from flows.runner.artifact_names import ArtifactName, existing_manifest, find_artifacts, parse_name
+from flows.runner.artifact_names import ArtifactName, existing_manifest, find_artifacts, is_version, parse_name
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site, open_store
 from infra.store.manifest import Manifest, bytes_of
@@ -199,7 +199,7 @@ def find_lineage(text: str, site: Site, overrides: Sequence[str] = ()) -> Lineag
     graph = read_graph(site)
     if names := _raw_files(text, graph) or _by_key(text, graph):
         return Lineage(text, tuple(names), graph, store)
-    if _is_version(text):
+    if is_version(text):
         version = resolve(site.registry, text)
         label = f"{version.name}/{version.version}"
         return Lineage(f"version {label}", graph.artifacts_of_versions[label], graph, store, version)
@@ -220,17 +220,13 @@ def folders_of(text: str, site: Site, overrides: Sequence[str] = ()) -> list[Pat
         graph = read_graph(site)
         if names := _raw_files(text, graph) or _by_key(text, graph):
             return [folder_of(store, "/".join(name), *name) for name in names]
-    if _is_version(text):
+    if is_version(text):
         return [local_folder(site.tracking, resolve(site.tracking, text)).parent]
     found = find_artifacts(store, text, overrides)
     if "/" not in text:
         stages = ", ".join(dict.fromkeys(f"{name.run}/{name.stage}" for name in found))
         raise BadConfiguration(f"{text!r} names a whole run, allowed is a stage of it: {stages}")
     return [folder_of(store, f"{name}", name.stage, key) for name, key in found.items()]
-
-
-def _is_version(text: str) -> bool:
-    return "@" in text or text.partition("/")[2].isdigit()
 
 
 def _raw_files(text: str, graph: ArtifactGraph) -> list[Name]:

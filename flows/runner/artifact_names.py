@@ -55,8 +55,7 @@ def parse_name(text: str) -> ArtifactName:
 
 def is_version(text: str) -> bool:
     """Whether the text names a model version (``demo@champion``, ``demo/3``) and no run or artifact."""
-    _, stage, _ = _split(text)
-    return "@" in text or (stage != "" and stage not in STAGES)
+    return "@" in text or text.partition("/")[2].isdigit()
 
 
 def find_artifacts(store: Store, text: str, overrides: Sequence[str] = ()) -> dict[ArtifactName, str]:
