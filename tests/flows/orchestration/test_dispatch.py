@@ -14,7 +14,7 @@ from small_pipeline import write_run_file
 from flows.inspection.run_history import RecordedRun, read_history
 from flows.orchestration.dispatch import dispatch
 from flows.runner import records
-from flows.runner.interrupted import close_dead_runs, unfinished
+from flows.runner.interrupted import unfinished
 from flows.runner.recorded_runs import read_header
 from flows.runner.request import RunRequest, make_plan
 from infra.errors import JobFailed
@@ -64,14 +64,13 @@ def abandoned(small: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Track
         return records.write(small, "small", vars(request), [], "RUNNING", started), tracker
 
 
-def test_after_a_run_without_work_no_killed_run_is_left_to_resume(abandoned: tuple[Path, Tracker]) -> None:
+def test_a_run_without_work_closes_what_a_killed_run_left(abandoned: tuple[Path, Tracker]) -> None:
     record, tracker = abandoned
     assert [left.path for left in unfinished(Site.named())] == [record]
     dispatch(make_plan(RunRequest("small").resolve()), has_server=False)
-    assert unfinished(Site.named()) == []
-    assert close_dead_runs(Site.named()) == 1
     assert read_header(record).outcome == "KILLED"
     assert tracker.client.get_run(tracker.run_id).info.status == "KILLED"
+    assert unfinished(Site.named()) == []
     count = len(list(record.parent.iterdir()))
     dispatch(make_plan(RunRequest("small").resolve()), has_server=False)
     assert len(list(record.parent.iterdir())) == count, "nothing is left to close or to record"
