@@ -10,13 +10,13 @@ RUN := .venv/bin
 
 help:
 	@echo "make demo        the whole pipeline on the embedded corpus (some minutes on two cores)"
-	@echo "make walk        docs/walk.md anew: three pairs of the demo, from raw line to score"
-	@echo "make reference   docs/commands.md, run-fields.md and python.md anew, from the program"
+	@echo "make walk        docs/walk.md again: three pairs of the demo, from raw line to score"
+	@echo "make reference   docs/commands.md, run-fields.md and python.md again, from the program"
 	@echo "make docs        the documentation as a site: build/site/index.html"
 	@echo "make notebook    versions, curves, sentences, rejected pairs and attention of a root, in a browser (marimo)"
 	@echo "make test        lint, types and tests"
 	@echo "make test-slow   the slow tests: whole runs, kills, real text"
-	@echo "make lock        requirements.lock and requirements-dev.lock anew"
+	@echo "make lock        requirements.lock and requirements-dev.lock again"
 	@echo "make format      format the code"
 	@echo "make clean       remove .venv and caches (what was computed lies in .repro and stays)"
 

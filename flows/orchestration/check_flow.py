@@ -1,4 +1,4 @@
-"""A scheduled check as a Prefect flow: it runs a run anew in a folder of its own and compares it with the record.
+"""A scheduled check as a Prefect flow: it repeats a run in a folder of its own and compares the results.
 
 ``repro deploy demo --check --cron "0 1 * * *"`` deploys it.
 """
@@ -22,7 +22,7 @@ from tasks.engine.prefect_runner import PrefectTaskWrapper
 
 @flow(name="check", flow_run_name="check of {run}", **OPTIONS)
 def check(run: str = "demo", site: SiteName = "local") -> State[None]:
-    """Run a run anew, from its downloads to its scores, in a folder of its own; fail if it does not reproduce.
+    """Repeat a run from its downloads to its scores in a folder of its own; fail if the recorded results differ.
 
     Args:
         run: The name of a run whose results are recorded, as demo.

@@ -94,7 +94,7 @@ def _deployment_of(name: str) -> dict[str, Any]:
 def _check_of(name: str) -> dict[str, Any]:
     """The deployment of a run's check. Raises BadConfiguration for a run of which nothing is recorded."""
     expected_of(name)
-    about = f"Runs {name} anew in a folder of its own; fails if scores or files are not as recorded."
+    about = f"Repeats {name} in a folder of its own; fails if scores or files are not as recorded."
     return _nightly(name, about, "check_flow.check", name, "check", "0 1 * * *")
 
 

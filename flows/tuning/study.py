@@ -65,7 +65,7 @@ class SweepStudy:
                 storage=storage, study_name="sweep", direction=self.direction, load_if_exists=True
             )
         except (ValueError, KeyError) as error:
-            raise BadConfiguration(f"{file} is damaged ({error}); move it away to begin the sweep anew") from error
+            raise BadConfiguration(f"{file} is damaged ({error}); move it away to begin the sweep again") from error
         done = len(self.study.get_trials(deepcopy=False))
         # A sampler that began with the same seed again would repeat its first proposals.
         self.study.sampler = optuna.samplers.TPESampler(seed=done, n_startup_trials=STARTUP_TRIALS, constant_liar=True)

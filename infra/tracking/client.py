@@ -84,7 +84,7 @@ def mlflow_errors() -> tuple[type[Exception], ...]:
 
 
 def create_lock(file: Path) -> Path:
-    """The lock of whoever creates the tables of MLflow's SQLite ``file``."""
+    """The lock of the process that creates the tables of MLflow's SQLite ``file``."""
     return file.with_name(f"{file.name}.lock")
 
 

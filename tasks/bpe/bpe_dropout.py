@@ -1,7 +1,7 @@
 """BPE-dropout (Provilkov et al., 2020): another segmentation of the same text for every drawing.
 
 Plain BPE applies the merge with the lowest rank until none is left. With dropout each possible merge is left out of a
-step with probability ``p``, drawn anew for every step, and encoding ends at a step without a merge. p = 0 gives the
+step with probability ``p``, drawn again for every step, and encoding ends at a step without a merge. p = 0 gives the
 plain pieces, p = 1 the bytes. All chunks of a block take a step at once, as arrays.
 """
 

@@ -367,5 +367,5 @@ TERMS = {
     ),
 }
 """By the name of the part; ``docs/data.md`` says the same. A mirror may have further terms."""
-OWN = Terms("not stated", "not stated: text of whoever made the run")
+OWN = Terms("not stated", "not stated: the text belongs to the author of the run")
 """Terms of a part that this project does not know."""

@@ -16,7 +16,7 @@ from tasks.registration.differences import DifferingField
 from tasks.registration.version_tags import model_description, model_metrics, model_tags, run_pages, version_description
 
 MEASURED = (f".{BLEU}", f".{CHRF}", f".{PERPLEXITY}", DEV_BLEU, TEST_BLEU, "dev_digest")
-"""Ends of the tags by which a version is told from one that was measured otherwise."""
+"""Ends of the tags that distinguish a version from one that was measured otherwise."""
 
 
 def register_version(

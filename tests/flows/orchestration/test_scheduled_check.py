@@ -83,7 +83,7 @@ def test_a_planted_change_of_one_weight_fails_the_nightly_check_and_is_posted(
         assert second["type"] == "FAILED"
         assert "model.safetensors of average differs" in second["message"]
         wait_for(lambda: len({post["id"] for post in listener.posts}) >= 2)
-        (told,) = {post["text"] for post in listener.posts if post["type"] == "prefect.flow-run.Failed"}
-        assert second["message"] in told
+        (message,) = {post["text"] for post in listener.posts if post["type"] == "prefect.flow-run.Failed"}
+        assert second["message"] in message
     assert not (root / "train").exists(), "a check leaves the artifacts of the root alone"
     assert not (root / "mlflow.db").exists()
