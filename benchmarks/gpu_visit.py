@@ -9,7 +9,6 @@ killed at its limit; what it measured until then stays.
 
 import argparse
 import hashlib
-import io
 import json
 import os
 import shlex
@@ -17,15 +16,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.gpu_pack import RUN, pack
 from benchmarks.machine import PROJECT_ROOT as ROOT
 from benchmarks.machine import processor, restart_as_job
 
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
     from model.job import Job
     from model.training.trainer import Trainer
 
-CODE = ("model", "benchmarks", "pyproject.toml")
-RUN = "multi30k-ende"
-"""The run that is packed, trained and translated."""
 LIMITS = {"check": 150.0, "speed": 260.0, "profile": 60.0, "train": 240.0}
 """Seconds of the phases."""
 TRAIN_MARGIN = 60.0
@@ -52,16 +48,6 @@ VARIANTS: dict[str, tuple[str, ...]] = {
 }
 """What ``throughput.py`` measures, with its arguments; last what may end the phase by an error."""
 NOT_ON_A_CPU = {"base, training.residual=bf16", "base, REPRO_PACKED_ATTENTION=own", "base, REPRO_COMPILE=update"}
-KERNELS = {
-    "copies": ("memcpy", "memset", "copy_"),
-    "attention": ("flash", "fmha", "attention", "_forward", "_backward"),
-    "triton": ("triton_",),
-    "optimiser": ("multi_tensor", "adam", "foreach"),
-    "products": ("gemm", "nvjet", "cutlass", "xmma", "mm", "linear"),
-}
-"""Groups of kernels by parts of their names, the first that fits; on a CPU names of operators."""
-PROFILED = 5
-"""Updates."""
 
 
 @dataclass(frozen=True)
@@ -228,67 +214,12 @@ def speed(visit: Visit) -> None:
 
 def profile(visit: Visit) -> None:
     """Rows about the milliseconds of an update of base by group of kernels; idle is when the device does nothing."""
-    import torch
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as torch_profile
+    from benchmarks.gpu_profile import profile_update
 
-    from benchmarks.comparison import SIZES
-    from benchmarks.contestants import Own, Setting
-    from benchmarks.synthetic import LENGTHS, write_corpus
-    from model.config import Training
-
-    model, vocabulary = SIZES["toy" if visit.tiny else "base"]
-    tokens = 200 if visit.tiny else 25_000
-    training = Training(batch_tokens=tokens, batching="packed", precision="bf16" if visit.gpu else "fp32")
     folder = visit.work / "profile"
     shutil.rmtree(folder, ignore_errors=True)  # of a call that was cut off
-    write_corpus(folder, LENGTHS["wmt"], max(200, tokens // 2), vocabulary, seed=1)
-    own = Own(Setting(folder, model, training, vocabulary, visit.device, compile=visit.gpu))
-    batches = own.batches()
-
-    def updates(count: int) -> float:
-        started = time.perf_counter()
-        for _ in range(count):
-            own.step(next(batches))
-        if visit.gpu:
-            torch.cuda.synchronize()
-        return time.perf_counter() - started
-
-    updates(1 if visit.tiny else 10)
-    activity = ProfilerActivity.CUDA if visit.gpu else ProfilerActivity.CPU
-    with torch_profile(activities=[activity]) as profiler:
-        elapsed = updates(PROFILED)
-    spans = [(e.name, e.time_range.start, e.time_range.end) for e in profiler.events() or [] if is_work(e, visit.gpu)]
-    groups: dict[str, float] = {}
-    for name, begin, end in spans:
-        group = kernel_group(name)
-        groups[group] = groups.get(group, 0.0) + (end - begin) / 1e3 / PROFILED
-    visit.row("update of base", 1e3 * elapsed / PROFILED, "ms")
-    idle = 1e3 * elapsed / PROFILED - busy((begin, end) for _, begin, end in spans) / 1e3 / PROFILED
-    visit.row("update of base, idle", idle, "ms")
-    for group, milliseconds in groups.items():
-        visit.row(f"update of base, {group}", milliseconds, "ms")
-
-
-def is_work(event: Any, gpu: bool) -> bool:
-    """Whether an event is a kernel, or on a CPU an operator that no other called."""
-    return bool(event.device_type.name == "CUDA" if gpu else event.cpu_parent is None)
-
-
-def kernel_group(kernel: str) -> str:
-    """The group of ``KERNELS`` that a kernel belongs to, or ``other``."""
-    name = kernel.lower()
-    return next((group for group, parts in KERNELS.items() if any(part in name for part in parts)), "other")
-
-
-def busy(spans: Iterable[tuple[float, float]]) -> float:
-    """Length of the union of spans."""
-    total = 0.0
-    reached = float("-inf")
-    for begin, end in sorted(spans):
-        total += max(0.0, end - max(begin, reached))
-        reached = max(reached, end)
-    return total
+    for group, milliseconds in profile_update(folder, visit.device, tiny=visit.tiny).items():
+        visit.row(f"update of base, {group}" if group else "update of base", milliseconds, "ms")
 
 
 def train(visit: Visit) -> None:
@@ -389,42 +320,6 @@ def digests(out: Path) -> dict[str, str]:
     """A SHA-256 of the weights of each checkpoint."""
     files = sorted(out.glob("checkpoints/*/model.safetensors"))
     return {file.parent.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
-
-
-def pack(out: Path) -> None:
-    """Write a folder with the committed code and the data of ``RUN``, whose shards the root must have."""
-    import pyarrow.parquet as pq
-
-    from flows.runner.request import RunRequest, make_plan
-
-    request = RunRequest(RUN, until="shard").resolve()
-    run = request.run
-    rows = {(row.stage, row.item): row for row in make_plan(request).outcome.rows}
-    parts = {
-        "shards": ("shard", "train"),
-        "dev": ("shard", run.dev),
-        "vocabulary": ("learn_bpe", ""),
-        "text": ("prepare_sets", run.dev),
-    }
-    missing = [place for place in parts.values() if place not in rows or rows[place].state != "hit"]
-    if missing:
-        sys.exit(f"root {request.site.root} has no {' '.join(missing[0]).strip()}: repro run {RUN} --until shard")
-    out.mkdir(parents=True)
-    git = ["git", "-C", str(ROOT)]
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    archive = subprocess.run([*git, "archive", commit, *CODE], capture_output=True, check=True).stdout
-    with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-        files.extractall(out, filter="data")
-    data = out / "data" / RUN
-    for part, place in parts.items():
-        shutil.copytree(rows[place].path, data / part, ignore=shutil.ignore_patterns("manifest.json"))
-    references = pq.read_table(data / "text" / "pairs.parquet")["target"].to_pylist()
-    (data / "reference.txt").write_text("".join(f"{line}\n" for line in references))
-    settings = {name: asdict(getattr(run, name)) for name in ("model", "averaging", "decoding")}
-    settings["training"] = asdict(replace(run.training, batching="packed", precision="bf16"))
-    settings["normalise"] = asdict(run.filters.normalise)
-    (data / "job.json").write_text(json.dumps(settings, indent=1) + "\n")
-    (out / "visit.json").write_text(json.dumps({"commit": commit}) + "\n")
 
 
 def run_phases(visit: Visit, phases: Iterable[str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from small_training import pairs, write_shards, write_text, write_vocabulary
 
-from benchmarks.gpu_visit import CODE, RUN
+from benchmarks.gpu_pack import CODE, RUN
 from benchmarks.machine import PROJECT_ROOT
 from flows.runs import RUNS
 
