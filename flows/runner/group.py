@@ -42,11 +42,20 @@ class Group:
     """Empty for a sweep, whose members depend on each other's scores."""
 
     @cached_property
+    def cached_plans(self) -> Mapping[str, RunPlan]:
+        """The plans of the members before the first with work; those after it may find stages that it made."""
+        plans: dict[str, RunPlan] = {}
+        for member, resolved in self.members.items():
+            planned = make_plan(resolved)
+            if cached_outcome(planned.outcome) is None:
+                break
+            plans[member] = planned
+        return plans
+
+    @property
     def has_work(self) -> bool:
-        """Whether a stage of a member is missing. Members after the first with work are not planned."""
-        return not self.members or any(
-            cached_outcome(make_plan(each).outcome) is None for each in self.members.values()
-        )
+        """Whether a stage of a member is missing. A sweep always has work."""
+        return not self.members or len(self.cached_plans) < len(self.members)
 
 
 @dataclass(frozen=True)
@@ -117,7 +126,8 @@ class Members:
         title = run_title(label, settings)
         own = replace(resolved, title=title, parent=self.parent, group=group.name, experiment=group.experiment)
         try:
-            planned = make_plan(own)
+            known = group.cached_plans.get(member)
+            planned = replace(known, resolved=own) if known else make_plan(own)
             if cached := cached_outcome(planned.outcome):
                 self.say(f"{label}: every stage is cached")
                 conclude(planned, cached, self.say)
