@@ -19,7 +19,6 @@ from model.config.special_pieces import EOS, PAD, SPECIAL_TOKENS, UNK
 from model.decoding.beam_search import SearchConstraints, beam_search
 from model.decoding.cached_decoder import DecoderStarter, decoder_starter
 from model.decoding.translator import SPECIAL_IDS, pad_sequences
-from model.experimental.static_decoder import StaticSteps
 from model.network.transformer import Transformer
 
 ALPHA = 0.6
@@ -78,16 +77,6 @@ class Own(Decoder):
         constraints = [SearchConstraints(max_length=length, min_length=length) for length in work.lengths]
         decoding = Decoding(beam=self.setting.beam, alpha=ALPHA)
         return [best.length for best, *_ in beam_search(step, constraints, decoding, SPECIAL_IDS, self.device)]
-
-
-class OwnWithGraphs(Own):
-    """This engine's search with recorded steps (on a CPU the same steps, not recorded)."""
-
-    name = "graphs"
-
-    def __init__(self, setting: Setting) -> None:
-        super().__init__(setting)
-        self.start = StaticSteps(self.start)
 
 
 class Generate(Decoder):
@@ -158,13 +147,11 @@ class CTranslate2Int8(CTranslate2):
     quantization: Quantization = "int8"
 
 
-PEERS: dict[str, type[Decoder]] = {peer.name: peer for peer in (OwnWithGraphs, Generate, CTranslate2, CTranslate2Int8)}
+PEERS: dict[str, type[Decoder]] = {peer.name: peer for peer in (Generate, CTranslate2, CTranslate2Int8)}
 
 
 def missing(peer: str) -> str:
     """Return why a peer cannot run, or an empty string."""
-    if issubclass(PEERS[peer], Own):
-        return ""
     library = "transformers" if peer == Generate.name else "ctranslate2"
     if importlib.util.find_spec(library):
         return ""

@@ -52,7 +52,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     flags.add_argument(
         "--peers",
         default="transformers,ctranslate2,ctranslate2-int8",
-        help="'' for none; graphs: own with recorded steps",
+        help="'' for none",
     )
     chosen = flags.parse_args(arguments)
     gpu = chosen.device == "cuda"

@@ -72,8 +72,6 @@ class Site:
     compile: Compile = "auto"
     """Compile the layers (REPRO_COMPILE); auto: on GPUs, for trainings that are long enough to gain from it;
     update: the whole update, replayed as one CUDA graph, which is experimental and has never run on a GPU."""
-    search_graphs: bool = False
-    """Replay a step of a search as one CUDA graph where few sentences are left (REPRO_SEARCH_GRAPHS=1)."""
     packed_attention: PackedAttention = "torch"
     """What attends over packed sentences in a training (REPRO_PACKED_ATTENTION); own: an experimental operator that has
     never run on a GPU."""
@@ -161,7 +159,6 @@ class Site:
             gpu_pool=os.environ.get("REPRO_GPU_POOL") or site.gpu_pool,
             strict=_word("REPRO_STRICT", "01"[site.strict], Literal["0", "1"]) == "1",
             compile=_word("REPRO_COMPILE", site.compile, Compile),
-            search_graphs=_word("REPRO_SEARCH_GRAPHS", "01"[site.search_graphs], Literal["0", "1"]) == "1",
             packed_attention=_word("REPRO_PACKED_ATTENTION", site.packed_attention, PackedAttention),
             micro_batch_tokens=_number("REPRO_MICRO_BATCH_TOKENS", site.micro_batch_tokens),
             rank_timeout_seconds=_number("REPRO_RANK_TIMEOUT", site.rank_timeout_seconds),

@@ -34,17 +34,14 @@ PR_SET_PDEATHSIG = 1
 @dataclass(frozen=True)
 class JobSettings:
     """Where and how a job computes. Another number of ranks (without strict numerics), another micro-batch size,
-    compiled code or another kind of device rounds differently and draws other dropout masks, ``search_graphs`` and
-    ``packed_attention`` round differently; no other setting may change the results."""
+    compiled code or another kind of device rounds differently and draws other dropout masks, ``packed_attention``
+    rounds differently; no other setting may change the results."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int = 1
     compile: Literal["auto", "always", "never", "update"] = "auto"
     """Whether torch.compile compiles the layers; auto: on GPUs; update: a training's whole update, replayed as one CUDA
     graph (``model.experimental.whole_step``)."""
-    search_graphs: bool = False
-    """Whether a step of a search is replayed as one CUDA graph where few sentences are left
-    (``model.experimental.static_decoder``); a CPU computes the same step without a graph."""
     packed_attention: Literal["torch", "own"] = "torch"
     """What attends over packed sentences in a training; own: ``model.experimental.packed_attention``."""
     micro_batch_tokens: int = 0

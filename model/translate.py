@@ -29,8 +29,8 @@ from .data.shards import Shards
 from .decoding.translation import Hypothesis
 from .decoding.translator import Translator
 from .errors import JobError
-from .experimental.static_decoder import StaticSteps
 from .job import Facts, Job, Metrics, StopSignal, main
+from .metric_names import SENTENCES_PER_SECOND
 from .network.weights import load_model
 from .numerics import configure_numerics, configure_precision
 
@@ -77,7 +77,7 @@ class ProgressReporter:
             if now - self.written >= self.seconds or before + done == self.total or done == of:
                 self.written = now
                 rate = done / max(now - begun, 1e-9)
-                self.metrics.write(before + done, self.total, {"sentences_per_second": round(rate, 2)})
+                self.metrics.write(before + done, self.total, {SENTENCES_PER_SECOND: round(rate, 2)})
 
         return progress
 
@@ -166,8 +166,7 @@ def load(job: Job, decoding: Decoding) -> Translator:
     model, *others = (load_model(job.inputs[name], device) for name in ("weights", *(f"weights_{n}" for n in numbers)))
     try:
         vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
-        stepping = StaticSteps if job.site.search_graphs else None
-        return Translator(model, vocabulary, device, others, decoding.precision == "bf16", stepping)
+        return Translator(model, vocabulary, device, others, decoding.precision == "bf16")
     except ValueError as error:
         raise JobError("bad_data", f"{job.inputs['vocabulary']} does not serve these weights: {error}") from error
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -113,24 +113,17 @@ class CachedDecoder:
             self.cross_mask = PaddedMask(self.cross_mask.mask[sentences_B])
 
 
-class Past(Protocol):
-    """The keys and values of a layer at the positions so far."""
-
-    def append(self, values_RX: Tensor, position: Any) -> tuple[Tensor, Tensor, PaddedMask]:
-        """Write those of a position; return keys (R, H, T, K), values (R, H, T, V), and which of them are visible."""
-        ...
-
-
 class LayerPast(NamedTuple):
-    """The part of the buffer that is a layer's: as written, (P, R, X), and as read, (R, H, P, K) and (R, H, P, V)."""
+    """A layer's part of the buffer: as written, (P, R, X), and as read, (R, H, P, K) and (R, H, P, V)."""
 
     written: Tensor
     keys: Tensor
     values: Tensor
 
-    def append(self, values_RX: Tensor, position: int) -> tuple[Tensor, Tensor, PaddedMask]:
+    def append(self, values_RX: Tensor, position: int) -> KeysValues:
+        """Write the keys and values of a position; return those so far, (R, H, T, K) and (R, H, T, V)."""
         self.written[position].copy_(values_RX)
-        return self.keys.narrow(2, 0, position + 1), self.values.narrow(2, 0, position + 1), ALL_VISIBLE
+        return self.keys.narrow(2, 0, position + 1), self.values.narrow(2, 0, position + 1)
 
 
 class LayerWeights:
@@ -155,8 +148,8 @@ class LayerWeights:
     def step(
         self,
         x_RD: Tensor,
-        past: Past,
-        position: int | Tensor,
+        past: LayerPast,
+        position: int,
         memory: KeysValues,
         cross_mask: PaddedMask,
         record: list[Tensor] | None,
@@ -166,12 +159,12 @@ class LayerWeights:
         x_RD = self.around_cross(x_RD, lambda x: self.attend_source(x, memory, cross_mask, record))
         return self.around_feed_forward(x_RD, lambda x: self.outer(self.inner(x).relu_()))
 
-    def attend_past(self, x_RD: Tensor, past: Past, position: int | Tensor) -> Tensor:
+    def attend_past(self, x_RD: Tensor, past: LayerPast, position: int) -> Tensor:
         joined = self.query_keys_values(x_RD)
         width = self.heads * self.d_k
-        k_RHTK, v_RHTV, visible = past.append(joined[:, width:], position)
+        k_RHTK, v_RHTV = past.append(joined[:, width:], position)
         q_RH1K = joined[:, :width].view(-1, self.heads, 1, self.d_k)
-        return self.out(visible.attend(q_RH1K, k_RHTK, v_RHTV, 0.0)[:, 0])
+        return self.out(ALL_VISIBLE.attend(q_RH1K, k_RHTK, v_RHTV, 0.0)[:, 0])
 
     def attend_source(
         self, x_RD: Tensor, memory: KeysValues, cross_mask: PaddedMask, record: list[Tensor] | None

@@ -1,15 +1,16 @@
-"""What a translation is asked for, and what comes back. Loads no torch."""
+"""What a translation is asked for, and what comes back. Loads neither torch nor numpy."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import fsum
-from typing import Any, Literal, get_args
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..config import Decoding, Sampling
 from ..config.keying import require
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 SplitMode = Literal["long", "always", "never"]
 
@@ -75,6 +76,18 @@ class Search:
         require(self.split in get_args(SplitMode), "split", self.split, ", ".join(get_args(SplitMode)))
 
 
+def translator_params(decoding: Decoding) -> dict[str, bool | int | float | str]:
+    """The settings of a search (``decoding`` gives their defaults) and of sampling, and what ``predict`` returns.
+
+    ``split`` is long, always or never; ``prefix`` is how each translation begins; ``sample`` draws tokens instead of
+    searching for them; ``engine`` is auto, own or ctranslate2 (``model.decoding.search_engine``); with ``scores``, or
+    ``n_best`` above 1, the output has a dict for each hypothesis.
+    """
+    search = {name: value for name, value in decoding.search().items() if name not in ("numerics", "precision")}
+    output = {"n_best": 1, "scores": False, "sample": False, "prefix": "", "split": "always", "engine": "auto"}
+    return {**search, **output, **vars(Sampling())}
+
+
 @dataclass(frozen=True)
 class Translation:
     """The hypotheses of a text, best first; none if the model cannot take the text, for the reason ``refusal``."""
@@ -101,7 +114,7 @@ class AttentionMap:
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    weights: NDArray[np.float32]
+    weights: "NDArray[np.float32]"
 
 
 def best_combinations(sentences: Iterable[Sequence[Hypothesis]], n_best: int) -> list[tuple[Hypothesis, ...]]:

@@ -40,8 +40,6 @@ ProgressCallback = Callable[[int, int], None]
 """Called with the number of sentences done and the number of all sentences."""
 Prefixes = Mapping[int, Sequence[int]]
 """Tokens that the outputs of some sources begin with, by the number of the source."""
-Stepping = Callable[[DecoderStarter], DecoderStarter]
-"""Makes the decoders of searches compute their steps in another way (``model.experimental``)."""
 Answer = TypeVar("Answer")
 
 SPECIAL_IDS = SpecialIds(BOS, EOS, forbidden=(PAD, BOS))
@@ -66,14 +64,12 @@ class Translator:
         device: torch.device,
         others: Sequence[Transformer] = (),
         bfloat16: bool = False,
-        stepping: Stepping | None = None,
     ) -> None:
         self.model = model
         self.models = (model, *others)
         self.vocabulary = vocabulary
         self.device = device
         self.bfloat16 = bfloat16
-        self.stepping = stepping
         for each in self.models:
             for side in ("source", "target"):
                 expected = getattr(each, f"{side}_size")
@@ -155,7 +151,7 @@ class Translator:
 
         @torch.inference_mode()
         def find(numbers: Sequence[int]) -> list[list[Hypothesis]]:
-            step = self._decoder([sources[n] for n in numbers], decoding.beta > 0, self._search_starters)
+            step = self._decoder([sources[n] for n in numbers], decoding.beta > 0)
             constraints = [self.constraints_for(sources[n], decoding, (prefixes or {}).get(n, ())) for n in numbers]
             return beam_search(step, constraints, decoding, SPECIAL_IDS, self.device, n_best)
 
@@ -205,23 +201,14 @@ class Translator:
 
         return self._in_batches(sources, find, EMPTY_HYPOTHESIS, None)
 
-    def _decoder(
-        self,
-        sources: Sequence[Sequence[int]],
-        record_attention: bool = False,
-        starters: Sequence[DecoderStarter] = (),
-    ) -> IncrementalDecoder:
+    def _decoder(self, sources: Sequence[Sequence[int]], record_attention: bool = False) -> IncrementalDecoder:
         source_BS = pad_sequences([self.source_tokens(source) for source in sources], self.device)
-        steps = [start(source_BS, record_attention) for start in starters or self._starters]
+        steps = [start(source_BS, record_attention) for start in self._starters]
         return steps[0] if len(steps) == 1 else Ensemble(steps)
 
     @cached_property
     def _starters(self) -> list[DecoderStarter]:
         return [decoder_starter(model, self.bfloat16) for model in self.models]
-
-    @cached_property
-    def _search_starters(self) -> list[DecoderStarter]:
-        return [self.stepping(start) for start in self._starters] if self.stepping else self._starters
 
     def constraints_for(
         self, source: Sequence[int], decoding: Decoding, prefix: Sequence[int] = ()

@@ -20,10 +20,21 @@ from ..training.distributed import Ranks
 from ..training.loss import Objective
 from ..training.metrics import LossSums
 from ..training.step import TrainingStep
-from .cuda_graph import Work, record_cuda_graph
 
 WARM_UPDATES = 2
 """Updates before recording: they compile the graph and create the optimizer's moments."""
+
+Work = Callable[[], None]
+
+
+def record_cuda_graph(work: Work) -> Work:
+    """Record the kernels that ``work`` starts, without running them; the result runs them again."""
+    graph = torch.cuda.CUDAGraph()
+    # Meanwhile another thread pins memory for the next batches.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        work()
+    replay: Work = graph.replay
+    return replay
 
 
 class WholeStep(TrainingStep):

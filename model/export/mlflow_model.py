@@ -2,7 +2,7 @@
 
 Artifacts are the folders ``weights`` and ``vocabulary``; ``code_paths`` must name the folder of this package. The model
 configuration may hold ``source_language`` and ``max_pieces`` (the longest source in training). Params reach ``predict``
-only if the model's signature lists them: ``model.config.pyfunc_params`` has all with their defaults.
+only if the model's signature lists them: ``translator_params`` lists all with their defaults.
 """
 
 import os
@@ -19,10 +19,9 @@ import torch
 from model.config import Decoding, Sampling
 from model.config.engines import EngineChoice
 from model.config.keying import require
-from model.config.pyfunc_params import translator_params
 from model.decoding.search_engine import Opened, SearchEngine
 from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter, unsplit
-from model.decoding.translation import Search, Translation
+from model.decoding.translation import Search, Translation, translator_params
 from model.decoding.translator import Translator
 from model.decoding.version_translator import VersionTranslator
 from model.export.open_engine import open_ctranslate2

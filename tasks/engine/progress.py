@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from model.metric_names import DEV_PERPLEXITY, LOSS, SECONDS_LEFT, TOKENS_PER_SECOND
+from model.metric_names import DEV_PERPLEXITY, LOSS, SECONDS_LEFT, SENTENCES_PER_SECOND, TOKENS_PER_SECOND
 from tasks.durations import duration
 from tasks.engine.lookup import Miss
 from tasks.engine.planner import StageResult
@@ -37,7 +37,7 @@ def describe_metrics(rows: Sequence[dict[str, Any]]) -> str:
         (LOSS, "loss {:.3f}"),
         (DEV_PERPLEXITY, "dev perplexity {:.2f}"),
         (TOKENS_PER_SECOND, "{:,.0f} tokens/s"),
-        ("sentences_per_second", "{:,.1f} sentences/s"),
+        (SENTENCES_PER_SECOND, "{:,.1f} sentences/s"),
     ):
         if isinstance(newest.get(name), int | float):
             parts.append(form.format(newest[name]))

@@ -241,7 +241,6 @@ def run_job(
         "device": here.device,
         "threads": threads,
         "compile": here.compile,
-        "search_graphs": here.search_graphs,
         "packed_attention": here.packed_attention,
         "micro_batch_tokens": here.micro_batch_tokens,
         "log_seconds": here.log_seconds,
@@ -255,7 +254,6 @@ def run_job(
             "device": device,
             "threads": 1,
             "compile": "never",
-            "search_graphs": False,
             "packed_attention": "torch",
         }
         job = replace(job, threads=1, environment=STRICT_ENVIRONMENT)

@@ -29,8 +29,8 @@ from infra.tracking.registry import version_exists
 from infra.tracking.tracker import OVERRIDES, SETTINGS, Tracker
 from model.config import Decoding
 from model.config.normalise import Normalise
-from model.config.pyfunc_params import translator_params
 from model.data.bpe import write_normalising
+from model.decoding.translation import translator_params
 from tasks.engine.stage import Facts, progress, site, stage, stage_run_id, tracker
 from tasks.engine.stage_code import stage_code
 from tasks.registration.differences import DifferingField, differing_fields, version_lineage

@@ -53,7 +53,6 @@ def test_the_root_is_the_nearest_one_above(monkeypatch: pytest.MonkeyPatch, tmp_
         ("REPRO_NODES", "2", "nodes"),
         ("REPRO_PACKED_ATTENTION", "flash", "REPRO_PACKED_ATTENTION"),
         ("REPRO_COMPILE", "yes", "REPRO_COMPILE"),
-        ("REPRO_SEARCH_GRAPHS", "yes", "REPRO_SEARCH_GRAPHS"),
     ],
 )
 def test_invalid_variables_are_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, named: str) -> None:

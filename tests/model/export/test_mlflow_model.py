@@ -13,7 +13,7 @@ from small_models import LINES, SMALL, translated, write_model
 import model.export
 from infra.tracking.model_logging import TextModel, _save
 from model.config import Decoding, Sampling
-from model.config.pyfunc_params import translator_params
+from model.decoding.translation import translator_params
 from model.decoding.translator import Translator
 
 DECODING = Decoding(beam=3, alpha=1.0, max_extra=4)

@@ -11,7 +11,7 @@ from model.job import JobSettings
 from tasks.engine.stage import StageContext, run_job, stage_context
 
 SITE = Site(
-    device="cuda", threads=3, compile="always", search_graphs=True, packed_attention="own",
+    device="cuda", threads=3, compile="always", packed_attention="own",
     micro_batch_tokens=100, log_seconds=1.5, resume_seconds=7.0, rank_timeout_seconds=9,
 )  # fmt: skip
 """No setting has its default."""
@@ -34,6 +34,6 @@ def test_a_job_gets_every_setting_of_its_site(tmp_path: Path) -> None:
     assert settings(tmp_path, "fast") == given
 
 
-def test_strict_numerics_takes_one_thread_and_neither_compiles_nor_replays_graphs(tmp_path: Path) -> None:
-    changed = {"threads": 1, "compile": "never", "search_graphs": False, "packed_attention": "torch"}
+def test_strict_numerics_takes_one_thread_and_does_not_compile(tmp_path: Path) -> None:
+    changed = {"threads": 1, "compile": "never", "packed_attention": "torch"}
     assert settings(tmp_path, "strict") == {**settings(tmp_path, "fast"), **changed}
