@@ -10,18 +10,6 @@ from typing import Any
 LIBRARY = "libnvidia-ml.so.1"
 
 
-class Memory(ctypes.Structure):
-    """``nvmlMemory_t``, in bytes."""
-
-    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
-
-
-class Utilization(ctypes.Structure):
-    """``nvmlUtilization_t``: the percentage of the last sample period in which a kernel ran, or memory was accessed."""
-
-    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
-
-
 class GpuDriver:
     """NVML, or an object with the same functions, or None where there is no driver."""
 
@@ -33,18 +21,6 @@ class GpuDriver:
         """Call a function; False if the library lacks it or it returns an error."""
         function = getattr(self.library, name, None)
         return function is not None and function(*arguments) == 0
-
-    def by_number(self) -> "dict[int, Gpu]":
-        """Those of this machine, by the driver's number."""
-        count = ctypes.c_uint(0)
-        if not self.works or not self.call("nvmlDeviceGetCount_v2", ctypes.byref(count)):
-            return {}
-        handles = {number: ctypes.c_void_p() for number in range(count.value)}
-        return {
-            number: Gpu(self, handle)
-            for number, handle in handles.items()
-            if self.call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(number), ctypes.byref(handle))
-        }
 
     def by_uuid(self, uuid: str) -> "Gpu | None":
         """None for one that the driver does not know."""
@@ -65,25 +41,9 @@ class Gpu:
         return self._number("nvmlDeviceGetPowerUsage", ctypes.c_uint(0))
 
     @property
-    def most_milliwatts(self) -> int | None:
-        """The power limit."""
-        return self._number("nvmlDeviceGetEnforcedPowerLimit", ctypes.c_uint(0))
-
-    @property
     def millijoules(self) -> int | None:
         """Energy since the driver was loaded."""
         return self._number("nvmlDeviceGetTotalEnergyConsumption", ctypes.c_ulonglong(0))
-
-    @property
-    def memory(self) -> Memory | None:
-        found = Memory()
-        return found if self.driver.call("nvmlDeviceGetMemoryInfo", self.handle, ctypes.byref(found)) else None
-
-    @property
-    def use_percentage(self) -> int | None:
-        found = Utilization()
-        read = self.driver.call("nvmlDeviceGetUtilizationRates", self.handle, ctypes.byref(found))
-        return int(found.gpu) if read else None
 
     @property
     def is_partitioned(self) -> bool:

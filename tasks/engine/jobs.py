@@ -16,9 +16,7 @@ from infra.processes.compute import load_remark
 from infra.processes.gpu_locks import lock_gpus
 from infra.store.store import Store
 from infra.tracking.metrics_tail import MetricsTail
-from infra.tracking.system_metrics import SystemMetrics
 from model.metric_names import DEV_PERPLEXITY, LOSS
-from model.training.gpu_driver import Gpu, GpuDriver, gpu_driver
 from tasks.engine.progress import MetricsWatch, describe_metrics
 from tasks.engine.run_settings import RunSettings
 from tasks.engine.stage import StageCall
@@ -55,20 +53,14 @@ class JobRunner:
         display = settings.display
         tail = MetricsTail(job.out / METRICS)
         is_here = site.launcher == "local"
-        machine = SystemMetrics(job.out, lambda: gpu_samples(gpu_driver())) if is_here else None
         of_parent = RUN_CURVES if call.stage.name == "train" and not call.item else ()
-        done = 0.0
 
         def poll() -> None:
-            nonlocal done
             settings.store.share(job.out)
             rows = tail.read()
-            done = rows[-1].get("done", done) if rows else done
-            samples = machine.rows(done) if machine else []
-            if rows or samples:
-                with settings.tracker_lock:
-                    settings.tracker.log_rows(run_id, [*rows, *samples], of_parent)
             if rows:
+                with settings.tracker_lock:
+                    settings.tracker.log_rows(run_id, rows, of_parent)
                 last = rows[-1]
                 display.progress(call, last.get("done", 0), last.get("total", 0), describe_metrics(rows))
                 settings.watch(call, rows)
@@ -82,29 +74,6 @@ class JobRunner:
         gpus = site.gpus if call.stage.needs == "gpu" and is_here else ()
         with lock_gpus(gpus, job.ranks, waiting) as locked:
             self.launcher.run(replace(job, gpus=locked.names, pass_fds=(lock, *locked.locks)), poll)
-
-
-def gpu_samples(driver: GpuDriver) -> dict[str, float]:
-    """What the driver reports of this machine's GPUs, by the names of MLflow's own sampler.
-
-    ``gpu_0_utilization_percentage`` and its like have the driver's number of the GPU; units are watts and 1e6 bytes.
-    """
-    gpus = driver.by_number()
-    return {f"gpu_{number}_{name}": value for number, gpu in gpus.items() for name, value in _sample(gpu).items()}
-
-
-def _sample(gpu: Gpu) -> dict[str, float]:
-    found: dict[str, float] = {}
-    if (memory := gpu.memory) and memory.total:
-        found["memory_usage_megabytes"] = memory.used / 1e6
-        found["memory_usage_percentage"] = 100 * memory.used / memory.total
-    if (use := gpu.use_percentage) is not None:
-        found["utilization_percentage"] = use
-    if (power := gpu.milliwatts) is not None:
-        found["power_usage_watts"] = power / 1e3
-        if most := gpu.most_milliwatts:
-            found["power_usage_percentage"] = 100 * power / most
-    return found
 
 
 class RemoteMetrics:

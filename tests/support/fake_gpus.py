@@ -8,7 +8,7 @@ NOT_SUPPORTED = 3
 
 
 class FakeGpus:
-    """Two GPUs, 1 and 2, of 80 GB: 100 W and 300 W of 700 W, in use by 93 %, and energies that a test sets.
+    """Two GPUs, 1 and 2, at 100 W and 300 W, and energies that a test sets.
 
     The library lacks the functions ``missing``; for the second GPU those in ``silent`` return an error.
     """
@@ -20,17 +20,12 @@ class FakeGpus:
     def __getattr__(self, name: str) -> Any:
         values = {
             "nvmlDeviceGetPowerUsage": lambda gpu: gpu * 200_000 - 100_000,
-            "nvmlDeviceGetEnforcedPowerLimit": lambda _: 700_000,
             "nvmlDeviceGetTotalEnergyConsumption": lambda gpu: self.millijoules[gpu],
         }
         functions = {
             "nvmlInit_v2": lambda: 0,
-            "nvmlDeviceGetCount_v2": lambda out: put(out, 2),
-            "nvmlDeviceGetHandleByIndex_v2": lambda number, out: put(out, number.value + 1),
             "nvmlDeviceGetHandleByUUID": find,
             "nvmlDeviceGetMigMode": self.partition,
-            "nvmlDeviceGetMemoryInfo": memory,
-            "nvmlDeviceGetUtilizationRates": lambda _, out: put(out, 93, "gpu"),
             **{name: lambda gpu, out, read=read: put(out, read(gpu.value)) for name, read in values.items()},
         }
         if name in self.missing or name not in functions:
@@ -44,8 +39,8 @@ class FakeGpus:
         return put(on, 1) if self.divided else NOT_SUPPORTED
 
 
-def put(out: Any, value: int, field: str = "value") -> int:
-    setattr(out._obj, field, value)
+def put(out: Any, value: int) -> int:
+    out._obj.value = value
     return 0
 
 
@@ -53,7 +48,3 @@ def find(uuid: bytes, out: Any) -> int:
     numbers = {b"GPU-a": 1, b"GPU-b": 2}
     return put(out, numbers[uuid]) if uuid in numbers else NOT_SUPPORTED
 
-
-def memory(gpu: Any, out: Any) -> int:
-    put(out, 80_000_000_000, "total")
-    return put(out, gpu.value * 20_000_000_000, "used")
