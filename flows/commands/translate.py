@@ -23,7 +23,6 @@ TOKENS_PER_LINE = 4
 lines of similar length are batched together."""
 MOST_LINES = 8_192
 """Lines of the largest block: sorted by length they fill many batches, of which each thread computes one."""
-LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]+)*")
 
 Value = TypeVar("Value")
 
@@ -42,10 +41,6 @@ def translate(
         ),
     ] = ("demo@champion",),
     prefix: Annotated[str, Parameter(help="text that the translation of each line begins with")] = "",
-    prefix_column: Annotated[
-        bool,
-        Parameter(negative=(), help="each line is a sentence, a tab, and the text that its translation begins with"),
-    ] = False,
     beam: Annotated[int | None, Parameter(help="beam size, 1 is greedy search; default: as in the model's run")] = None,
     alpha: Annotated[
         float | None, Parameter(help="exponent of the length penalty; default: as in the model's run")
@@ -72,10 +67,6 @@ def translate(
         Literal["long", "always", "never"],
         Parameter(help="when to split a line into sentences: if it is longer than any in training, always, or never"),
     ] = "always",
-    language: Annotated[
-        str,
-        Parameter(help="ISO 639-1 code of the language whose rules split lines; default: the model's source language"),
-    ] = "",
     engine: EngineOption = "auto",
     quantization: QuantizationOption = "float32",
 ) -> None:
@@ -99,8 +90,6 @@ def translate(
     repro translate in.txt --model demo/1 --model demo/2
 
     echo "The old woman sees a dog." | repro translate --prefix "Die Frau"
-
-    printf 'A dog.\\tEin kleiner\\nA cat.\\t\\n' | repro translate --prefix-column
     """
     from model.config import Decoding, Sampling
 
@@ -108,24 +97,19 @@ def translate(
         if path != STDIO and f"{path}".startswith("-"):
             raise BadConfiguration(f"unknown option {path}; for a file of this name write ./{path}")
     # Check all options before importing torch, which takes seconds.
-    given: dict[str, Any] = {"beam": beam, "alpha": alpha, "beta": beta}
-    given = {name: value for name, value in given.items() if value is not None}
-    _valid(lambda: Decoding(**given))
+    options: dict[str, Any] = {"beam": beam, "alpha": alpha, "beta": beta}
+    changed = {name: value for name, value in options.items() if value is not None}
+    _valid(lambda: Decoding(**changed))
     if beam is not None:
         _valid(lambda: Decoding(beam=beam).check_n_best(n_best))
     sampling = _valid(lambda: Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed))
-    unused = {**given, "n_best": n_best} if sample else vars(sampling)
+    unused = {**changed, "n_best": n_best} if sample else vars(sampling)
     defaults = {"n_best": 1} if sample else vars(Sampling())
     for name, value in unused.items():
         if value != defaults.get(name):
             raise BadConfiguration(
                 f"{_option(name)} is {value}, allowed {'without' if sample else 'with'} --sample only"
             )
-    if prefix and prefix_column:
-        raise BadConfiguration(f"--prefix is {prefix!r}, allowed without --prefix-column only")
-    if language and (split == "never" or not LANGUAGE.fullmatch(language)):
-        allowed = "without --split never only" if split == "never" else "is an ISO 639-1 code such as de"
-        raise BadConfiguration(f"--language is {language!r}, allowed {allowed}")
     from flows.inference.load_version import decoding_config, load_version, title
     from infra.tracking.registry import resolve
     from model.decoding.translation import Search
@@ -135,11 +119,10 @@ def translate(
     keep_pages()
     with open_input(input) as descriptor:
         version, *others = (resolve(site.tracking, name) for name in model)
-        decoding = replace(decoding_config(version), **given)
+        decoding = replace(decoding_config(version), **changed)
         search = _valid(lambda: Search(decoding, n_best, sampling if sample else None, split))
         loaded = load_version(version, site, engine, quantization, others)
         from flows.inference.translate_stream import RateDisplay, TranslationStream
-        from model.decoding.sentence_splitting import splitter, unsplit
 
         if unknown := loaded.unknown_in_prefix(prefix):
             raise BadConfiguration(
@@ -150,16 +133,11 @@ def translate(
         if not why_own or engine == "ctranslate2" or quantization != "float32":
             searched_by = loaded.engine.name_for(search, begun=bool(prefix))
             say(f"{loaded.name} is searched by {searched_by}: {why_own or loaded.engine.opened.note}")
-        if language:
-            loaded = replace(loaded, split=splitter(language))
         numbers = count()
         stream = TranslationStream(
-            lambda lines, prefixes: loaded.translate(lines, search, prefixes, numbers),
+            lambda lines: loaded.translate(lines, search, [prefix] * len(lines), numbers),
             loaded.trained_length,
-            loaded.split if split == "long" else unsplit,
             as_json=scores or n_best > 1,
-            prefix=prefix,
-            prefix_column=prefix_column,
         )
         if os.isatty(descriptor):
             names = " and ".join(title(each) for each in (version, *others))
@@ -171,7 +149,6 @@ def translate(
                 file.write(answer)
                 file.flush()
                 rate.show(stream.lines, fraction_read(descriptor))
-        rate.end()
     for warning in stream.warnings:
         say(warning)
     if stream.untranslated.lines:

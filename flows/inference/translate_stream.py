@@ -7,7 +7,6 @@ function that translates.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from flows.inference.line_blocks import decode_line
 from flows.views.terminal import PLAIN_PROGRESS_SECONDS, say
 
 if TYPE_CHECKING:
-    from model.decoding.sentence_splitting import SentenceSplitter
     from model.decoding.translation import Translation
 
 FIRST_REPORT_SECONDS = 5.0
@@ -49,23 +47,17 @@ class LineWarning:
 class TranslationStream:
     """Translates blocks of lines as they arrive.
 
-    ``translate`` gets lines and the text that the translation of each begins with: ``prefix``, or with
-    ``prefix_column`` what follows the first tab of its line. ``seen`` is the longest source in training in pieces, and
-    ``split`` finds lines with several sentences that were translated as one.
+    ``translate`` gets lines; ``seen`` is the longest source in training in pieces.
     """
 
-    translate: Callable[[list[str], list[str]], Sequence[Translation]]
+    translate: Callable[[list[str]], Sequence[Translation]]
     seen: int
-    split: SentenceSplitter
     as_json: bool
-    prefix: str = ""
-    prefix_column: bool = False
 
     def __post_init__(self) -> None:
         self.lines = 0
         self.untranslated = LineWarning("not translated, left empty")
         self.unreadable = LineWarning("not UTF-8, U+FFFD replaces the bytes that could not be read")
-        self.several = LineWarning("several sentences were translated as one (--split always separates them)")
         self.unseen = LineWarning(
             f"a sentence has more than {self.seen} pieces, the longest in training, and may be translated badly"
         )
@@ -76,25 +68,13 @@ class TranslationStream:
         for block in blocks:
             first = self.lines + 1
             texts = [decode_line(line, first=number == 1) for number, line in enumerate(block, first)]
-            columns = [self._columns(text) for text in texts]
-            sources = [source for source, _ in columns]
-            translated = self.translate(sources, [prefix for _, prefix in columns])
             rows = []
-            for number, (raw, text, source, line) in enumerate(
-                zip(block, texts, sources, translated, strict=True), first
-            ):
-                rows.append(self._row(number, source, line))
+            for number, (raw, text, line) in enumerate(zip(block, texts, self.translate(texts), strict=True), first):
+                rows.append(self._row(number, text, line))
                 if "\ufffd" in text and "\ufffd".encode() not in raw:
                     self.unreadable.note(number)
             self.lines += len(block)
             yield "".join(f"{row}\n" for row in rows).encode()
-
-    def _columns(self, text: str) -> tuple[str, str]:
-        """The source of a line and its prefix."""
-        if not self.prefix_column:
-            return text, self.prefix
-        source, _, prefix = text.partition("\t")
-        return source, prefix
 
     def _row(self, number: int, source: str, line: Translation) -> str:
         error = f"line {number} has {line.refusal}" if line.refusal else ""
@@ -104,8 +84,6 @@ class TranslationStream:
                 say(error)
         elif line.longest > self.seen:
             self.unseen.note(number)
-        if len(line.sources) == 1 and len(self.split(source)) > 1:
-            self.several.note(number)
         if line.hypotheses and not line.hypotheses[0].finished:
             self.cut.note(number)
         if self.as_json:
@@ -124,33 +102,21 @@ class TranslationStream:
     @property
     def warnings(self) -> list[str]:
         """Warnings to print at the end. Lines without a translation are not among them: they are errors."""
-        warnings = (self.unreadable, self.several, self.unseen, self.cut)
+        warnings = (self.unreadable, self.unseen, self.cut)
         return [f"{warning}" for warning in warnings if warning.lines]
 
 
 class RateDisplay:
-    """Prints progress to stderr if the work takes long; on a terminal always on the same line."""
+    """Prints progress to stderr every few seconds if the work takes long."""
 
     def __init__(self) -> None:
         self.started = time.monotonic()
         self.shown = self.started + FIRST_REPORT_SECONDS - PLAIN_PROGRESS_SECONDS
-        # Output on the same terminal would be interleaved with a live line.
-        self.live = sys.stderr.isatty() and not sys.stdout.isatty()
 
     def show(self, lines: int, share: float) -> None:
         """``share`` is the fraction of the input read so far, 0 if unknown."""
         now = time.monotonic()
-        if now - self.shown < PLAIN_PROGRESS_SECONDS and not (self.live and now - self.started > FIRST_REPORT_SECONDS):
-            return
-        self.shown = now
-        read = f" · {100 * share:.1f} % read" if share else ""
-        text = f"{lines:,} lines · {lines / (now - self.started):,.1f} lines/s{read}"
-        if self.live:
-            sys.stderr.write(f"\r\x1b[2Krepro: {text}")
-            sys.stderr.flush()
-        else:
-            say(text)
-
-    def end(self) -> None:
-        if self.live and self.shown > self.started:
-            sys.stderr.write("\r\x1b[2K")
+        if now - self.shown >= PLAIN_PROGRESS_SECONDS:
+            self.shown = now
+            read = f" · {100 * share:.1f} % read" if share else ""
+            say(f"{lines:,} lines · {lines / (now - self.started):,.1f} lines/s{read}")

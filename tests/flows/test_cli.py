@@ -62,7 +62,6 @@ def test_help_has_an_example(command: str, monkeypatch: pytest.MonkeyPatch, caps
         (["translate", "--beam", "4", "--n-best", "8"], "--n-best"),
         (["translate", "--temperature", "0.5"], "--temperature"),
         (["translate", "--sample", "--beam", "2"], "--beam"),
-        (["translate", "--prefix", "A", "--prefix-column"], "--prefix-column"),
         (["translate", "--bem", "4"], "--bem"),
         (["fly"], "fly"),
     ],

@@ -43,9 +43,6 @@ def test_translations_begin_with_the_prefix(
     model = ["--model", "small/1", *search]
     for row in answer(monkeypatch, tmp_path, f"{LINE}\nA man runs.\n", "--prefix", "Das Xylophon", *model):
         assert row.startswith("Das Xylophon")
-    rows = answer(monkeypatch, tmp_path, f"{LINE}\tEin gro\n{LINE}\n\tlost\n", "--prefix-column", *model)
-    assert rows[0].startswith("Ein gro")
-    assert [len(rows), rows[2]] == [3, ""]
 
 
 def test_results_say_which_engine_searched_and_the_engines_agree(

@@ -6,7 +6,6 @@ import threading
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from flows.inference.line_blocks import STDIO, line_blocks, open_input, open_output
 from flows.inference.translate_stream import TranslationStream
 from infra.errors import BadConfiguration
-from model.decoding.sentence_splitting import unsplit
 from model.decoding.translation import Hypothesis, Translation
 
 PARTS = [
@@ -38,13 +36,13 @@ def line_of(text: str, longest: int = 1) -> Translation:
     return Translation((Hypothesis((7,), 2, -2.0, -1.0, True, text),), [[7] * longest])
 
 
-def upper(sources: list[str], _: list[str]) -> list[Translation]:
+def upper(sources: list[str]) -> list[Translation]:
     """Replaces a model: one line for each source."""
     return [line_of(" ".join(source.upper().splitlines())) for source in sources]
 
 
 def stream(translate=upper, as_json: bool = False, seen: int = 10) -> TranslationStream:  # type: ignore[no-untyped-def]
-    return TranslationStream(translate, seen, unsplit, as_json)
+    return TranslationStream(translate, seen, as_json)
 
 
 def blocks_of(data: bytes, most: int) -> Iterator[list[bytes]]:
@@ -92,29 +90,6 @@ def test_blocks_hold_every_line_whole_and_at_most_so_many(lengths: list[int], mo
     assert all(1 <= len(block) <= most for block in found)
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({}, [("a\tb\tc", ""), ("d", "")]),
-        ({"prefix": "x y"}, [("a\tb\tc", "x y"), ("d", "x y")]),
-        ({"prefix_column": True}, [("a", "b\tc"), ("d", "")]),
-    ],
-)
-def test_a_prefix_is_one_for_all_lines_or_their_second_column(
-    options: dict[str, Any], expected: list[tuple[str, str]]
-) -> None:
-    asked = []
-
-    def translate(sources: list[str], prefixes: list[str]) -> list[Translation]:
-        asked.extend(zip(sources, prefixes, strict=True))
-        return upper(sources, prefixes)
-
-    said = TranslationStream(translate, 10, unsplit, True, **options)
-    rows = [json.loads(row) for row in b"".join(said.translate_blocks([[b"a\tb\tc"], [b"d"]])).splitlines()]
-    assert asked == expected
-    assert [row["source"] for row in rows] == [source for source, _ in expected]
-
-
 def test_an_answer_comes_while_the_input_pauses() -> None:
     reading, writing = os.pipe()
     answers = iter(stream().translate_blocks(line_blocks(reading, 1000)))
@@ -140,10 +115,10 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
     peaks = []
     held = 0
 
-    def translate(sources: list[str], prefixes: list[str]) -> list[Translation]:
+    def translate(sources: list[str]) -> list[Translation]:
         nonlocal held
         held = max(held, len(sources))
-        return upper(sources, prefixes)
+        return upper(sources)
 
     for lines in (2_000, 100_000):
         file.write_bytes(b"The old woman sees a dog.\n" * lines)
@@ -161,7 +136,7 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path) -> None:
 
 
 def test_warnings_name_the_first_line(capsys: pytest.CaptureFixture[str]) -> None:
-    def translate(sources: list[str], prefixes: list[str]) -> list[Translation]:
+    def translate(sources: list[str]) -> list[Translation]:
         return [
             Translation((), [[7] * 99], refusal="99 pieces") if "long" in s else line_of(s, 11 if "odd" in s else 1)
             for s in sources
