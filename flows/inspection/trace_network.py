@@ -26,8 +26,7 @@ def batch_of(run: Run, training: Artifact, shards: Artifact, row: int) -> dict[s
     from model.data.shards import Shards
     from model.training.setup import sampler_of
 
-    # The first epoch reads the first segmentation, so its rows have the numbers of the pairs.
-    pieces = Shards(shards.path(), drawn=True)
+    pieces = Shards(shards.path())
     batches = sampler_of(run.model, run.training, pieces).epoch(0)
     index = next((index for index, rows in enumerate(batches) if row in rows), None)
     if index is None:

@@ -101,9 +101,6 @@ class Run:
             lengths.append(self.synthetic.updates)
         for updates in lengths:
             self._check_saved(updates)
-        dropout = self.sharding.bpe_dropout
-        tokens = self.vocabulary.tokens
-        require(not dropout or tokens == "bpe", "sharding.bpe_dropout", dropout, "0 where vocabulary.tokens is words")
         self._check_model("model", self.model)
         if isinstance(self.synthetic, Distillation):
             self._check_model("synthetic.teacher", self.synthetic.teacher)

@@ -109,8 +109,6 @@ class Update:
 class BatchSampler:
     """Yields the batches of every epoch as row numbers. Lengths include special tokens.
 
-    Where the shards hold several segmentations of the pairs, epoch ``e`` reads the rows of number ``e`` modulo theirs.
-
     ``batching`` and ``mixture`` are those of ``Training``; above 0, ``sentences`` replaces the budget. Raises JobError
     if there is no pair, if a pair exceeds the budget of an update, or if the mixture names a part that has no pair.
     """
@@ -153,10 +151,8 @@ class BatchSampler:
         Every pair occurs once, or as often as the mixture says.
         """
         random = np.random.default_rng([self.seed, number])
-        pairs = len(self.source) // self.shards.segmentations
         mixer = self.mixer
-        drawn = mixer.draw(mixer.stage_at(update), random) if mixer else random.permutation(pairs)
-        rows = drawn + pairs * (number % self.shards.segmentations)
+        rows = mixer.draw(mixer.stage_at(update), random) if mixer else random.permutation(len(self.source))
         if self.packed:
             return self._cut(rows, self._most(self.budget))
         pool = max(1, POOL_BATCHES * self.budget * len(self.source) // int(max(self.source.sum(), self.target.sum())))

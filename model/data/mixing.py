@@ -15,12 +15,12 @@ from .shards import Array, Shards
 
 
 class Mixer:
-    """Rows of each part of the shards (of the first segmentation), and the stages of the mixture."""
+    """Rows of each part of the shards, and the stages of the mixture."""
 
     def __init__(self, shards: Shards, stages: tuple[MixtureStage, ...]) -> None:
         self.stages = stages
-        self.pairs = len(shards) // shards.segmentations
-        self.rows = _rows_by_part(shards, self.pairs)
+        self.pairs = len(shards)
+        self.rows = _rows_by_part(shards)
         for stage in stages:
             for name, _ in stage.shares:
                 if name not in self.rows:
@@ -51,11 +51,11 @@ def _repeat(rows: Array, count: int, random: np.random.Generator) -> Array:
     return np.concatenate([random.permutation(rows) for _ in range(times)] or [rows[:0]])[:count]
 
 
-def _rows_by_part(shards: Shards, pairs: int) -> dict[str, Array]:
+def _rows_by_part(shards: Shards) -> dict[str, Array]:
     names: list[pa.Array] = []
     for block in shards.blocks:
         ends = pc.split_pattern(block.pair_ids.cast(pa.string()), ":", max_splits=1, reverse=True)
         names.append(pc.list_element(ends, 0))
-    encoded = pa.chunked_array(names).slice(0, pairs).combine_chunks().dictionary_encode()
+    encoded = pa.chunked_array(names).combine_chunks().dictionary_encode()
     numbers = encoded.indices.to_numpy()
     return {name: np.flatnonzero(numbers == i) for i, name in enumerate(encoded.dictionary.to_pylist())}

@@ -2,8 +2,7 @@
 
 A folder of ``00000.arrow``, ``00001.arrow``, …: Arrow IPC files, uncompressed, with columns ``pair_id: string``,
 ``source`` and ``target``: lists of uint16 or uint32, without bos and eos. Rows are numbered across all files in the
-order of their names. Opening a folder reads the lengths only. With BPE-dropout there are further folders
-``segmentation-000``, …: the same pairs in the same order, in other pieces.
+order of their names. Opening a folder reads the lengths only.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ else:
     pa = lazy_import("pyarrow")
 
 Array: TypeAlias = "NDArray[Any]"
-SEGMENTATION = "segmentation-{:03}"
-"""The folder of one drawn segmentation."""
 
 
 @dataclass(frozen=True)
@@ -50,21 +47,11 @@ class _RecordBatch:
 
 
 class Shards:
-    """All pairs of a folder. Raises JobError naming a file that is missing, damaged or has another schema.
+    """All pairs of a folder. Raises JobError naming a file that is missing, damaged or has another schema."""
 
-    With ``drawn`` the rows are those of all drawn segmentations, one after the other; of the folder itself if it has
-    none.
-    """
-
-    def __init__(self, folder: Path, drawn: bool = False) -> None:
-        folders = (sorted(folder.glob("segmentation-*")) if drawn else []) or [folder]
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        parts = [[block for path in _files(each) for block in _blocks(path)] for each in folders]
-        rows = [sum(block.rows for block in part) for part in parts]
-        if len(set(rows)) > 1:
-            raise JobError("bad_data", f"the segmentations in {folder} hold different numbers of pairs: {rows}")
-        self.segmentations = len(folders)
-        self.blocks = [block for part in parts for block in part]
+        self.blocks = [block for path in _files(folder) for block in _blocks(path)]
         self.starts = np.cumsum([0] + [block.rows for block in self.blocks])
         self.lengths: dict[str, Array] = {side: self._lengths(side) for side in ("source", "target")}
 

@@ -49,7 +49,7 @@ def build_trainer(
     check_compatible(config, training)
     configure_numerics(training.numerics, site)
     vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
-    shards = load_shards(job, "shards", config, vocabulary, drawn=True)
+    shards = load_shards(job, "shards", config, vocabulary)
     dev = load_shards(job, "dev", config, vocabulary)
     sampler = sampler_of(config, training, shards)
     if training.epochs:
@@ -104,9 +104,9 @@ def sampler_of(config: Model, training: Training, shards: Shards) -> BatchSample
     )
 
 
-def load_shards(job: Job, name: str, config: Model, vocabulary: TokenizerPair, drawn: bool = False) -> Shards:
+def load_shards(job: Job, name: str, config: Model, vocabulary: TokenizerPair) -> Shards:
     """Open an input folder of shards. Raises JobError where a pair fits neither vocabulary nor positions."""
-    shards = Shards(job.inputs[name], drawn)
+    shards = Shards(job.inputs[name])
     check_lengths(shards, config)
     shards.check_pieces("source", vocabulary.source_size)
     shards.check_pieces("target", vocabulary.target_size)

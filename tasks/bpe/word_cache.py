@@ -28,8 +28,6 @@ ODD_SPACE = (
 """Matches text whose white space may be more than single spaces between words; wider than any definition of it."""
 
 
-FIRST = 1 << 30
-"""Added to the id of the first byte of a chunk where chunks are marked (``tasks.bpe.bpe_dropout``)."""
 WORDS_PER_LINE = 100
 """New words to encode as one line."""
 LINES_PER_CALL = 500
@@ -168,7 +166,7 @@ class WordCache:
         offsets, text = _offsets_and_text(words)
         bounds = np.append(offsets[:-1:WORDS_PER_LINE], offsets[-1])
         rows = self._encode([str(text[begin + 1 : end], "utf-8") for begin, end in pairwise(bounds)])
-        begins = self._begins[rows.ids & (FIRST - 1)]
+        begins = self._begins[rows.ids]
         numbers = np.full(len(rows.lengths), WORDS_PER_LINE)
         numbers[-1] = len(words) - WORDS_PER_LINE * (len(numbers) - 1)
         alone = np.repeat(np.add.reduceat(begins, np.cumsum(rows.lengths) - rows.lengths) != numbers, numbers)

@@ -1,7 +1,6 @@
 """Encodes pairs of text as shards of piece ids, which training and decoding map into memory.
 
     00000.arrow  00001.arrow  …    pair_id: string; source, target: list<uint16 or uint32>
-    segmentation-000/00000.arrow  …    with BPE-dropout: the same pairs in pieces drawn for one epoch
 
 Uncompressed Arrow IPC files; pieces without bos and eos; rows in the order of ``pairs.parquet``. Workers encode ranges
 of rows to files, and the stage writes these to shards: the bytes are the same for any number of ranges and workers.
@@ -13,7 +12,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -22,8 +20,6 @@ from infra.store.store import Artifact
 from model.config.keying import require, unkeyed_default
 from model.config.special_pieces import UNK
 from model.data.bpe import TokenizerPair
-from model.data.shards import SEGMENTATION
-from tasks.bpe.bpe_dropout import ByteCache, Merges, segment
 from tasks.bpe.word_cache import Ragged, WordCache
 from tasks.bpe.word_counts import BATCH_PAIRS, RANGE_PAIRS, row_groups
 from tasks.cleaning.filters import SIDES
@@ -32,7 +28,6 @@ from tasks.lazy_libraries import np, pa, pq
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from tokenizers import Tokenizer
 
 CUT = b"cut"
 """In the metadata of an encoded batch: the number of its pairs that were cut."""
@@ -52,13 +47,8 @@ class Sharding:
     """Largest ratio of the longer to the shorter side in pieces; 0 turns the limit off."""
     pairs_per_shard: int = 500_000
     """Most pairs of a file."""
-    bpe_dropout: float = unkeyed_default(0.0)
-    """Probability with which BPE-dropout leaves out a merge in training text; 0: the plain pieces only."""
     too_long: Literal["drop", "cut"] = unkeyed_default("drop")
     """drop: leave out a pair with more than ``max_pieces`` on a side; cut: keep the first ``max_pieces`` there."""
-    segmentations: int = unkeyed_default(16)
-    """Number of segmentations to draw with BPE-dropout; training reads the next one in each epoch, and then again the
-    first."""
 
     def __post_init__(self) -> None:
         require(self.min_pieces >= 0, "sharding.min_pieces", self.min_pieces, "a whole number of at least 0")
@@ -68,10 +58,7 @@ class Sharding:
         require(self.max_ratio == 0 or self.max_ratio >= 1, "sharding.max_ratio", self.max_ratio, allowed)
         allowed = "a whole number of at least 1"
         require(self.pairs_per_shard >= 1, "sharding.pairs_per_shard", self.pairs_per_shard, allowed)
-        require(0 <= self.bpe_dropout <= 1, "sharding.bpe_dropout", self.bpe_dropout, "0 (off) to 1")
         require(self.too_long in ("drop", "cut"), "sharding.too_long", self.too_long, "drop or cut")
-        allowed = "a whole number from 1 to 1,000"
-        require(1 <= self.segmentations <= 1_000, "sharding.segmentations", self.segmentations, allowed)
 
     def keeps(self, source: NDArray[np.int64], target: NDArray[np.int64]) -> NDArray[np.bool_]:
         """A mask of the pairs to keep, from the numbers of pieces on each side."""
@@ -86,45 +73,24 @@ KEEP_EVERY_PAIR = Sharding(min_pieces=0, max_pieces=2**31 - 1)
 
 
 class Encoder:
-    """Encodes batches of text as batches of piece ids: the plain ones, or one ``segmentation`` by BPE-dropout."""
+    """Encodes batches of text as batches of piece ids."""
 
     def __init__(self, vocabulary: Path, sharding: Sharding) -> None:
         pieces = TokenizerPair.load(vocabulary)
         self._sharding = sharding
         self._source = WordCache(pieces.source)
         self._target = self._source if pieces.target is pieces.source else WordCache(pieces.target)
-        if sharding.bpe_dropout:
-            self._drawn_source = DroppingEncoder(pieces.source, sharding.bpe_dropout)
-            joint = self._drawn_source
-            self._drawn_target = (
-                joint if pieces.target is pieces.source else DroppingEncoder(pieces.target, sharding.bpe_dropout)
-            )
         ids = pa.uint16() if max(pieces.source_size, pieces.target_size) <= 2**16 else pa.uint32()
         self.schema = pa.schema([("pair_id", pa.string()), ("source", pa.list_(ids)), ("target", pa.list_(ids))])
 
-    def encode(
-        self, batches: Sequence[pa.RecordBatch], begin: int = 0, segmentation: int | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """For each batch the pairs whose plain pieces are within the limits; ``begin`` is the number of the first of
-        all pairs.
+    def encode(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """For each batch the pairs within the limits. Its metadata has the number of pairs that were cut."""
+        sources = self._source.encode([pairs.column("source").cast(pa.string()) for pairs in batches])
+        targets = self._target.encode([pairs.column("target").cast(pa.string()) for pairs in batches])
+        for pairs, source, target in zip(batches, sources, targets, strict=True):
+            yield self._kept(pairs, source, target)
 
-        A pair that its drawn pieces bring beyond the limits keeps its plain ones. The number of pairs that were cut is
-        in the metadata of a batch.
-        """
-        texts = [[pairs.column(side).cast(pa.string()) for pairs in batches] for side in ("source", "target")]
-        encoded = self._source.encode(texts[0]), self._target.encode(texts[1])
-        for pairs, *lines, source, target in zip(batches, *texts, *encoded, strict=True):
-            if segmentation is None:
-                yield self._kept(pairs, source, target)
-            else:
-                random = np.random.default_rng([segmentation, begin])
-                drawn = self._drawn_source.encode(lines[0], random), self._drawn_target.encode(lines[1], random)
-                yield self._kept(pairs, source, target, drawn)
-            begin += pairs.num_rows
-
-    def _kept(
-        self, pairs: pa.RecordBatch, source: Ragged, target: Ragged, drawn: tuple[Ragged, Ragged] | None = None
-    ) -> pa.RecordBatch:
+    def _kept(self, pairs: pa.RecordBatch, source: Ragged, target: Ragged) -> pa.RecordBatch:
         lengths = np.maximum(source.lengths, target.lengths)
         metadata = None
         if self._sharding.too_long == "cut":
@@ -132,30 +98,12 @@ class Encoder:
         kept = np.flatnonzero(self._sharding.keeps(source.lengths, target.lengths))
         if self._sharding.too_long == "cut":
             metadata = {CUT: f"{np.count_nonzero(lengths[kept] > self._sharding.max_pieces)}"}
-        if drawn:
-            fits = self._sharding.keeps(drawn[0].lengths, drawn[1].lengths)
-            rows = np.arange(len(fits)) + np.where(fits, len(fits), 0)
-            source = source.concat(drawn[0]).take(rows)
-            target = target.concat(drawn[1]).take(rows)
         columns = [
             pairs.column("pair_id").cast(pa.string()).take(pa.array(kept)),
             _lists(source.take(kept), self.schema.field("source").type),
             _lists(target.take(kept), self.schema.field("target").type),
         ]
         return pa.record_batch(columns, schema=self.schema.with_metadata(metadata))
-
-
-class DroppingEncoder:
-    """Encodes lines with BPE-dropout."""
-
-    def __init__(self, tokenizer: Tokenizer, p: float) -> None:
-        self._bytes = ByteCache(tokenizer)
-        self._merges = Merges.of(tokenizer)
-        self._p = p
-
-    def encode(self, lines: pa.Array, random: np.random.Generator) -> Ragged:
-        """Drawn piece ids of each line, without special tokens."""
-        return segment(next(self._bytes.encode([lines])), self._merges, self._p, random)
 
 
 class ShardWriter:
@@ -201,8 +149,6 @@ class RowRange:
     skip: int
     """Rows of these groups before the range."""
     rows: int
-    begin: int
-    """The number of the first row in the file."""
 
 
 def row_ranges(pairs: Path) -> list[RowRange]:
@@ -219,7 +165,7 @@ def row_ranges(pairs: Path) -> list[RowRange]:
             first = np.searchsorted(ends, begin, side="right")
             last = np.searchsorted(ends, end)
             before = int(ends[first - 1]) if first else 0
-            found.append(RowRange(tuple(range(first, last + 1)), begin - before, end - begin, begin))
+            found.append(RowRange(tuple(range(first, last + 1)), begin - before, end - begin))
             begin = end
     return found
 
@@ -256,17 +202,15 @@ class RangeEncoder:
     call: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Names this call of the stage, since a later one may find another vocabulary at the same path."""
 
-    def encode(self, number: int, rows: RowRange, segmentation: int | None = None) -> Path:
+    def encode(self, number: int, rows: RowRange) -> Path:
         """Write the pairs of a range within the limits; the file appears by a rename, so the call can be repeated."""
         encoder = _encoder(self)
         path = self.folder / f"{number}.arrow"
         partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
-        begin = rows.begin
         with pa.ipc.new_file(str(partial), encoder.schema) as file:
             for batches in _together(read_batches(self.pairs, rows, self.batch_pairs)):
-                for batch in encoder.encode(batches, begin, segmentation):
+                for batch in encoder.encode(batches):
                     file.write_batch(batch, batch.schema.metadata)
-                begin += sum(batch.num_rows for batch in batches)
         return partial.replace(path)
 
 
@@ -293,27 +237,13 @@ def _lists(rows: Ragged, kind: pa.DataType) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(rows.ids, kind.value_type), type=kind)
 
 
-@dataclass(frozen=True)
-class _Written:
-    """What a folder of shards holds."""
-
-    pairs: int
-    source_pieces: int
-    target_pieces: int
-    source_unknown: int
-    """Pieces ``<unk>``, which stand for what the vocabulary does not have."""
-    target_unknown: int
-    shards: int
-    cut: int
-
-
-def _write(folder: Path, schema: pa.Schema, pairs_per_shard: int, encoded: Iterable[Path]) -> _Written:
-    """Write encoded ranges, in order, as shards, and remove them."""
+def _write(folder: Path, schema: pa.Schema, sharding: Sharding, encoded: Iterable[Path], read: int) -> Facts:
+    """Write encoded ranges of ``read`` pairs, in order, as shards, and remove them; returns the facts of the stage."""
     pairs = 0
     cut = 0
     pieces = dict.fromkeys(SIDES, 0)
     unknown = dict.fromkeys(SIDES, 0)
-    with ShardWriter(folder, schema, pairs_per_shard) as writer:
+    with ShardWriter(folder, schema, sharding.pairs_per_shard) as writer:
         for path in encoded:
             with pa.memory_map(str(path)) as mapped:
                 file = pa.ipc.open_file(mapped)
@@ -326,62 +256,39 @@ def _write(folder: Path, schema: pa.Schema, pairs_per_shard: int, encoded: Itera
                         pieces[side] += len(ids)
                         unknown[side] += int(np.count_nonzero(ids == UNK))
             path.unlink()
-    source, target = SIDES
-    return _Written(pairs, pieces[source], pieces[target], unknown[source], unknown[target], writer.shards, cut)
+    facts: Facts = {"pairs": pairs, "dropped": read - pairs}
+    facts |= {f"{side}_pieces": count for side, count in pieces.items()}
+    facts |= {f"{side}_unknown": count for side, count in unknown.items()}
+    facts["shards"] = writer.shards
+    if sharding.too_long == "cut":
+        facts["cut"] = cut
+    return facts
 
 
-def _reported(calls: Sequence[tuple[int, RowRange, int | None]], paths: Iterable[Path], total: int) -> Iterator[Path]:
-    """``paths``, the results of ``calls``, with progress in pairs."""
+def _reported(ranges: Sequence[RowRange], paths: Iterable[Path], total: int) -> Iterator[Path]:
+    """``paths``, the encoded ``ranges``, with progress in pairs."""
     done = 0
-    for (_, rows, _), path in zip(calls, paths, strict=True):
+    for rows, path in zip(ranges, paths, strict=True):
         done += rows.rows
         progress(done, total, "pairs")
         yield path
 
 
-def shard_facts(read: int, sharding: Sharding, plain: _Written, drawings: Sequence[_Written]) -> Facts:
-    """The facts of the stage: ``plain`` are the shards of plain pieces, ``drawings`` those of the segmentations."""
-    facts: Facts = {
-        "pairs": plain.pairs,
-        "dropped": read - plain.pairs,
-        "source_pieces": plain.source_pieces,
-        "target_pieces": plain.target_pieces,
-        "source_unknown": plain.source_unknown,
-        "target_unknown": plain.target_unknown,
-        "shards": plain.shards,
-    }
-    if sharding.too_long == "cut":
-        facts["cut"] = plain.cut
-    if drawings:
-        drawn_pieces = sum(each.source_pieces + each.target_pieces for each in drawings)
-        facts["segmentations"] = len(drawings)
-        facts["pieces_by_dropout"] = round(
-            drawn_pieces / len(drawings) / (plain.source_pieces + plain.target_pieces), 4
-        )
-    return facts
-
-
 @stage(version=1)
 def shard(out: Path, pairs: Artifact, vocabulary: Artifact, sharding: Sharding) -> Facts:
-    """Write the pairs of ``pairs.parquet`` within the limits of ``sharding`` as shards, and each drawn segmentation."""
+    """Write the pairs of ``pairs.parquet`` within the limits of ``sharding`` as shards."""
     text = (pairs.path() / "pairs.parquet").absolute()
     scratch = (out / "encoded").absolute()
     scratch.mkdir()
     ranges = row_ranges(text)
     read = sum(each.rows for each in ranges)
-    drawings = range(sharding.segmentations if sharding.bpe_dropout else 0)
     encoder = RangeEncoder(text, vocabulary.path().absolute(), sharding, scratch, BATCH_PAIRS)
     schema = Encoder(vocabulary.path(), sharding).schema
-    calls = [(n, rows, drawn) for n, (drawn, rows) in enumerate(product((None, *drawings), ranges))]
     with site().executor() as workers:
-        encoded = _reported(calls, workers.map(encoder.encode, calls), read * (1 + len(drawings)))
-        written = []
-        for folder in (out, *(out / SEGMENTATION.format(drawn) for drawn in drawings)):
-            folder.mkdir(exist_ok=True)
-            written.append(_write(folder, schema, sharding.pairs_per_shard, islice(encoded, len(ranges))))
+        encoded = _reported(ranges, workers.map(encoder.encode, enumerate(ranges)), read)
+        facts = _write(out, schema, sharding, encoded, read)
     scratch.rmdir()
     _encoder.cache_clear()
-    plain = written[0]
-    if not plain.pairs:
+    if not facts["pairs"]:
         raise BadData(f"none of {read} pairs is within the limits in pieces: {sharding}")
-    return shard_facts(read, sharding, plain, written[1:])
+    return facts

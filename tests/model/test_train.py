@@ -90,38 +90,12 @@ def test_killed_and_resumed_is_uninterrupted_to_the_bit(tmp_path: Path) -> None:
     assert run(killed)["facts"]["target_tokens"] == run(whole)["facts"]["target_tokens"]
 
 
-def test_a_training_reads_the_drawn_segmentation_of_its_epoch(tmp_path: Path) -> None:
-    """The 40 pairs fill about 7 updates an epoch; pieces of a segmentation that no epoch reads change nothing."""
-    training = replace(TRAINING, updates=20, checkpoint_every=20)
-
-    def trained(name: str, *drawn: int) -> bytes:
-        root = tmp_path / name
-        whole, stopped = (write_job(root, name=n, training=training) for n in ("whole", "stopped"))
-        for number, seed in enumerate(drawn):
-            write_shards(root / f"shards/segmentation-{number:03}", pairs(40, seed))
-        run(whole)
-        assert run(stopped, before=lambda: end_after(update=13))["reason"] == "preempted"
-        assert run(stopped)["reason"] == "done"
-        assert weights(stopped) == weights(whole)
-        return weights(whole)
-
-    plain = trained("plain")
-    assert trained("first", 0) == plain
-    assert trained("twice", 0, 0) == plain
-    assert trained("second", 0, 5) != plain
-    assert trained("unread", *[0] * 8, 5) == plain
-
-
 def test_a_training_of_three_epochs_is_that_of_their_updates(tmp_path: Path) -> None:
-    """Drawn segmentations make epochs differ in their number of batches."""
     linear = replace(TRAINING, schedule="linear")
     job = write_job(tmp_path, name="epochs", training=replace(linear, updates=0, epochs=3))
-    for number in range(2):
-        write_shards(tmp_path / f"shards/segmentation-{number:03}", pairs(40, number, longest=9 - 4 * number))
     assert run(job, before=lambda: end_after(update=10))["reason"] == "preempted"
     answer = run(job)
     batches = [len(read_epoch(tmp_path / "shards", number)) for number in range(3)]
-    assert batches[1] < min(batches[0], batches[2])
     updates = sum(batches)
     assert answer["facts"]["updates"] == updates
     epochs = {row["done"]: row["epoch"] for row in rows(job) if "epoch" in row}
@@ -134,7 +108,7 @@ def test_a_training_of_three_epochs_is_that_of_their_updates(tmp_path: Path) -> 
 
 
 def read_epoch(folder: Path, number: int) -> list[Any]:
-    return sampler_of(MODEL, TRAINING, Shards(folder, drawn=True)).epoch(number)
+    return sampler_of(MODEL, TRAINING, Shards(folder)).epoch(number)
 
 
 def test_initial_weights_are_used_by_a_fresh_training_only(tmp_path: Path) -> None:

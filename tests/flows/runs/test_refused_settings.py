@@ -48,7 +48,6 @@ def test_an_unknown_name_is_met_with_its_neighbour(words: str, nearest: str) -> 
         ("demo", "training=3", "training"),
         ("demo", "training.updates.more=3", "training.updates"),
         ("demo", "training.updates", "training.updates"),
-        ("demo", "vocabulary.tokens=words sharding.bpe_dropout=0.1", "sharding.bpe_dropout"),
         ("demo", "filters.rules=Length(max=many)", "Length.max"),
         ("demo", "filters.rules=Length(min=0)", "length.min"),
         ("demo", "filters.rules=Language(source=en)", "Language"),

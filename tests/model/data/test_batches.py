@@ -20,8 +20,7 @@ class Lengths:
 
     folder = Path("made-up")
 
-    def __init__(self, source: list[int], target: list[int], segmentations: int = 1) -> None:
-        self.segmentations = segmentations
+    def __init__(self, source: list[int], target: list[int]) -> None:
         self.lengths = {"source": np.array(source, np.int64), "target": np.array(target, np.int64)}
 
     def __len__(self) -> int:
@@ -76,20 +75,6 @@ def test_batches_from_any_cursor_continue_the_sequence() -> None:
     for done in (1, len(made.epoch(0)), 25):
         rest = list(islice(made.batches_from(whole[done - 1][1]), 40 - done))
         assert [(a.tolist(), p) for a, p in rest] == [(a.tolist(), p) for a, p in whole[done:]]
-
-
-@settings(max_examples=30)
-@given(pairs=lengths, budget=st.integers(20, 90), number=st.integers(1, 3))
-def test_every_epoch_reads_one_segmentation_of_every_pair(
-    pairs: list[tuple[int, int]], budget: int, number: int
-) -> None:
-    source, target = zip(*(pair for n in range(number) for pair in pairs[n:] + pairs[:n]), strict=True)
-    made = BatchSampler(Lengths(list(source), list(target), number), budget, 1)  # type: ignore[arg-type]
-    for epoch in range(2 * number):
-        first = len(pairs) * (epoch % number)
-        batches = made.epoch(epoch)
-        assert sorted(row for batch in batches for row in batch) == list(range(first, first + len(pairs)))
-        assert all(max(made.source[batch].sum(), made.target[batch].sum()) <= budget for batch in batches)
 
 
 def test_padding_is_small_and_batches_are_not_sorted_by_length() -> None:

@@ -23,10 +23,9 @@ class Parts:
 
     folder = Path("made-up")
 
-    def __init__(self, sizes: Sizes, segmentations: int = 1) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         names = [name for name, size in sizes.items() for _ in range(size)]
-        ids = [f"{names[i]}:{i}" for i in np.random.default_rng(0).permutation(len(names))]
-        self.ids, self.segmentations = ids * segmentations, segmentations
+        self.ids = [f"{names[i]}:{i}" for i in np.random.default_rng(0).permutation(len(names))]
         half = len(self.ids) // 2
         self.blocks = [SimpleNamespace(pair_ids=pa.array(part)) for part in (self.ids[:half], self.ids[half:]) if part]
         self.lengths = {side: np.ones(len(self.ids), np.int64) for side in ("source", "target")}

@@ -53,18 +53,3 @@ def test_another_schema_is_named(tmp_path: Path) -> None:
             out.write_table(table)
         with pytest.raises(JobError, match=message):
             Shards(tmp_path / "shards")
-
-
-def test_drawn_segmentations_follow_each_other(tmp_path: Path) -> None:
-    folder = write_shards(tmp_path / "shards", [([4], [5]), ([6], [7])], files=1)
-    assert (len(Shards(folder, drawn=True)), Shards(folder, drawn=True).segmentations) == (2, 1)
-    write_shards(folder / "segmentation-000", [([8, 8], [9]), ([10], [11])], files=1)
-    write_shards(folder / "segmentation-001", [([12], [13]), ([14], [15, 15])], files=2)
-    drawn = Shards(folder, drawn=True)
-    assert drawn.segmentations == 2
-    assert [drawn.pieces("source", row).tolist() for row in range(4)] == [[8, 8], [10], [12], [14]]
-    assert drawn.lengths["target"].tolist() == [1, 1, 1, 2]
-    assert Shards(folder).pieces("source", 0).tolist() == [4]
-    write_shards(folder / "segmentation-002", [([12], [13])], files=1)
-    with pytest.raises(JobError, match=r"the segmentations in .* hold different numbers of pairs: \[2, 2, 1\]"):
-        Shards(folder, drawn=True)

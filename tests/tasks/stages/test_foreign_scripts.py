@@ -1,14 +1,12 @@
-"""Characters of foreign scripts become ``<unk>``, one each, in learning, encoding, shards, BPE-dropout and exports."""
+"""Characters of foreign scripts become ``<unk>``, one each, in learning, encoding, shards and exports."""
 
 import json
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from model.config.special_pieces import UNK
 from model.data.bpe import SUBSTITUTE, TokenizerPair
-from tasks.bpe.bpe_dropout import ByteCache, Merges, segment
 from tasks.bpe.word_cache import WordCache
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
@@ -45,13 +43,9 @@ def test_no_piece_is_learnt_of_or_across_a_foreign_character() -> None:
     assert learnt.get_vocab_size() == 260 == 4 + 255 + 1, "special tokens, all bytes but one, the merge"
 
 
-def test_shards_and_dropout_read_lines_as_the_tokenizer_does(pieces: TokenizerPair) -> None:
+def test_shards_read_lines_as_the_tokenizer_does(pieces: TokenizerPair) -> None:
     lines = ["Der Hund中 Жук läuft", "中", " Hund  Ж!? Ж", "", "nicht«Ж»"]
     expected = pieces.encode_source(lines)
     (cached,) = WordCache(pieces.source).encode([pa.array(lines)])
     assert cached.ids.tolist() == [i for ids in expected for i in ids]
-    (marked,) = ByteCache(pieces.source).encode([pa.array(lines)])
-    drawn = segment(marked, Merges.of(pieces.source), 0.0, np.random.default_rng(1))
-    assert drawn.ids.tolist() == cached.ids.tolist()
-    dropped = segment(marked, Merges.of(pieces.source), 1.0, np.random.default_rng(1))
-    assert (dropped.ids == UNK).sum() == (cached.ids == UNK).sum() == 8
+    assert (cached.ids == UNK).sum() == 8

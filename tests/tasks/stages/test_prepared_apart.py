@@ -62,20 +62,6 @@ def test_ranges_parts_and_workers_do_not_show(
     assert prepared(tmp_path / "workers", text, joint=joint) == plain
 
 
-@pytest.mark.usefixtures("small_batches")
-def test_ranges_do_not_show_in_segmentations(tmp_path: Path, text: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
-    vocabulary, made = Artifact("learn_bpe", "toy", tmp_path / "vocabulary"), []
-    vocabulary.path().mkdir()
-    learn_bpe.body(vocabulary.path(), text, Vocabulary(size=300))
-    for pairs in (shard.RANGE_PAIRS, 500):
-        monkeypatch.setattr(shard, "RANGE_PAIRS", pairs)
-        out = tmp_path / f"{pairs}"
-        out.mkdir()
-        shard.shard.body(out, text, vocabulary, shard.Sharding(bpe_dropout=0.2, segmentations=1))
-        made.append((out / "segmentation-000/00000.arrow").read_bytes())
-    assert made[0] == made[1]
-
-
 def test_encoding_a_range_twice_gives_the_same_file(tmp_path: Path, text: Artifact) -> None:
     """A cluster repeats the call of a worker that it lost."""
     prepared(tmp_path / "once", text)

@@ -63,8 +63,6 @@ TEXT = Text(File("a", sha256=SHA256))
         (Sharding, {"min_pieces": -1}, "sharding.min_pieces"),
         (Sharding, {"max_pieces": 0}, "sharding.max_pieces"),
         (Sharding, {"max_ratio": 0.5}, "sharding.max_ratio"),
-        (Sharding, {"bpe_dropout": 1.1}, "sharding.bpe_dropout"),
-        (Sharding, {"segmentations": 0}, "sharding.segmentations"),
         (Comet, {"path": "a.ckpt", "sha256": "xyz"}, "comet.sha256"),
         (Comet, {"sha256": SHA256}, "comet.sha256"),
     ],

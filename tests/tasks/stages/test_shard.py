@@ -1,10 +1,8 @@
 """Shards hold the pieces of whole lines, in order, within the limits; what is dropped is counted."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -112,53 +110,6 @@ def test_long_pairs_can_be_cut(tmp_path: Path, text: Artifact, vocabulary: Artif
     assert facts["cut"] == facts["pairs"] - sum(map(bool, whole)) > 5
     assert facts["pairs"] + facts["dropped"] == len(IDS)
     assert facts["dropped"] == sum(not s or not t for s, t in zip(source, target, strict=True))
-
-
-def test_bpe_dropout_adds_segmentations_of_the_kept_pairs(
-    tmp_path: Path, text: Artifact, vocabulary: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tasks.stages.shard.BATCH_PAIRS", 10)
-    for name in ("plain", "drawn", "again"):
-        (tmp_path / name).mkdir()
-    limits = Sharding(1, 30, pairs_per_shard=20)
-    plain = shard.body(tmp_path / "plain", text, vocabulary, limits)
-    dropping = replace(limits, bpe_dropout=0.3, segmentations=3)
-    facts = shard.body(tmp_path / "drawn", text, vocabulary, dropping)
-    assert plain.items() < facts.items()
-    assert facts["segmentations"] == 3
-    assert 1 < facts["pieces_by_dropout"] < 3
-    expected, pieces = rows_of(tmp_path / "plain"), TokenizerPair.load(vocabulary.path())
-    assert rows_of(tmp_path / "drawn") == expected
-    folders = [tmp_path / f"drawn/segmentation-{n:03}" for n in range(3)]
-    assert sorted(path.name for path in (tmp_path / "drawn").iterdir() if path.is_dir()) == [f.name for f in folders]
-    drawings = [rows_of(folder) for folder in folders]
-    for rows in drawings:
-        assert [row["pair_id"] for row in rows] == [row["pair_id"] for row in expected]
-        assert sum(row != before for row, before in zip(rows, expected, strict=True)) > len(rows) / 2
-        for row, before in zip(rows, expected, strict=True):
-            assert row == before or dropping.keeps(*(np.array([len(row[side])]) for side in SIDES))
-            for side in SIDES:
-                assert pieces.decode_target(row[side]) == pieces.decode_target(before[side])
-    assert drawings[0] != drawings[1] != drawings[2] != drawings[0]
-    shard.body(tmp_path / "again", text, vocabulary, dropping)
-    assert [rows_of(tmp_path / "again" / folder.name) for folder in folders] == drawings
-
-
-def test_a_pair_that_dropout_brings_beyond_the_limits_keeps_its_plain_pieces(
-    tmp_path: Path, text: Artifact, vocabulary: Artifact
-) -> None:
-    """At p = 1 every line of more than 20 bytes is too long: all but the last pair."""
-    shard.body(tmp_path, text, vocabulary, Sharding(1, 20, bpe_dropout=1.0, segmentations=1))
-    plain, drawn = rows_of(tmp_path), rows_of(tmp_path / "segmentation-000")
-    assert len(plain) > 20
-    assert plain[-1]["pair_id"] == drawn[-1]["pair_id"] == "toy:51"
-    assert plain[:-1] == drawn[:-1]
-    assert plain[-1] != drawn[-1]
-    wide = tmp_path / "wide"
-    wide.mkdir()
-    shard.body(wide, text, vocabulary, Sharding(1, 100, bpe_dropout=1.0, segmentations=1))
-    rows = {str(row["pair_id"]): row for row in rows_of(wide / "segmentation-000")}
-    assert [len(rows["toy:7"][side]) for side in SIDES] == [len(f" {t[7]}".encode()) for t in (SOURCE, TARGET)]
 
 
 def test_large_vocabularies_take_32_bits(vocabulary: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
