@@ -22,7 +22,7 @@ from .flops import Work, peak_flops, training_flops
 from .hardware import HardwareMonitor, device_name
 from .loss import Objective
 from .metrics import MetricsLogger
-from .optimizer import WeightAverage, optimizer_of
+from .optimizer import optimizer_of
 from .position import Position
 from .step import TrainingStep, UpdateReader
 from .strict import StrictReader, StrictStep
@@ -66,13 +66,10 @@ def build_trainer(
     flops = passes * training_flops(config, vocabulary.target_size, sampler.source, sampler.target)
     work = Work(flops / float(sampler.target.sum()), peak_flops(device_name(device)))
     metrics = MetricsLogger(job, training.updates, ranks.is_main, work.mfu(ranks.world_size))
-    ema = WeightAverage(model, training.ema) if training.ema else None
-    checkpoints = Checkpoints(job.out, CheckpointPolicy(training, site.resume_seconds), ema)
+    checkpoints = Checkpoints(job.out, CheckpointPolicy(training, site.resume_seconds))
     position = resume(checkpoints, model, optimizer, metrics, ranks)
     if not position.update and "start" in job.inputs:
         load_weights(model, job.inputs["start"])
-        if ema:
-            ema.load(model.state_dict())
     hardware = HardwareMonitor(device, position.gpu_kwh)
     objective = build_objective(job, model, training, sampler.packed)
     strict = training.numerics == "strict"
@@ -129,8 +126,10 @@ def resume(
 def build_objective(job: Job, model: Transformer, training: Training, packed: bool) -> Objective:
     """The loss over the model, with its layers compiled where ``site.compile`` says so."""
     compiled = job.site.compile == "always" or (job.site.compile == "auto" and job.site.torch_device().type == "cuda")
-    coverage = CoverageLoss(model, training.attention_coverage_encoder, training.attention_coverage_cross)
-    compiled = compiled and not coverage.enabled  # the compiler does not see its hooks
+    coverage = None
+    if training.attention_coverage_encoder or training.attention_coverage_cross:
+        coverage = CoverageLoss(model, training.attention_coverage_encoder, training.attention_coverage_cross)
+        compiled = False  # the compiler does not see its hooks
     if compiled:
         for layer in (*model.encoder, *model.decoder):
             # Packed batches have one shape; for another the compiler switches to dynamic shapes by itself.
