@@ -127,10 +127,9 @@ def write_attention(
     arrays = {}
     names = []
     for i, row in enumerate(rows):
-        weights = translator.cross_attention(sources[row], hypotheses[row])
-        arrays[f"cross_{i}"] = weights.numpy().astype(np.float16)
+        maps = translator.attention_maps(sources[row], hypotheses[row].pieces, hypotheses[row].finished)
+        arrays[f"cross_{i}"] = maps.cross.numpy().astype(np.float16)
         if i == 0:
-            maps = translator.attention_maps(sources[row], hypotheses[row].pieces, hypotheses[row].finished)
             arrays["encoder_0"] = maps.encoder.numpy().astype(np.float16)
             arrays["decoder_0"] = maps.decoder.numpy().astype(np.float16)
         hypothesis_pieces = translator.vocabulary.target_pieces(hypotheses[row].pieces)

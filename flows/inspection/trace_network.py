@@ -62,7 +62,7 @@ def decode(
     best = hypotheses[0]
     source_pieces = translator.vocabulary.source_pieces(translator.source_tokens(source))
     written = translator.vocabulary.target_pieces([*best.pieces, EOS][: best.length])
-    attention = translator.cross_attention(source, best).double().numpy()
+    attention = translator.attention_maps(source, best.pieces, best.finished).cross.double().numpy()
     mean = attention[len(attention) // 2 :].mean(axis=(0, 1))
     values = {
         "folder": f"{weights.path()}",

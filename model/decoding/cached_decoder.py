@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from ..config.keying import require
 from ..config.special_pieces import PAD
 from ..network.attention import KeysValues, PaddedMask
+from ..network.attention_maps import attention_maps, with_own_layers
 from ..network.linear import wide_product, without_gradient, without_gradient_in_bfloat16
 from ..network.reference import Reference
 from ..network.transformer import DecoderLayer, Residual, Transformer
@@ -230,7 +231,7 @@ class PrefixDecoder:
         """The arguments are those of ``DecoderStarter``."""
         self.model = model
         self.source_BS = source_BS
-        self.record_attention = record_attention
+        self.recording = with_own_layers(model) if record_attention else None
         self.memory_BSD, self.mask_B11S = model.encode(source_BS)
         self.seen_RT = source_BS.new_empty(len(source_BS), 0)
 
@@ -241,9 +242,9 @@ class PrefixDecoder:
         return self.model.logits(self.model.decode(self.seen_RT, memory_RSD, mask_R11S)[:, -1])
 
     def attention(self) -> Tensor:
-        assert self.record_attention
+        assert self.recording
         source_RS = self._of_rows(self.source_BS)
-        weights_LRHTS = self.model.cross_attention(source_RS, self.seen_RT)
+        weights_LRHTS = attention_maps(self.recording, source_RS, self.seen_RT).cross
         return weights_LRHTS[:, :, :, -1].mean(dim=(0, 2)).masked_fill(source_RS == PAD, 1.0)
 
     def reorder(self, rows_R: Tensor) -> None:

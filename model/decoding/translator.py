@@ -273,14 +273,6 @@ class Translator:
             logits_BTN.flatten(0, 1), target_BT[:, 1:].flatten(), reduction="none", ignore_index=PAD
         )
 
-    def cross_attention(self, source: Sequence[int], hypothesis: Hypothesis) -> Tensor:
-        """Return the cross-attention (L, H, T, S) of each written token, with eos, over the source with its ends."""
-        target = [BOS, *hypothesis.pieces][: max(hypothesis.length, 1)]
-        weights_LBHTS = self.model.cross_attention(
-            pad_sequences([self.source_tokens(source)], self.device), pad_sequences([target], self.device)
-        )
-        return weights_LBHTS[:, 0].cpu()
-
     def attention_maps(self, source: Sequence[int], target: Sequence[int], finished: bool = True) -> AttentionMaps:
         """Return the weights of all heads, without the dimension B, for a source and a target without eos.
 

@@ -7,7 +7,6 @@ has no effect, and packed batches are not supported.
 """
 
 from collections.abc import Iterable
-from contextlib import ExitStack
 from typing import Any, Self
 
 import torch
@@ -75,27 +74,6 @@ class Reference(Transformer):
             self.stacks[1], stack_weights(self.decoder, self.decoder_norm), (x_BTD, memory_BSD), masks
         )
         return hidden_BTD
-
-    @torch.no_grad()
-    def cross_attention(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
-        """Weights of every layer's and head's cross-attention, (L, B, H, T, S), as torch returns them."""
-        weights: list[Tensor] = []
-
-        def request_weights(
-            _: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]
-        ) -> tuple[tuple[Any, ...], Any]:
-            return inputs, options | {"need_weights": True, "average_attn_weights": False}
-
-        def record(_: nn.Module, _inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-            weights.append(output[1])
-
-        crosses = [layer.get_submodule("multihead_attn") for layer in self.stacks[1].layers]
-        with ExitStack() as hooks:
-            for cross in crosses:
-                hooks.enter_context(cross.register_forward_pre_hook(request_weights, with_kwargs=True))
-                hooks.enter_context(cross.register_forward_hook(record))
-            self.forward(source_BS, target_BT)
-        return torch.stack(weights)
 
 
 def torch_stacks(config: Model) -> tuple[nn.TransformerEncoder, nn.TransformerDecoder]:

@@ -14,7 +14,6 @@ Special pieces: 0 pad, 1 bos, 2 eos, 3 unknown. A source ends with eos; a decode
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
@@ -274,21 +273,6 @@ class Transformer(nn.Module):
     def logits(self, hidden_BTD: Tensor) -> Tensor:
         """Logits (§3.4): (B, T, N)."""
         return linear(hidden_BTD, self.output_ND)
-
-    @torch.no_grad()
-    def cross_attention(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
-        """Weights of every layer's and head's cross-attention, (L, B, H, T, S)."""
-        weights: list[Tensor] = []
-
-        def record(cross: nn.Module, inputs: tuple[Tensor, KeysValues, AttentionMask]) -> None:
-            assert isinstance(cross, CrossAttention)
-            weights.append(cross.weights(*inputs))
-
-        with ExitStack() as hooks:
-            for layer in self.decoder:
-                hooks.enter_context(layer.cross.register_forward_pre_hook(record))
-            self.forward(source_BS, target_BT)
-        return torch.stack(weights)
 
     def embed(self, pieces: Tensor, embedding_ND: Tensor, positions: Positions, start: int | Tensor) -> Tensor:
         """Embeddings times sqrt(d_model) (§3.4), plus positions (§3.5), with dropout on the sum (§5.4)."""

@@ -44,10 +44,6 @@ class CoverageLoss:
         ):
             self.attentions += [(attention, weight / len(attentions)) for attention in attentions if weight]
 
-    @property
-    def enabled(self) -> bool:
-        return bool(self.attentions)
-
     @contextmanager
     def record(self, batch: Batch) -> Iterator[list[Tensor]]:
         """Collect the weighted loss of each attention that a forward pass over ``batch`` computes in the block."""

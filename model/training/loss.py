@@ -1,19 +1,14 @@
 """The loss: cross-entropy with label smoothing (§5.4), summed over target pieces.
 
-``reference_loss`` is the plain formula; ``smoothed_loss`` computes the same without the logits of a whole batch. They
-are the largest thing in training (25,000 pieces by 37,000 entries are 3.7 GB): here they are made, and their gradient
-is used, a chunk of positions at a time, in forward. With smoothing e over N pieces
-
-    d loss / d logits = softmax - (1 - e) onehot - e / N
-
-The constant e / N never touches the logits: it is a mean over the matrix and a sum over hidden states.
+The logits of a whole batch are the largest thing in training (25,000 pieces by 37,000 entries are 3.7 GB).
+``smoothed_loss`` makes them, and uses their gradient, a chunk of positions at a time, in the forward pass.
 
 Shape suffixes: M target positions without padding, C of them in a chunk, R of a chunk's in the cache at once,
 D d_model, N vocabulary.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +17,7 @@ from ..config.special_pieces import PAD
 from ..data.batches import Batch
 from ..network.transformer import Transformer
 from .coverage import CoverageLoss
-from .r_drop import RDrop, interleave
+from .r_drop import interleave, rows_for_divergence, symmetric_divergence
 
 CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 30}
 """Logits made at once: about the cache of a CPU, a few GB of a GPU."""
@@ -30,29 +25,6 @@ CACHED_LOGITS = 1 << 17
 """Logits whose softmax a CPU computes at once, so that each of its passes finds them in the cache."""
 
 SoftmaxGradient = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
-
-
-class LogitsPenalty(Protocol):
-    """A term of the loss, ``weight`` times a sum over positions, that is a function of the logits."""
-
-    @property
-    def weight(self) -> float: ...
-
-    def rows(self, chunk: int) -> int:
-        """Positions of a chunk, where the loss alone would take ``chunk``."""
-        ...
-
-    def __call__(self, logits_CN: Tensor, z_C1: Tensor, /) -> tuple[Tensor, Tensor]:
-        """The sum and its gradient (C, N); ``z_C1`` holds the log-sum-exp of each row."""
-        ...
-
-
-def reference_loss(logits_MN: Tensor, labels_M: Tensor, smoothing: float) -> Tensor:
-    """The loss by the plain formula: the target has 1 - e on the reference and e / N on every piece (§5.4)."""
-    log_p_MN = logits_MN.log_softmax(-1)
-    on_reference_M = log_p_MN.gather(1, labels_M[:, None])[:, 0]
-    loss_M = -(1 - smoothing) * on_reference_M - smoothing * log_p_MN.mean(-1)
-    return loss_M[labels_M != PAD].sum()
 
 
 class Objective(nn.Module):
@@ -72,12 +44,12 @@ class Objective(nn.Module):
         self.transformer = transformer
         self.smoothing = smoothing
         self.coverage = coverage
-        self.r_drop = RDrop(r_drop) if r_drop else None
+        self.r_drop = r_drop
         self.softmax_gradient = torch.compile(softmax_gradient) if compiled else softmax_gradient
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Smoothed loss and plain negative log-likelihood, each a sum over the batch's pieces that are no padding."""
-        if self.coverage is None or not (self.training and self.coverage.enabled):
+        if self.coverage is None or not self.training:
             return self.losses(batch)
         with self.coverage.record(batch) as terms:
             loss, nll = self.losses(batch)
@@ -92,28 +64,112 @@ class Objective(nn.Module):
             )
         hidden_MD = interleave(self.hidden_states(batch), self.hidden_states(batch))
         labels_M = batch.labels.repeat_interleave(2)
-        loss, nll = smoothed_loss(hidden_MD, output_ND, labels_M, self.smoothing, self.softmax_gradient, self.r_drop)
+        weight = self.r_drop / 2
+        loss, nll = smoothed_loss(hidden_MD, output_ND, labels_M, self.smoothing, self.softmax_gradient, weight)
         return loss / 2, nll / 2
 
     def hidden_states(self, batch: Batch) -> Tensor:
-        """The decoder's output where a piece is to be predicted (M, D)."""
-        return select_predicted(self.transformer(batch.source, batch.target, batch.packing), batch)
+        """The decoder's output where a piece is to be predicted (M, D); in a packed batch at every position, 0 where
+        there is padding."""
+        hidden: Tensor = self.transformer(batch.source, batch.target, batch.packing)
+        if batch.label_indices is None:
+            return hidden * (batch.labels != PAD)[:, None]
+        return hidden.flatten(0, 1)[batch.label_indices]
 
 
-def select_predicted(values: Tensor, batch: Batch) -> Tensor:
-    """Of values at every target position (…, X) those where a piece is to be predicted (M, X), or zeros elsewhere."""
-    if batch.label_indices is None:
-        return values * (batch.labels != PAD)[:, None]
-    return values.flatten(0, 1)[batch.label_indices]
+def smoothed_loss(
+    hidden_MD: Tensor,
+    output_ND: Tensor,
+    labels_M: Tensor,
+    smoothing: float,
+    gradient_of: SoftmaxGradient | None = None,
+    divergence_weight: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """The smoothed loss and -log p(label), summed over positions. With z = log sum exp(logits), so log p = logits - z:
+
+        nll  = sum over positions of z - logits[label]
+        flat = sum over positions of z - mean(logits)
+        loss = (1 - smoothing) * nll + smoothing * flat
+
+    A label that is PAD counts nothing; its hidden state must be zero. ``nll`` takes no part in gradients.
+    ``divergence_weight`` above 0 adds R-Drop's divergence of interleaved rows to the loss.
+    """
+    if not torch.is_grad_enabled():
+        output_ND = output_ND.detach()  # a Function asks each input, not whether gradients are wanted at all
+    loss, nll = _SmoothedLoss.apply(  # type: ignore[no-untyped-call]
+        hidden_MD, output_ND, labels_M, smoothing, gradient_of or softmax_gradient, divergence_weight
+    )
+    return loss, nll
+
+
+class _SmoothedLoss(torch.autograd.Function):
+    """``smoothed_loss``, which computes its gradients in the forward pass:
+
+        d loss / d logits = softmax(logits) - (1 - smoothing) * onehot(label) - smoothing / N
+        d loss / d hidden = d loss / d logits @ output
+        d loss / d output = (d loss / d logits).T @ hidden
+
+    The constant smoothing / N and the mean of the logits need no logits: mean(logits) = hidden @ mean(output).
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_MD: Tensor,
+        output_ND: Tensor,
+        labels_M: Tensor,
+        smoothing: float,
+        gradient_of: SoftmaxGradient,
+        divergence_weight: float,
+    ) -> tuple[Tensor, ...]:
+        device = hidden_MD.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_MD.dtype
+        wide = torch.promote_types(dtype, torch.float32)
+        size = output_ND.shape[0]
+        chunk = max(1, CHUNK_LOGITS[device] // size)
+        if divergence_weight:
+            chunk = rows_for_divergence(chunk)
+        narrow_ND = output_ND.to(dtype)
+        mean_D = output_ND.mean(0, dtype=wide)
+        nll = flat = divergence = hidden_MD.new_zeros((), dtype=wide)
+        grad_hidden_MD = torch.empty_like(hidden_MD)
+        grad_output_ND = torch.zeros_like(output_ND)
+        chunks = (torch.split(x, chunk) for x in (hidden_MD, labels_M, grad_hidden_MD))
+        for hidden_CD, labels_C, grad_hidden_CD in zip(*chunks, strict=True):
+            narrow_CD = hidden_CD.to(dtype)
+            labels_C1 = labels_C[:, None]
+            logits_CN = narrow_CD @ narrow_ND.T
+            grad_logits_CN, z_C1, label_logits_C1 = gradient_of(logits_CN, labels_C1, smoothing)
+            if divergence_weight:
+                term, grad_term_CN = symmetric_divergence(logits_CN, z_C1)
+                divergence = divergence + term
+                grad_logits_CN = grad_logits_CN.add_(grad_term_CN, alpha=divergence_weight)
+            real_C1 = labels_C1 != PAD
+            nll = nll + ((z_C1 - label_logits_C1) * real_C1).sum()
+            # Not ``@``: autocast would round the sum, which grows with the batch, to bfloat16.
+            flat = flat + (z_C1 * real_C1).sum() - torch.dot(hidden_CD.sum(0, dtype=wide), mean_D)
+            if any(ctx.needs_input_grad):
+                grad_hidden_CD.copy_((grad_logits_CN @ narrow_ND).to(wide).sub_(smoothing * mean_D))
+                grad_output_ND += grad_logits_CN.T @ narrow_CD
+        grad_output_ND -= smoothing / size * hidden_MD.sum(0, dtype=wide)
+        ctx.save_for_backward(grad_hidden_MD, grad_output_ND)
+        ctx.mark_non_differentiable(nll)
+        loss = (1 - smoothing) * nll + smoothing * flat
+        return loss + divergence_weight * divergence if divergence_weight else loss, nll
+
+    @staticmethod
+    def backward(ctx: Any, scale: Tensor, _nll: Tensor) -> tuple[Tensor | None, ...]:
+        grad_hidden_MD, grad_output_ND = ctx.saved_tensors
+        return grad_hidden_MD * scale, grad_output_ND * scale, None, None, None, None
 
 
 def softmax_gradient(logits_CN: Tensor, labels_C1: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss's slope but for the constant part of smoothing (C, N), the log-sum-exp and the label's logit (C, 1)."""
+    """softmax(logits) - (1 - smoothing) * onehot(label) (C, N), the log-sum-exp and the label's logit (C, 1)."""
     if logits_CN.device.type == "cpu" and not torch.compiler.is_compiling():
         return _softmax_gradient_by_rows(logits_CN, labels_C1, smoothing)
     wide = torch.promote_types(logits_CN.dtype, torch.float32)
     p_CN = logits_CN.softmax(-1, dtype=wide)
-    # The likeliest piece tells the log-sum-exp: its p cannot vanish as that of the reference can.
+    # The likeliest piece tells the log-sum-exp: its p cannot vanish as that of the label can.
     z_C1 = logits_CN.amax(-1, keepdim=True).to(wide) - p_CN.amax(-1, keepdim=True).log()
     if torch.compiler.is_compiling():
         places_N = torch.arange(logits_CN.shape[1], device=logits_CN.device)
@@ -124,13 +180,13 @@ def softmax_gradient(logits_CN: Tensor, labels_C1: Tensor, smoothing: float) -> 
 
 
 def _softmax_gradient_by_rows(logits_CN: Tensor, labels_C1: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
+    """``softmax_gradient`` for as many rows at once as a CPU's cache holds."""
     wide = torch.promote_types(logits_CN.dtype, torch.float32)
     grad_logits_CN = torch.empty_like(logits_CN)
     p_label_C1 = torch.empty_like(labels_C1, dtype=wide)
     rows = max(1, CACHED_LOGITS // logits_CN.shape[1])
-    for logits_RN, labels_R1, grad_logits_RN, p_label_R1 in zip(
-        *(torch.split(x, rows) for x in (logits_CN, labels_C1, grad_logits_CN, p_label_C1)), strict=True
-    ):
+    parts = (torch.split(x, rows) for x in (logits_CN, labels_C1, grad_logits_CN, p_label_C1))
+    for logits_RN, labels_R1, grad_logits_RN, p_label_R1 in zip(*parts, strict=True):
         p_RN = logits_RN.softmax(-1, dtype=wide)
         torch.gather(p_RN, 1, labels_R1, out=p_label_R1)
         grad_logits_RN.copy_(p_RN.scatter_(1, labels_R1, p_label_R1 + (smoothing - 1)))
@@ -140,76 +196,3 @@ def _softmax_gradient_by_rows(logits_CN: Tensor, labels_C1: Tensor, smoothing: f
     if rare.any():
         z_C1[rare] = logits_CN[rare].logsumexp(-1, keepdim=True).to(wide)
     return grad_logits_CN, z_C1, label_logits_C1
-
-
-def smoothed_loss(
-    hidden_MD: Tensor,
-    output_ND: Tensor,
-    labels_M: Tensor,
-    smoothing: float,
-    gradient_of: SoftmaxGradient = softmax_gradient,
-    penalty: LogitsPenalty | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Sums of the smoothed loss and of -log p(label); the second takes no part in gradients.
-
-    A label that is PAD counts nothing; its hidden state must be zero. ``penalty`` is added to the first sum.
-    """
-    if not torch.is_grad_enabled():
-        output_ND = output_ND.detach()  # a Function asks each input, not whether gradients are wanted at all
-    loss, nll = _SmoothedLoss.apply(  # type: ignore[no-untyped-call]
-        hidden_MD, output_ND, labels_M, smoothing, gradient_of, penalty
-    )
-    return loss, nll
-
-
-class _SmoothedLoss(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden_MD: Tensor,
-        output_ND: Tensor,
-        labels_M: Tensor,
-        smoothing: float,
-        gradient_of: SoftmaxGradient,
-        penalty: LogitsPenalty | None,
-    ) -> tuple[Tensor, ...]:
-        device = hidden_MD.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_MD.dtype
-        wide = torch.promote_types(dtype, torch.float32)
-        matrix_ND = output_ND.to(dtype)
-        size = output_ND.shape[0]
-        mean_D = output_ND.mean(0, dtype=wide)
-        chunk = max(1, CHUNK_LOGITS[device] // size)
-        if penalty:
-            chunk = penalty.rows(chunk)
-        nll = flat = penalties = hidden_MD.new_zeros((), dtype=wide)
-        grad_hidden_MD = torch.empty_like(hidden_MD)
-        grad_output_ND = torch.zeros_like(output_ND)
-        for hidden_CD, labels_C, grad_CD in zip(
-            *(torch.split(x, chunk) for x in (hidden_MD, labels_M, grad_hidden_MD)), strict=True
-        ):
-            compact_CD = hidden_CD.to(dtype)
-            labels_C1 = labels_C[:, None]
-            logits_CN = compact_CD @ matrix_ND.T
-            grad_logits_CN, z_C1, reference_C1 = gradient_of(logits_CN, labels_C1, smoothing)
-            if penalty:
-                term, grad_term_CN = penalty(logits_CN, z_C1)
-                penalties = penalties + term
-                grad_logits_CN = grad_logits_CN.add_(grad_term_CN, alpha=penalty.weight)
-            counts_C1 = labels_C1 != PAD
-            nll = nll + ((z_C1 - reference_C1) * counts_C1).sum()
-            # Not ``@``: autocast would round the sum, which grows with the batch, to bfloat16.
-            flat = flat + (z_C1 * counts_C1).sum() - torch.dot(hidden_CD.sum(0, dtype=wide), mean_D)
-            if any(ctx.needs_input_grad):
-                grad_CD.copy_((grad_logits_CN @ matrix_ND).to(wide).sub_(smoothing * mean_D))
-                grad_output_ND += grad_logits_CN.T @ compact_CD
-        grad_output_ND -= smoothing / size * hidden_MD.sum(0, dtype=wide)
-        ctx.save_for_backward(grad_hidden_MD, grad_output_ND)
-        ctx.mark_non_differentiable(nll)
-        loss = (1 - smoothing) * nll + smoothing * flat
-        return loss + penalty.weight * penalties if penalty else loss, nll
-
-    @staticmethod
-    def backward(ctx: Any, scale: Tensor, _nll: Tensor) -> tuple[Tensor | None, ...]:
-        grad_hidden_MD, grad_output_ND = ctx.saved_tensors
-        return grad_hidden_MD * scale, grad_output_ND * scale, None, None, None, None

@@ -7,8 +7,6 @@ writes, so that it is as large as the plain loss.
 Shape suffixes: P positions, each with two rows, one of each pass; N vocabulary.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
@@ -18,22 +16,9 @@ def interleave(first: Tensor, second: Tensor) -> Tensor:
     return torch.stack((first, second), 1).flatten(0, 1)
 
 
-@dataclass(frozen=True)
-class RDrop:
-    """The divergence of interleaved rows with the weight ``training.r_drop``, as a term of the loss."""
-
-    factor: float
-
-    @property
-    def weight(self) -> float:
-        return self.factor / 2
-
-    def rows(self, chunk: int) -> int:
-        """An even number of rows, and fewer, since there are six matrices of them."""
-        return 2 * max(1, chunk // 8)
-
-    def __call__(self, logits_2PN: Tensor, z_2P1: Tensor) -> tuple[Tensor, Tensor]:
-        return symmetric_divergence(logits_2PN, z_2P1)
+def rows_for_divergence(chunk: int) -> int:
+    """An even number of rows, fewer than the ``chunk`` that the loss alone takes: there are six matrices of them."""
+    return 2 * max(1, chunk // 8)
 
 
 def symmetric_divergence(logits_2PN: Tensor, z_2P1: Tensor) -> tuple[Tensor, Tensor]:
@@ -44,7 +29,8 @@ def symmetric_divergence(logits_2PN: Tensor, z_2P1: Tensor) -> tuple[Tensor, Ten
     log_P2N = (logits_2PN - z_2P1).view(-1, 2, logits_2PN.shape[1])
     ratio_PN = log_P2N[:, 0] - log_P2N[:, 1]
     p_PN, q_PN = log_P2N.exp_().unbind(1)
-    by_p_P1, by_q_P1 = (torch.linalg.vecdot(x, ratio_PN)[:, None] for x in (p_PN, q_PN))
+    by_p_P1 = torch.linalg.vecdot(p_PN, ratio_PN)[:, None]
+    by_q_P1 = torch.linalg.vecdot(q_PN, ratio_PN)[:, None]
     gradient_P2N = torch.empty_like(log_P2N)
     torch.addcmul(-q_PN, p_PN, ratio_PN + (1 - by_p_P1), out=gradient_P2N[:, 0])
     torch.addcmul(-p_PN, q_PN, (1 + by_q_P1) - ratio_PN, out=gradient_P2N[:, 1])

@@ -71,7 +71,7 @@ def test_packed_is_padded_in_loss_and_gradients(shards: Shards, config: Model, c
 
     def computed(batch: Batch) -> list[Tensor]:
         model = build_model(config).train()
-        objective = Objective(model, 0.1, CoverageLoss(model, coverage, 2 * coverage))
+        objective = Objective(model, 0.1, CoverageLoss(model, coverage, 2 * coverage) if coverage else None)
         loss, nll = objective(batch)
         loss.backward()
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in objective.parameters()]

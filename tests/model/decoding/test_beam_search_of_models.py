@@ -13,6 +13,7 @@ from model.config.special_pieces import BOS, EOS, PAD
 from model.decoding.beam_search import SearchConstraints, SpecialIds, beam_search
 from model.decoding.cached_decoder import decoder_starter
 from model.decoding.translator import pad_sequences
+from model.network.attention_maps import attention_maps
 from model.network.transformer import Transformer
 
 CPU = torch.device("cpu")
@@ -46,7 +47,7 @@ class UncachedStep:
         rows = []
         for r, seen_T in enumerate(self.seen_RT):
             source = torch.tensor([self.sources[r // per_sentence]])
-            weights_S = self.model.cross_attention(source, seen_T[None])[:, 0, :, -1].mean((0, 1))
+            weights_S = attention_maps(self.model, source, seen_T[None]).cross[:, 0, :, -1].mean((0, 1))
             rows.append(torch.cat([weights_S, torch.ones(self.longest - len(weights_S))]))
         return torch.stack(rows)
 

@@ -55,7 +55,7 @@ def batch(some: list[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
 @every_shape
 @settings(max_examples=10)
 @given(some=pairs)
-def test_outputs_gradients_and_attention_are_the_same(config: Model, some: list[tuple[list[int], list[int]]]) -> None:
+def test_outputs_and_gradients_are_the_same(config: Model, some: list[tuple[list[int], list[int]]]) -> None:
     own, reference = both(config)
     source_BS, target_BT = batch(some)
     counts = target_BT != PAD
@@ -67,8 +67,6 @@ def test_outputs_gradients_and_attention_are_the_same(config: Model, some: list[
     for (name, parameter), (other, expected) in zip(reference.named_parameters(), own.named_parameters(), strict=True):
         assert name == other
         torch.testing.assert_close(parameter.grad, expected.grad, atol=1e-5, rtol=1e-4)
-    weights = [model.cross_attention(source_BS, target_BT).transpose(2, 3) for model in (own, reference)]
-    torch.testing.assert_close(weights[1][:, counts], weights[0][:, counts], atol=1e-5, rtol=1e-5)
 
 
 @every_shape

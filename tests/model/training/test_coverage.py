@@ -121,7 +121,7 @@ def test_training_pulls_the_marginal_towards_uniform(shards: Shards, field: str)
                 decoder_layer.cross.query.weight *= 6
                 decoder_layer.cross.keys_values.weight *= 6
         weights = {"attention_coverage_encoder": (weight, 0.0), "attention_coverage_cross": (0.0, weight)}[field]
-        objective = Objective(model, 0.1, CoverageLoss(model, *weights)).train()
+        objective = Objective(model, 0.1, CoverageLoss(model, *weights) if weight else None).train()
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         for _ in range(updates):
             optimizer.zero_grad()
