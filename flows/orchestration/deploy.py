@@ -23,7 +23,7 @@ from flows.inspection.check import expected_of
 from flows.runner.find_run import find_run, foreign_sets, is_file, own_files
 from flows.runs.values import did_you_mean
 from infra.errors import BadConfiguration
-from infra.service.prefect_app import TEMPLATE, TYPE
+from infra.service.applications import TEMPLATE, TYPE
 
 ScheduleSwitch = Literal["on", "off", "as it is"]
 OWN_TIMES = "own-times"

@@ -15,7 +15,7 @@ from infra.errors import BadConfiguration
 VARIABLE = "REPRO_AUTH"
 FILE_VARIABLE = "REPRO_AUTH_FILE"
 MIN_PASSWORD_LENGTH = 12
-"""Characters of a password; MLflow accepts no shorter one."""
+"""Characters of a password, which can be tried as often as a stranger likes."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,6 @@ class Credentials:
     @property
     def for_prefect(self) -> Mapping[str, str]:
         return {"PREFECT_SERVER_API_AUTH_STRING": f"{self.user}:{self.password}"}
-
-    @property
-    def for_mlflow(self) -> Mapping[str, str]:
-        return {"MLFLOW_AUTH_ADMIN_USERNAME": self.user, "MLFLOW_AUTH_ADMIN_PASSWORD": self.password}
 
 
 def read_credentials(environment: Mapping[str, str]) -> Credentials | None:

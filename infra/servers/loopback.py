@@ -6,8 +6,6 @@ import urllib.request
 from contextlib import ExitStack
 from http.client import HTTPException
 
-LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-"""Names of this machine in the Host header of a request over loopback."""
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 """Addresses that mean every one of this machine's, and loopback's of the same family."""
 HEALTH_SECONDS = 3.0
@@ -23,15 +21,12 @@ def on_loopback(host: str) -> bool:
 
 
 def own_names(host: str) -> list[str]:
-    """Names in the Host header of requests to a server that listens on ``host``, besides those of LOOPBACK."""
-    if on_loopback(host):
-        return [f"[{host}]" if ":" in host else host]
-    return list(dict.fromkeys([*machine_names(), *([] if host in WILDCARD_HOSTS else [host])]))
+    """Names of this machine in the Host header of requests to a server that listens on ``host``, besides IP addresses.
 
-
-def machine_names() -> tuple[str, str]:
-    """This machine's own names, which no other machine's DNS can give to a page."""
-    return socket.gethostname(), socket.getfqdn()
+    No other machine's DNS can give them to a page.
+    """
+    names = ["localhost", socket.gethostname()]
+    return names if on_loopback(host) else [*names, socket.getfqdn(), host]
 
 
 def free_ports(count: int) -> tuple[int, ...]:

@@ -18,18 +18,15 @@ class SameOrigin:
     """An ASGI middleware that accepts requests of the application's own pages and of programs.
 
     A Host not in ``hosts`` (``*.example.org`` matches every name below it) gets status 400, which stops DNS rebinding.
-    With ``any_address`` every IP address is accepted as a Host, because a page can only have an address as its name if
-    it was loaded from there. An Origin that is neither the Host nor in ``origins`` gets status 403 for every method,
-    content type and websocket handshake.
+    Every IP address is accepted as a Host, because a page can only have an address as its name if it was loaded from
+    there. An Origin that is neither the Host nor in ``origins`` gets status 403 for every method, content type and
+    websocket handshake.
     """
 
-    def __init__(
-        self, app: ASGIApp, hosts: Collection[str], origins: Collection[str] = (), any_address: bool = False
-    ) -> None:
+    def __init__(self, app: ASGIApp, hosts: Collection[str], origins: Collection[str] = ()) -> None:
         self.app = app
         self.named = TrustedHostMiddleware(app, [*hosts], www_redirect=False)
         self.origins = frozenset(origin.lower() for origin in origins)
-        self.any_address = any_address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -39,7 +36,7 @@ class SameOrigin:
         host = headers.get("host", "").lower()
         if not self._is_own(scope.get("method", ""), host, headers):
             await JSONResponse({"error": "requests of other origins are refused"}, 403)(scope, receive, send)
-        elif self.any_address and _is_address(host):
+        elif _is_address(host):
             await self.app(scope, receive, send)
         else:
             await self.named(scope, receive, send)

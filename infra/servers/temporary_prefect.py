@@ -18,7 +18,7 @@ from infra.errors import JobFailed
 from infra.processes.children import SAFE_PATH, die_with_parent, terminate_group
 from infra.processes.locks import file_lock
 from infra.servers.environment import PERSISTENT_LEASES, private_folder
-from infra.servers.loopback import LOOPBACK, free_ports, healthy
+from infra.servers.loopback import free_ports, healthy
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -58,7 +58,7 @@ def application() -> "ASGIApp":
 
     from infra.servers.same_origin import SameOrigin
 
-    return SameOrigin(create_app(), LOOPBACK)
+    return SameOrigin(create_app(), ["localhost"])
 
 
 @contextmanager

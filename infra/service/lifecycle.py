@@ -4,7 +4,6 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 
 from infra.errors import BadConfiguration, JobFailed
@@ -15,9 +14,8 @@ from infra.servers import addresses
 from infra.servers.credentials import read_credentials
 from infra.servers.environment import private_folder
 from infra.service import databases, supervision
-from infra.service.browser_access import MLFLOW_HOSTS, PREFECT_HOSTS, allowed_hosts
+from infra.service.applications import MLFLOW_HOSTS, PREFECT_HOSTS, allowed_hosts
 from infra.service.databases import Databases
-from infra.service.programs import write_users_settings
 from infra.service.settings import Service, read
 from infra.service.supervision import ProgramState, states
 from infra.service.upgrades import upgrade
@@ -39,14 +37,11 @@ class RunningService:
 
 def check(service: Service, outer: Mapping[str, str]) -> None:
     """Raise BadConfiguration, before anything changes, for settings that cannot or must not be used."""
-    found = read_credentials(outer)
-    if not service.on_loopback and not found:
+    if not read_credentials(outer) and not service.on_loopback:
         raise BadConfiguration(
             f"--host {service.host} opens both servers to other machines, which needs credentials: set REPRO_AUTH to "
             "user:password, or REPRO_AUTH_FILE to a file with that line"
         )
-    if found and not find_spec("flask_wtf"):
-        raise BadConfiguration("credentials for MLflow need Flask-WTF: pip install 'mlflow[auth]'")
     if outer.get(databases.VARIABLE):
         Databases(outer[databases.VARIABLE])
     for variable in (PREFECT_HOSTS, MLFLOW_HOSTS):
@@ -122,8 +117,6 @@ def _prepare(service: Service, outer: Mapping[str, str], say: Say) -> None:
         upgrade(service.place, say)
         if not service.on_loopback and (service.place / "mlflow.db").exists():
             say(f"experiments already in {service.place / 'mlflow.db'} keep their artifacts on this machine only")
-    if read_credentials(outer):
-        write_users_settings(service)
 
 
 def _wait_until_healthy(service: Service, say: Say) -> list[ProgramState]:

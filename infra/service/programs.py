@@ -17,7 +17,7 @@ from infra.servers.environment import CLIENT_RETRIES, NO_TELEMETRY, PERSISTENT_L
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.servers.temporary_prefect import serve, start_lock
 from infra.service import databases
-from infra.service.browser_access import PREFECT_ORIGINS, allowed_origins
+from infra.service.applications import PREFECT_ORIGINS, allowed_origins
 from infra.service.databases import Databases
 from infra.service.process_tags import process_tag
 from infra.service.settings import Service
@@ -26,9 +26,7 @@ from infra.tracking.client import create_lock, with_sqlite_timeout
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 """The checkout or the installed packages, with ``flows/orchestration/prefect_flows.py``, which deployments name by its
 path."""
-USERS = "mlflow-users.db"
 VACUUM = "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED"
-USERS_SETTINGS = "mlflow-auth.ini"
 
 
 @dataclass(frozen=True)
@@ -59,14 +57,14 @@ def programs(service: Service) -> tuple[Program, ...]:
     """Both servers and the workers, servers first."""
     at = service.addresses
     python = sys.executable
-    prefect = serve("infra.service.prefect_app:application", service.host, service.prefect_port, "warning")
-    mlflow = ("infra.service.mlflow_app", "server", "--host", service.host, "--port", str(service.mlflow_port))
+    prefect = serve("infra.service.applications:prefect", service.host, service.prefect_port, "warning")
+    mlflow = serve("infra.service.applications:mlflow", service.host, service.mlflow_port, "warning")
     ui = at.prefect.removesuffix("/api")
     alive = f"{at.prefect}/health"
     tables = service.place / "mlflow.db"
     servers = (
         Program("prefect", prefect, alive, ui, lock=f"{start_lock(service.place / 'prefect')}"),
-        Program("mlflow", (python, "-m", *mlflow), f"{at.mlflow}/health", at.mlflow, lock=f"{create_lock(tables)}"),
+        Program("mlflow", mlflow, f"{at.mlflow}/health", at.mlflow, lock=f"{create_lock(tables)}"),
     )
     workers = []
     for (pool, number), port in zip(service.pools, service.health_ports, strict=True):
@@ -112,39 +110,14 @@ def environment_of(service: Service, program: Program, outer: Mapping[str, str])
     if program.name == "prefect":
         made |= _prefect(service, found, outer)
     elif program.name == "mlflow":
-        made |= _mlflow(service, found, outer)
+        made |= _mlflow(service, outer)
     else:
         made |= {**service.addresses.exports, **(found.for_clients if found else {})}
         made |= {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(program.port)}
         made |= {"CUDA_VISIBLE_DEVICES": program.device} if program.device else {}
-    secrets = {credentials.VARIABLE, databases.VARIABLE} if program.serves else {databases.VARIABLE}
+    # MLflow's application checks the credentials itself, and workers start runs, which are clients.
+    secrets = {databases.VARIABLE} | ({credentials.VARIABLE} if program.name == "prefect" else set())
     return {name: value for name, value in outer.items() if name not in secrets} | made
-
-
-def command_of(service: Service, program: Program, outer: Mapping[str, str]) -> tuple[str, ...]:
-    """The command line, with options that depend on credentials and database."""
-    if program.name != "mlflow":
-        return program.command
-    artifacts = service.place / "mlflow-artifacts"
-    # An experiment never changes the address of its artifacts. A path also works for runs that open the SQLite file
-    # while no service is up; with artifacts behind the server, other machines can read and write them too.
-    paths = service.on_loopback and not outer.get(databases.VARIABLE)
-    kept = ("--default-artifact-root", artifacts.as_uri()) if paths else ("--artifacts-destination", str(artifacts))
-    users = ("--app-name", "basic-auth") if credentials.read_credentials(outer) else ()
-    return (*program.command, *kept, *users)
-
-
-def write_users_settings(service: Service) -> None:
-    """Write MLflow's settings for users, with an empty database, so that no earlier password stays valid."""
-    users = service.folder / USERS
-    users.unlink(missing_ok=True)
-    users.touch(0o600)
-    file = service.folder / USERS_SETTINGS
-    database = sqlite_uri(users).replace("%", "%%")
-    # Password hashing is slow on purpose: cache it for a minute per worker instead of hashing for each request.
-    lines = ["[mlflow]", "default_permission = READ", f"database_uri = {database}", "auth_cache_ttl_seconds = 60"]
-    file.write_text("\n".join([*lines, ""]))
-    file.chmod(0o600)
 
 
 def _prefect(service: Service, found: Credentials | None, outer: Mapping[str, str]) -> dict[str, str]:
@@ -166,19 +139,18 @@ def _prefect(service: Service, found: Credentials | None, outer: Mapping[str, st
     return made
 
 
-def _mlflow(service: Service, found: Credentials | None, outer: Mapping[str, str]) -> dict[str, str]:
-    at = outer.get(databases.VARIABLE, "")
-    made = {
-        "MLFLOW_BACKEND_STORE_URI": Databases(at).for_mlflow
-        if at
-        else with_sqlite_timeout(sqlite_uri(service.place / "mlflow.db")),
+def _mlflow(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
+    address = outer.get(databases.VARIABLE, "")
+    tables = with_sqlite_timeout(sqlite_uri(service.place / "mlflow.db"))
+    artifacts = (service.place / "mlflow-artifacts").as_uri()
+    # An experiment never changes the address of its artifacts. A path also works for runs that open the SQLite file
+    # while no service is up; with artifacts behind the server, other machines can read and write them too.
+    paths = service.on_loopback and not address
+    return {
+        "MLFLOW_BACKEND_STORE_URI": Databases(address).for_mlflow if address else tables,
+        "MLFLOW_DEFAULT_ARTIFACT_ROOT": artifacts if paths else "mlflow-artifacts:/",
+        "MLFLOW_ARTIFACTS_DESTINATION": artifacts,
         # Jobs for model evaluation by language models: eight more processes that this project does not use.
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-        "MLFLOW_WORKERS": outer.get("MLFLOW_WORKERS") or "1",
+        "WEB_CONCURRENCY": outer.get("MLFLOW_WORKERS") or "1",  # uvicorn's processes
     }
-    if found:
-        # All worker processes inherit the key of the forms, so each start may use a new one.
-        key = os.urandom(32).hex()
-        config = str(service.folder / USERS_SETTINGS)
-        made |= {**found.for_mlflow, "MLFLOW_AUTH_CONFIG_PATH": config, "MLFLOW_FLASK_SERVER_SECRET_KEY": key}
-    return made

@@ -17,7 +17,7 @@ from infra.processes.children import die_with_parent, follow_parent
 from infra.processes.locks import file_lock
 from infra.servers.loopback import healthy
 from infra.service.process_tags import end_all, folder_of, signal_all, tagged_pids, wait_until_none
-from infra.service.programs import PROJECT_ROOT, Program, command_of, environment_of, programs
+from infra.service.programs import PROJECT_ROOT, Program, environment_of, programs
 from infra.service.settings import read
 
 STARTED_SECONDS = 5.0
@@ -42,7 +42,7 @@ def main(name: str) -> int:
         signals.wait(POLL_SECONDS)
     with file_lock(Path(program.lock), _say_wait) if program.lock else nullcontext():
         process = subprocess.Popen(
-            command_of(service, program, os.environ),
+            program.command,
             cwd=PROJECT_ROOT,
             stdin=subprocess.DEVNULL,
             preexec_fn=die_with_parent(),

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from infra.servers.basic_auth import BasicAuth
 from infra.servers.credentials import Credentials
-from infra.servers.loopback import LOOPBACK, on_loopback, own_names
+from infra.servers.loopback import own_names
 from infra.servers.same_origin import SameOrigin
 from infra.web.batching import Batcher, QueuedRequest, TranslationFailed
 from infra.web.limits import Limits, LimitsMiddleware, RefusedRequest
@@ -151,8 +151,8 @@ def protected(app: ASGIApp, host: str, allow_host: Sequence[str], credentials: C
 
     ``allow_host`` are further names that browsers may use; without ``credentials`` no password is needed.
     """
-    hosts = [*LOOPBACK, *own_names(host), *allow_host]
-    return SameOrigin(BasicAuth(app, credentials) if credentials else app, hosts, any_address=not on_loopback(host))
+    hosts = [*own_names(host), *allow_host]
+    return SameOrigin(BasicAuth(app, credentials) if credentials else app, hosts)
 
 
 async def _planned(index: ModelIndex, body: TranslateRequest) -> TranslationPlan:

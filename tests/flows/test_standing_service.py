@@ -12,7 +12,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -192,8 +191,6 @@ def test_both_servers_are_killed_while_a_run_trains(root: Path) -> None:
 @pytest.mark.slow
 def test_a_planted_secret_is_nowhere(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On PostgreSQL, open to other machines: both servers ask for the credentials, and no file holds a secret."""
-    if not find_spec("flask_wtf"):
-        pytest.skip("NOT RUN: Flask-WTF is missing; pip install 'mlflow[auth]'")
     cluster = Cluster(SECRETS["database"])
     file = tmp_path / "auth"
     file.write_text(f"reader:{SECRETS['auth']}\n")

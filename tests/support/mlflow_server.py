@@ -10,7 +10,7 @@ from services import wait_for
 
 from infra.processes.children import die_with_parent, terminate_group
 from infra.servers.loopback import free_ports, healthy
-from infra.service.programs import command_of, environment, environment_of, programs, write_users_settings
+from infra.service.programs import environment, environment_of, programs
 from infra.service.settings import Service
 
 
@@ -20,12 +20,11 @@ def mlflow_server(root: Path, host: str, variables: Mapping[str, str]) -> Iterat
     service = Service(root, "", host, *free_ports(2), 0, 0)
     service.folder.mkdir(parents=True)
     service.write()
-    write_users_settings(service)
     program = programs(service)[1]
     outer = environment(service, {**os.environ, **variables})
     with (root / "log").open("wb") as log:
         process = subprocess.Popen(
-            command_of(service, program, outer),
+            program.command,
             env=environment_of(service, program, outer),
             cwd=root,
             start_new_session=True,

@@ -24,9 +24,9 @@ class Well(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
 here = pathlib.Path(os.environ["STAND_IN"])
-name = {name!r}
+name = "worker" if "worker" in sys.argv else next(word for word in sys.argv if ":" in word).partition(":")[2]
 print(name, "begins in", os.getcwd(), flush=True)
-if (here / f"{{name}}.fails").exists():
+if (here / f"{name}.fails").exists():
     sys.exit("there is no such thing")
 port = os.environ["PREFECT_WORKER_WEBSERVER_PORT"] if name == "worker" else sys.argv[sys.argv.index("--port") + 1]
 # As Prefect does with flow runs, and MLflow with uvicorn.
@@ -43,14 +43,11 @@ PREFECT = {
 
 def stand_in(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Let services that are started from now on have stand-ins, which look into ``folder`` whether they are to fail."""
-    for program, name in {"prefect": "worker", "uvicorn": "prefect", "mlflow": "mlflow"}.items():
+    for program in ("prefect", "uvicorn"):
         package = folder / "path" / program
         package.mkdir(parents=True)
         (package / "__init__.py").touch()
-        (package / "__main__.py").write_text(SERVER.format(name=name))
-    # What ``infra.service.mlflow_app`` needs of MLflow.
-    (folder / "path" / "mlflow" / "server.py").write_text("_build_uvicorn_command = None")
-    (folder / "path" / "mlflow" / "cli.py").write_text("def cli():\n    import mlflow.__main__")
+        (package / "__main__.py").write_text(SERVER)
     # What ``infra.servers.prefect_states`` imports of Prefect, whose server then does not answer.
     for name, code in PREFECT.items():
         module = folder / "path" / "prefect" / name

@@ -1,5 +1,6 @@
 """Only requests of the application's own pages and of programs, under an allowed host name, reach it."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,8 @@ from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocket
 
 from infra.errors import BadConfiguration
-from infra.servers.loopback import LOOPBACK
 from infra.servers.same_origin import SameOrigin
-from infra.service.browser_access import (
+from infra.service.applications import (
     MLFLOW_HOSTS,
     PREFECT_HOSTS,
     PREFECT_ORIGINS,
@@ -48,7 +48,7 @@ def status(app: SameOrigin, method: str = "POST", **headers: str) -> int:
 
 @pytest.fixture
 def app() -> SameOrigin:
-    return SameOrigin(INNER, LOOPBACK, ["https://box.example"])
+    return SameOrigin(INNER, ["localhost"], ["https://box.example"])
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "application/x-www-form-urlencoded"])
@@ -72,7 +72,7 @@ def test_without_an_origin_another_site_can_only_open_a_page(app: SameOrigin, si
         assert status(app, "POST", sec_fetch_site=near) == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example:4200", "localhost.evil.example", "192.0.2.7:4200", "", "a b"])
+@pytest.mark.parametrize("host", ["evil.example:4200", "localhost.evil.example", "", "a b"])
 def test_a_foreign_host_name_is_refused(app: SameOrigin, host: str) -> None:
     """A rebound DNS name is the origin of the page that uses it."""
     assert status(app, host=host, origin=f"http://{host}") == 400
@@ -81,8 +81,9 @@ def test_a_foreign_host_name_is_refused(app: SameOrigin, host: str) -> None:
         assert status(app, host=own, origin=f"http://{own}") == 200
 
 
-def test_beyond_loopback_any_address_is_a_host_but_not_an_origin() -> None:
-    app = SameOrigin(INNER, ["box", "*.lab.example"], any_address=True)
+def test_any_address_is_a_host_but_not_an_origin() -> None:
+    """A page has an address as its name only if it was loaded from there."""
+    app = SameOrigin(INNER, ["box", "*.lab.example"])
     for host in ("192.0.2.7:4200", "[2001:db8::1]:4200", "BOX:4200", "a.lab.example"):
         assert status(app, host=host) == 200
         assert status(app, host=host, origin="http://192.0.2.8:4200") == 403
@@ -103,11 +104,10 @@ def test_websockets_follow_the_same_rules(app: SameOrigin) -> None:
 
 def test_a_service_accepts_its_own_and_the_configured_hosts(tmp_path: Path) -> None:
     for variable in (PREFECT_HOSTS, MLFLOW_HOSTS):
-        assert allowed_hosts(variable, Service(tmp_path), {}) == [*LOOPBACK]
-        assert allowed_hosts(variable, Service(tmp_path, host="::1"), {}) == [*LOOPBACK]
+        assert allowed_hosts(variable, Service(tmp_path), {}) == ["localhost", socket.gethostname()]
         given = {variable: "box.example, *.lab.example,as-mlflow-writes-it:*,[::5]:5000"}
         found = allowed_hosts(variable, Service(tmp_path, host="gpu-box"), given)
-        assert {*LOOPBACK, "gpu-box", "box.example", "*.lab.example", "as-mlflow-writes-it", "[::5]"} <= {*found}
+        assert {"gpu-box", "box.example", "*.lab.example", "as-mlflow-writes-it", "[::5]"} <= {*found}
         for wrong in ("box.example:http", "http://box", "10.*"):
             with pytest.raises(BadConfiguration, match=variable):
                 allowed_hosts(variable, Service(tmp_path), {variable: wrong})

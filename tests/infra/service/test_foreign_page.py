@@ -23,8 +23,8 @@ from flows.orchestration.deploy import ensure_pool
 from infra.processes.children import die_with_parent, terminate_group
 from infra.servers.loopback import free_ports, healthy
 from infra.servers.temporary_prefect import application
-from infra.service.prefect_app import TEMPLATE
-from infra.service.programs import command_of, environment, environment_of, programs
+from infra.service.applications import TEMPLATE
+from infra.service.programs import environment, environment_of, programs
 from infra.service.settings import Service
 
 EVIL = "http://evil.example"
@@ -90,7 +90,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     outer = environment(service, os.environ)
     with (root / "log").open("wb") as log:
         process = subprocess.Popen(
-            command_of(service, program, outer),
+            program.command,
             env=environment_of(service, program, outer) | QUICK,
             start_new_session=True,
             stdout=log,

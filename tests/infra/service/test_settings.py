@@ -2,8 +2,6 @@
 
 import json
 import os
-import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ from infra.servers.credentials import Credentials
 from infra.servers.environment import configure_libraries
 from infra.service import lifecycle, supervision
 from infra.service.databases import Databases
-from infra.service.programs import command_of, environment, environment_of, programs
+from infra.service.programs import environment, environment_of, programs
 from infra.service.settings import Service, read
 
 PASSWORD = "planted-SECRET-42"
@@ -48,20 +46,18 @@ def test_only_the_programs_that_need_a_secret_have_it_in_their_environment(tmp_p
     service.write()
     outer = environment(service, OUTER)
     for program in programs(service):
-        assert not any(PASSWORD in word for word in command_of(service, program, outer))
+        assert not any(PASSWORD in word for word in program.command)
         names = {name for name, value in environment_of(service, program, outer).items() if PASSWORD in value}
         database = {"prefect": {"PREFECT_SERVER_DATABASE_CONNECTION_URL"}, "mlflow": {"MLFLOW_BACKEND_STORE_URI"}}
         clients = {"PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_PASSWORD"}
         own = {
             "prefect": clients | {"PREFECT_SERVER_API_AUTH_STRING"},
-            "mlflow": {"MLFLOW_AUTH_ADMIN_PASSWORD"},
+            "mlflow": {"REPRO_AUTH"},
         }
         assert names == database.get(program.name, set()) | own.get(program.name, clients | {"REPRO_AUTH"})
     assert PASSWORD not in supervision.configuration(service)
     assert PASSWORD not in (service.folder / "service.json").read_text()
     assert PASSWORD not in repr(Credentials("reader", PASSWORD)) + repr(Databases(OUTER["REPRO_DATABASE_URL"]))
-    assert not any("--app-name" in command_of(service, program, {}) for program in programs(service))
-    assert sum("--app-name" in command_of(service, program, outer) for program in programs(service)) == 1
 
 
 def test_settings_are_read_as_written_and_broken_ones_are_none(tmp_path: Path) -> None:
@@ -136,17 +132,6 @@ def test_the_message_about_an_invalid_database_address_hides_the_password(addres
         Databases(address)
     assert "postgresql://user@host" in str(error.value)
     assert "u:planted" not in str(error.value)
-
-
-def test_files_with_secrets_are_private_and_replaced(tmp_path: Path) -> None:
-    service = replace(service_at(tmp_path), host="0.0.0.0")
-    from infra.service.programs import USERS, USERS_SETTINGS, write_users_settings
-
-    (service.folder / USERS).write_text("an earlier password")
-    write_users_settings(service)
-    assert (service.folder / USERS).read_text() == "", "no earlier password stays valid"
-    for name in (USERS, USERS_SETTINGS):
-        assert stat.S_IMODE((service.folder / name).stat().st_mode) == 0o600
 
 
 def test_missing_credentials_are_reported_before_any_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from urllib.parse import unquote
 
-SERVERS = ("infra.servers.temporary_prefect:application", "infra.service.prefect_app:application")
+SERVERS = ("infra.servers.temporary_prefect:application", "infra.service.applications:prefect")
 
 
 def starts_a_server() -> bool:

@@ -1,0 +1,136 @@
+"""The ASGI applications that a service serves: Prefect's and MLflow's own, closed to foreign web pages and strangers.
+
+uvicorn serves the factories ``prefect`` and ``mlflow`` in the environment that ``programs`` builds, whose tag names the
+service. Both libraries are imported late.
+"""
+
+import os
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from infra.errors import BadConfiguration
+from infra.servers.credentials import read_credentials
+from infra.servers.loopback import own_names
+from infra.servers.temporary_prefect import ORIGINS
+from infra.service.process_tags import folder_of
+from infra.service.settings import Service, read
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+PREFECT_HOSTS = "REPRO_PREFECT_ALLOWED_HOSTS"
+MLFLOW_HOSTS = "MLFLOW_SERVER_ALLOWED_HOSTS"
+"""Additional host names of each server, separated by commas; a port, as MLflow writes it, is ignored."""
+PREFECT_ORIGINS = ORIGINS
+MLFLOW_ORIGINS = "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS"
+"""Origins whose pages may call each server, separated by commas."""
+_HOST = re.compile(r"(\*|(?:\*\.)?[\w.-]+|\[[0-9a-fA-F:.]+\])(?::(?:\d+|\*))?")
+TYPE = "process"
+TEMPLATE: dict[str, Any] = {
+    # No value is a template, so no variable is filled in. No ``env`` either: Prefect merges a job variable of that
+    # name into it even without a template. Prefect refuses an empty configuration.
+    "job_configuration": {"stream_output": True},
+    # Prefect answers 422 to a deployment or flow run with a job variable.
+    "variables": {"type": "object", "properties": {}, "additionalProperties": False},
+}
+"""Base job template of the service's process pools. With Prefect's own template, whoever can create a flow run chooses
+the command, environment and folder of the process that a worker starts. Variables of flow runs come from the worker."""
+
+
+def prefect() -> "ASGIApp":
+    """Prefect's API and UI; the service's pools exist before the first answer. Prefect checks credentials itself."""
+    from prefect.server.api.server import create_app
+
+    from infra.servers.same_origin import SameOrigin
+
+    service = read(folder_of(os.environ))
+    app = create_app()
+    started = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(each: Any) -> AsyncIterator[Any]:
+        async with started(each) as state:
+            await ensure_pools(dict.fromkeys(pool for pool, _ in service.pools))
+            yield state
+
+    app.router.lifespan_context = lifespan
+    return SameOrigin(
+        app, allowed_hosts(PREFECT_HOSTS, service, os.environ), allowed_origins(PREFECT_ORIGINS, os.environ)
+    )
+
+
+def mlflow() -> "ASGIApp":
+    """MLflow's API and UI, which answer only requests with the credentials if there are any.
+
+    Sets the variables that ``mlflow server`` would set for the process that it starts.
+    """
+    from infra.servers.basic_auth import BasicAuth
+    from infra.servers.same_origin import SameOrigin
+
+    hosts = allowed_hosts(MLFLOW_HOSTS, read(folder_of(os.environ)), os.environ)
+    origins = allowed_origins(MLFLOW_ORIGINS, os.environ)
+    # MLflow's own checks accept every host name that begins like a private address (``10.attacker.example``), and every
+    # origin on loopback. They pass what ``SameOrigin`` passes. The origins are patterns: with "*" any page could read.
+    os.environ[MLFLOW_HOSTS] = "*"
+    os.environ[MLFLOW_ORIGINS] = "http://*,https://*"
+    from mlflow.environment_variables import _MLFLOW_SERVER_BOOT_ID
+    from mlflow.server import constants
+    from mlflow.server.handlers import initialize_backend_stores
+
+    database = os.environ["MLFLOW_BACKEND_STORE_URI"]
+    artifacts = os.environ["MLFLOW_DEFAULT_ARTIFACT_ROOT"]
+    os.environ |= {
+        constants.BACKEND_STORE_URI_ENV_VAR: database,
+        constants.REGISTRY_STORE_URI_ENV_VAR: database,
+        constants.ARTIFACT_ROOT_ENV_VAR: artifacts,
+        constants.ARTIFACTS_DESTINATION_ENV_VAR: os.environ["MLFLOW_ARTIFACTS_DESTINATION"],
+        constants.SERVE_ARTIFACTS_ENV_VAR: "true",
+        _MLFLOW_SERVER_BOOT_ID.name: uuid4().hex,
+    }
+    initialize_backend_stores(database, database, artifacts)
+    from mlflow.server.fastapi_app import app
+
+    credentials = read_credentials(os.environ)
+    closed = BasicAuth(app, credentials, open_path="/health") if credentials else app
+    return SameOrigin(closed, hosts, origins)
+
+
+def allowed_hosts(variable: str, service: Service, outer: Mapping[str, str]) -> list[str]:
+    """Names of the service's machine and those of the ``variable``. Raises BadConfiguration for a malformed name."""
+    names = own_names(service.host)
+    for name in _words(outer.get(variable, "")):
+        match = _HOST.fullmatch(name)
+        if not match:
+            raise BadConfiguration(f"{variable} has {name!r}, allowed are names as in box.example or *.lab.example")
+        names.append(match[1])
+    return names
+
+
+def allowed_origins(variable: str, outer: Mapping[str, str]) -> list[str]:
+    """The origins that the operator set, without Prefect's default ``*``."""
+    return [origin for origin in _words(outer.get(variable, "")) if origin != "*"]
+
+
+async def ensure_pools(names: Iterable[str]) -> None:
+    """Create the pools, or set their template, in the database of the Prefect server that runs in this process."""
+    from prefect.server import models
+    from prefect.server.database import provide_database_interface
+    from prefect.server.schemas.actions import WorkPoolCreate, WorkPoolUpdate
+
+    workers: Any = models.workers  # decorated in a way that mypy does not follow
+    async with provide_database_interface().session_context(begin_transaction=True) as session:
+        for name in names:
+            pool = await workers.read_work_pool_by_name(session, name)
+            if pool is None:
+                await workers.create_work_pool(
+                    session, WorkPoolCreate(name=name, type=TYPE, base_job_template=TEMPLATE)
+                )
+            elif pool.type == TYPE and pool.base_job_template != TEMPLATE:
+                await workers.update_work_pool(session, pool.id, WorkPoolUpdate(base_job_template=TEMPLATE))
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
