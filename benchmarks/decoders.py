@@ -18,7 +18,7 @@ from model.config import Decoding, Model
 from model.config.special_pieces import EOS, PAD, SPECIAL_TOKENS, UNK
 from model.decoding.beam_search import SearchConstraints, beam_search
 from model.decoding.cached_decoder import DecoderStarter, decoder_starter
-from model.decoding.translator import SPECIAL_IDS, pad_sequences
+from model.decoding.translator import pad_sequences
 from model.network.transformer import Transformer
 
 ALPHA = 0.6
@@ -76,7 +76,7 @@ class Own(Decoder):
         step = self.start(pad_sequences([[*source, EOS] for source in work.sources], self.device))
         constraints = [SearchConstraints(max_length=length, min_length=length) for length in work.lengths]
         decoding = Decoding(beam=self.setting.beam, alpha=ALPHA)
-        return [best.length for best, *_ in beam_search(step, constraints, decoding, SPECIAL_IDS, self.device)]
+        return [best.length for best, *_ in beam_search(step, constraints, decoding, self.device)]
 
 
 class Generate(Decoder):

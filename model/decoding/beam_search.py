@@ -25,13 +25,15 @@ import torch
 from torch import Tensor
 
 from ..config import Decoding
-from ..config.keying import require
+from ..config.special_pieces import BOS, EOS, PAD
 from .translation import Hypothesis
 
 BLOCK = 32
 """Columns per block in ``blockwise_topk``."""
 MIN_BLOCKWISE = 1 << 16
 """Below this many values ``torch.topk`` takes less time than finding blocks."""
+FORBIDDEN = (PAD, BOS)
+"""Tokens that no output holds."""
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -83,35 +85,15 @@ class Ensemble:
 
 
 @dataclass(frozen=True)
-class SpecialIds:
-    """Ids of the special tokens; the search never writes the ``forbidden`` ones."""
-
-    bos: int
-    eos: int
-    forbidden: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class SearchConstraints:
     """Least and greatest length of a sentence's hypotheses, eos counted, and the tokens that they begin with.
 
-    Raises ValueError for impossible lengths and for a prefix that leaves no room for another token.
+    The prefix leaves room for another token and has no special tokens.
     """
 
     max_length: int
     min_length: int = 1
     prefix: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        require(self.max_length >= 1, "max_length", self.max_length, "a whole number of at least 1")
-        require(
-            1 <= self.min_length <= self.max_length,
-            "min_length",
-            self.min_length,
-            f"1 to {self.max_length}, the greatest length",
-        )
-        allowed = f"fewer than {self.max_length} tokens, the greatest length"
-        require(len(self.prefix) < self.max_length, "prefix", self.prefix, allowed)
 
 
 @dataclass(frozen=True)
@@ -145,7 +127,6 @@ def beam_search(
     step: IncrementalDecoder,
     constraints: Sequence[SearchConstraints],
     decoding: Decoding,
-    special_ids: SpecialIds,
     device: torch.device,
     n_best: int = 1,
     observe: StepObserver | None = None,
@@ -153,13 +134,12 @@ def beam_search(
     """Return the ``n_best`` best hypotheses of each sentence, best first, in the order of the sentences (§6.1).
 
     If fewer finished, the likeliest cut ones follow, up to the beam. Tokens that are forbidden or break a constraint
-    keep their share of the softmax. Raises ValueError if ``n_best`` exceeds what the beam can finish or a prefix holds
-    eos or a forbidden token, FloatingPointError for scores that are NaN.
+    keep their share of the softmax. Raises ValueError if ``n_best`` exceeds what the beam can finish,
+    FloatingPointError for scores that are NaN.
     """
     decoding.check_n_best(n_best)
-    check_prefixes(constraints, special_ids)
-    state = BeamState(constraints, decoding, n_best, special_ids)
-    pieces_R = torch.full((len(constraints),), special_ids.bos, device=device)
+    state = BeamState(constraints, decoding, n_best)
+    pieces_R = torch.full((len(constraints),), BOS, device=device)
     coverage_RS = torch.zeros(len(constraints), 1, device=device)
     while state.live:
         log_p_RN = step.advance(pieces_R).log_softmax(dim=1)
@@ -189,24 +169,16 @@ def beam_search(
     return state.best
 
 
-def check_prefixes(constraints: Sequence[SearchConstraints], special_ids: SpecialIds) -> None:
-    """Raise ValueError for a prefix with a token that no hypothesis can hold."""
-    excluded = {special_ids.eos, *special_ids.forbidden}
-    for constraint in constraints:
-        allowed = f"tokens other than {', '.join(map(str, sorted(excluded)))}, which no output can hold"
-        require(excluded.isdisjoint(constraint.prefix), "prefix", constraint.prefix, allowed)
-
-
-def candidates(log_p_RN: Tensor, beam: int, special_ids: SpecialIds) -> tuple[Floats, Ints]:
+def candidates(log_p_RN: Tensor, beam: int) -> tuple[Floats, Ints]:
     """Select the best next tokens of each row: log-probabilities (R, C), descending, and ids (R, C).
 
     C is the beam plus eos plus the forbidden tokens, which get minus infinity. Raises FloatingPointError for NaN.
     """
-    count = min(beam + 1 + len(special_ids.forbidden), log_p_RN.shape[1])
+    count = min(beam + 1 + len(FORBIDDEN), log_p_RN.shape[1])
     scores_RC, pieces_RC = stable_topk(log_p_RN, count)
     if np.isnan(scores_RC).any():
         raise FloatingPointError("the model gives scores that are not finite: its weights have diverged")
-    for piece in special_ids.forbidden:
+    for piece in FORBIDDEN:
         scores_RC[pieces_RC == piece] = -math.inf
     return scores_RC, pieces_RC
 
@@ -275,13 +247,10 @@ class BeamState:
     Methods number sentences among the live ones; ``best`` is in the order of ``constraints``.
     """
 
-    def __init__(
-        self, constraints: Sequence[SearchConstraints], decoding: Decoding, n_best: int, special_ids: SpecialIds
-    ) -> None:
+    def __init__(self, constraints: Sequence[SearchConstraints], decoding: Decoding, n_best: int) -> None:
         self.constraints = constraints
         self.decoding = decoding
         self.n_best = n_best
-        self.special_ids = special_ids
         self.live = list(range(len(constraints)))
         self.log_p_BW: Floats = np.zeros((len(constraints), 1))
         self.written_BWT: Ints = np.empty((len(constraints), 1, 0), dtype=np.int64)
@@ -296,13 +265,13 @@ class BeamState:
     def choose(self, log_p_RN: Tensor) -> Continuations:
         """Return the allowed continuations of each sentence that can be among its best, the likeliest first."""
         sentences, width = self.log_p_BW.shape
-        scores_RC, pieces_RC = candidates(log_p_RN, self.decoding.beam, self.special_ids)
+        scores_RC, pieces_RC = candidates(log_p_RN, self.decoding.beam)
         if self.length <= self.constrained_steps:
             for sentence, number in enumerate(self.live):
                 constraint = self.constraints[number]
                 rows = slice(sentence * width, (sentence + 1) * width)
                 if self.length < constraint.min_length:
-                    scores_RC[rows][pieces_RC[rows] == self.special_ids.eos] = -math.inf
+                    scores_RC[rows][pieces_RC[rows] == EOS] = -math.inf
                 if self.length <= len(constraint.prefix):
                     forced = constraint.prefix[self.length - 1]
                     scores_RC[rows] = -math.inf
@@ -319,7 +288,7 @@ class BeamState:
     def finish(self, found: Continuations, coverage_RS: Tensor) -> list[list[BeamEntry]]:
         """Finish the hypotheses of the beam that have written eos, and return those of each sentence."""
         log_p_BK, pieces_BK, rows_BK = (values_BX[:, : self.decoding.beam] for values_BX in found)
-        ended_BK = (pieces_BK == self.special_ids.eos) & (log_p_BK > -math.inf)
+        ended_BK = (pieces_BK == EOS) & (log_p_BK > -math.inf)
         rows = rows_BK[ended_BK]
         coverages = [0.0] * len(rows)
         if self.decoding.beta and len(rows):
@@ -341,7 +310,7 @@ class BeamState:
 
     def keep_live(self, found: Continuations) -> Continuations:
         """Return the best continuations that have not ended, as many as the beam, which are live now."""
-        ends_BX = found.pieces_BX == self.special_ids.eos
+        ends_BX = found.pieces_BX == EOS
         live_BW = np.argsort(ends_BX, axis=1, kind="stable")[:, : self.decoding.beam]
         live = found._replace(log_p_BX=np.where(ends_BX, -math.inf, found.log_p_BX)).take(live_BW)
         before_RT = self.written_BWT.reshape(self.log_p_BW.size, -1)

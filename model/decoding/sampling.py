@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ..config import Sampling
-from .beam_search import IncrementalDecoder, SearchConstraints, SpecialIds, check_prefixes
+from ..config.special_pieces import BOS, EOS
+from .beam_search import FORBIDDEN, IncrementalDecoder, SearchConstraints
 from .translation import Hypothesis
 
 
@@ -20,16 +21,14 @@ def sample(
     step: IncrementalDecoder,
     constraints: Sequence[SearchConstraints],
     sampling: Sampling,
-    special_ids: SpecialIds,
     device: torch.device,
     numbers: Sequence[int],
 ) -> list[Hypothesis]:
     """Draw one output per sentence; ``numbers`` select the random numbers of each sentence.
 
-    ``log_probability`` and ``score`` are the model's at temperature 1. Raises ValueError if a prefix holds eos or a
-    forbidden token, FloatingPointError for scores that are NaN.
+    ``log_probability`` and ``score`` are the model's at temperature 1. Raises FloatingPointError for scores
+    that are NaN.
     """
-    check_prefixes(constraints, special_ids)
     uniforms = [
         np.random.default_rng([sampling.seed, number]).random(constraint.max_length)
         for constraint, number in zip(constraints, numbers, strict=True)
@@ -38,17 +37,17 @@ def sample(
     log_p = [0.0] * len(constraints)
     ended = [False] * len(constraints)
     live = list(range(len(constraints)))
-    pieces_R = torch.full((len(constraints),), special_ids.bos, device=device)
+    pieces_R = torch.full((len(constraints),), BOS, device=device)
     for length in range(1, max(constraint.max_length for constraint in constraints) + 1):
         log_p_RN = step.advance(pieces_R).log_softmax(dim=1).double()
         if bool(log_p_RN.isnan().any()):
             raise FloatingPointError("the model gives scores that are not finite: its weights have diverged")
         allowed_RN = log_p_RN.clone()
-        allowed_RN[:, list(special_ids.forbidden)] = -torch.inf
+        allowed_RN[:, list(FORBIDDEN)] = -torch.inf
         for row, number in enumerate(live):
             constraint = constraints[number]
             if length < constraint.min_length:
-                allowed_RN[row, special_ids.eos] = -torch.inf
+                allowed_RN[row, EOS] = -torch.inf
             if length <= len(constraint.prefix):
                 forced = constraint.prefix[length - 1]
                 allowed_RN[row] = -torch.inf
@@ -58,7 +57,7 @@ def sample(
         drawn = log_p_RN.gather(1, pieces_R[:, None])[:, 0].tolist()
         for number, piece, piece_log_p in zip(live, pieces_R.tolist(), drawn, strict=True):
             log_p[number] += piece_log_p
-            ended[number] = piece == special_ids.eos
+            ended[number] = piece == EOS
             if not ended[number]:
                 written[number].append(piece)
         stay = [row for row, number in enumerate(live) if not ended[number] and length < constraints[number].max_length]

@@ -29,7 +29,6 @@ from .beam_search import (
     Ensemble,
     IncrementalDecoder,
     SearchConstraints,
-    SpecialIds,
     beam_search,
 )
 from .cached_decoder import DecoderStarter, decoder_starter
@@ -42,7 +41,6 @@ Prefixes = Mapping[int, Sequence[int]]
 """Tokens that the outputs of some sources begin with, by the number of the source."""
 Answer = TypeVar("Answer")
 
-SPECIAL_IDS = SpecialIds(BOS, EOS, forbidden=(PAD, BOS))
 LONGEST_SOURCE = 1_000
 """Tokens of the longest source of a model without a limit of its own."""
 EMPTY_HYPOTHESIS = Hypothesis((), 1, 0.0, 0.0, finished=True)
@@ -145,15 +143,14 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         """Beam search (§6.1): the ``n_best`` hypotheses of each source, best first. Sources are tokens without eos.
 
-        Beyond the beam a source has only as many as finished in the same search. Raises ValueError for a prefix that is
-        too long for the model or holds special tokens.
+        Beyond the beam a source has only as many as finished in the same search.
         """
 
         @torch.inference_mode()
         def find(numbers: Sequence[int]) -> list[list[Hypothesis]]:
             step = self._decoder([sources[n] for n in numbers], decoding.beta > 0)
             constraints = [self.constraints_for(sources[n], decoding, (prefixes or {}).get(n, ())) for n in numbers]
-            return beam_search(step, constraints, decoding, SPECIAL_IDS, self.device, n_best)
+            return beam_search(step, constraints, decoding, self.device, n_best)
 
         return self._in_batches(sources, find, [EMPTY_HYPOTHESIS], progress)
 
@@ -170,7 +167,6 @@ class Translator:
             decoder,
             [self.constraints_for(source, decoding)],
             decoding,
-            SPECIAL_IDS,
             self.device,
             decoding.most_hypotheses,
             lambda _, entries: steps.append(tuple(entries)),
@@ -188,7 +184,7 @@ class Translator:
         """Draw one output per source; of ``decoding`` only the lengths count.
 
         ``numbers`` are those of the sources among all that are drawn with this seed, by default from 0: each has its
-        own random numbers. Raises ValueError for a prefix that is too long for the model or holds special tokens.
+        own random numbers.
         """
 
         among_all = range(len(sources)) if numbers is None else numbers
@@ -197,7 +193,7 @@ class Translator:
         def find(batch: Sequence[int]) -> list[Hypothesis]:
             step = self._decoder([sources[n] for n in batch])
             constraints = [self.constraints_for(sources[n], decoding, (prefixes or {}).get(n, ())) for n in batch]
-            return sample(step, constraints, sampling, SPECIAL_IDS, self.device, [among_all[n] for n in batch])
+            return sample(step, constraints, sampling, self.device, [among_all[n] for n in batch])
 
         return self._in_batches(sources, find, EMPTY_HYPOTHESIS, None)
 

@@ -4,7 +4,6 @@ import itertools
 import math
 import random
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from model.decoding.beam_search import (
     BeamEntry,
     Ensemble,
     SearchConstraints,
-    SpecialIds,
     beam_search,
     length_penalty,
     stable_topk,
@@ -27,7 +25,6 @@ from model.decoding.beam_search import (
 from model.decoding.translation import Hypothesis
 
 CPU = torch.device("cpu")
-SPECIAL_IDS = SpecialIds(bos=BOS, eos=EOS, forbidden=(PAD, BOS))
 
 CONSTRAINTS = st.lists(
     st.builds(
@@ -111,10 +108,7 @@ class MeanTable(Table):
 
 
 def search(table: Table, limits: Sequence[int], decoding: Decoding) -> list[Hypothesis]:
-    return [
-        best
-        for [best] in beam_search(table, [SearchConstraints(limit) for limit in limits], decoding, SPECIAL_IDS, CPU)
-    ]
+    return [best for [best] in beam_search(table, [SearchConstraints(limit) for limit in limits], decoding, CPU)]
 
 
 def recomputed(table: Table, sentence: int, hypothesis: Hypothesis) -> float:
@@ -165,7 +159,7 @@ def test_a_wide_beam_finds_the_best_of_all_allowed_sequences(
     constraint = SearchConstraints(longest, min(shortest, longest), tuple(prefix[: longest - 1]))
     decoding, table = Decoding(beam=90, alpha=alpha, beta=beta), Table([sentence], size, coarse)
     expected = sorted(all_scores(table, sentence, constraint, decoding).values(), reverse=True)[:n_best]
-    [found] = beam_search(table, [constraint], decoding, SPECIAL_IDS, CPU, n_best)
+    [found] = beam_search(table, [constraint], decoding, CPU, n_best)
     assert [h.score for h in found if h.finished] == pytest.approx(expected, abs=1e-5)
     for hypothesis in found:
         assert hypothesis.pieces[: len(constraint.prefix)] == constraint.prefix
@@ -191,19 +185,10 @@ def test_an_ensemble_finds_the_best_sequences_by_the_mean_of_probabilities(
     tables = [Table([sentence], 5, seed=seed) for seed in range(models)]
     mean = MeanTable(tables)
     expected = sorted(all_scores(mean, sentence, constraint, decoding).values(), reverse=True)[:n_best]
-    [found] = beam_search(Ensemble(tables), [constraint], decoding, SPECIAL_IDS, CPU, n_best)
+    [found] = beam_search(Ensemble(tables), [constraint], decoding, CPU, n_best)
     assert [h.score for h in found if h.finished] == pytest.approx(expected, abs=1e-5)
     for hypothesis in found:
         assert hypothesis.log_probability == pytest.approx(recomputed(mean, sentence, hypothesis), abs=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("field", "settings"),
-    [("max_length", (0,)), ("min_length", (3, 4)), ("prefix", (2, 1, (5, 6))), ("prefix", (5, 1, (EOS,)))],
-)
-def test_impossible_constraints_are_named(field: str, settings: tuple[Any, ...]) -> None:
-    with pytest.raises(ValueError, match=field):
-        beam_search(Table([0], 8), [SearchConstraints(*settings)], Decoding(), SPECIAL_IDS, CPU)
 
 
 @given(sentence=st.integers(0, 10**6), limit=st.integers(1, 12), alpha=st.floats(0, 2), bonus=st.floats(-3, 3))
@@ -241,7 +226,7 @@ def test_a_sentence_has_the_same_result_alone_and_in_any_batch(
         # Odd sentences have three source positions, so that they fit into one batch.
         table = Table([2 * n + 1 for n in numbers], 8, coarse, bonus)
         decoding = Decoding(beam, alpha, beta=beta)
-        return beam_search(table, [constraints[n] for n in numbers], decoding, SPECIAL_IDS, CPU, n_best=2)
+        return beam_search(table, [constraints[n] for n in numbers], decoding, CPU, n_best=2)
 
     alone = [run([n])[0] for n in range(len(constraints))]
     numbers = list(range(len(constraints)))
@@ -267,7 +252,7 @@ def test_all_that_finished_is_found_beyond_the_beam_and_the_beam_is_the_same(
     def run(n_best: int, steps: list[tuple[int, list[BeamEntry]]]) -> list[list[Hypothesis]]:
         table = Table(numbers, 8, eos_bonus=bonus)
         observe = lambda number, entries: steps.append((number, list(entries)))  # noqa: E731
-        return beam_search(table, constraints, decoding, SPECIAL_IDS, CPU, n_best, observe)
+        return beam_search(table, constraints, decoding, CPU, n_best, observe)
 
     steps: list[tuple[int, list[BeamEntry]]] = []
     everything = run(decoding.most_hypotheses, steps)
@@ -287,7 +272,7 @@ def test_each_step_extends_hypotheses_of_the_step_before(sentence: int, beam: in
     steps: list[list[BeamEntry]] = []
     table, decoding = Table([sentence], 8, eos_bonus=bonus), Decoding(beam, 0.6)
     constraint = [SearchConstraints(limit)]
-    beam_search(table, constraint, decoding, SPECIAL_IDS, CPU, 1, lambda _, entries: steps.append(list(entries)))
+    beam_search(table, constraint, decoding, CPU, 1, lambda _, entries: steps.append(list(entries)))
     assert len(steps) == table.steps
     before: list[Hypothesis] = [Hypothesis((), 0, 0.0, 0.0, finished=False)]
     for length, entries in enumerate(steps, start=1):

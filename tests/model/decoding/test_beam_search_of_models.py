@@ -9,15 +9,14 @@ import torch
 from torch import Tensor
 
 from model.config import Decoding, Model
-from model.config.special_pieces import BOS, EOS, PAD
-from model.decoding.beam_search import SearchConstraints, SpecialIds, beam_search
+from model.config.special_pieces import EOS
+from model.decoding.beam_search import SearchConstraints, beam_search
 from model.decoding.cached_decoder import decoder_starter
 from model.decoding.translator import pad_sequences
 from model.network.attention_maps import attention_maps
 from model.network.transformer import Transformer
 
 CPU = torch.device("cpu")
-SPECIAL_IDS = SpecialIds(bos=BOS, eos=EOS, forbidden=(PAD, BOS))
 
 
 class UncachedStep:
@@ -67,8 +66,7 @@ def test_the_cache_does_not_change_the_result(positions: str, beam: int, beta: f
         steps = (cache, UncachedStep(model, sources))
         constraints = [SearchConstraints(limit) for limit in limits]
         cached, uncached = (
-            [best for [best] in beam_search(step, constraints, Decoding(beam, beta=beta), SPECIAL_IDS, CPU)]
-            for step in steps
+            [best for [best] in beam_search(step, constraints, Decoding(beam, beta=beta), CPU)] for step in steps
         )
     assert [h.pieces for h in cached] == [h.pieces for h in uncached]
     assert [h.score for h in cached] == pytest.approx([h.score for h in uncached], abs=1e-5)
@@ -98,7 +96,7 @@ def test_a_step_brings_numbers_to_the_host_once_and_gathers_once(monkeypatch: py
         monkeypatch.setattr(step, name, lambda rows, name=name, plain=plain: (gathers.update([name]), plain(rows)))
     monkeypatch.setattr(step, "advance", counted("advance", step.advance))
     limits = [SearchConstraints(limit) for limit in (9, 4, 6)]
-    found = beam_search(step, limits, Decoding(beam), SPECIAL_IDS, CPU)
+    found = beam_search(step, limits, Decoding(beam), CPU)
     assert max(best.length for [best] in found) > 3
     assert transfers == {"advance": transfers["advance"], "cpu": transfers["advance"]}
     # The caches are gathered once a step, and sentences leave them only when they end.

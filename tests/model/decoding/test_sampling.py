@@ -13,11 +13,11 @@ from model.config.special_pieces import BOS, EOS, PAD
 from model.decoding.beam_search import SearchConstraints
 from model.decoding.sampling import draw, sample
 from model.decoding.translation import Hypothesis
-from tests.model.decoding.test_beam_search import CONSTRAINTS, CPU, SPECIAL_IDS, Table, recomputed, search
+from tests.model.decoding.test_beam_search import CONSTRAINTS, CPU, Table, recomputed, search
 
 
 def drawn(numbers: list[int], constraints: list[SearchConstraints], sampling: Sampling) -> list[Hypothesis]:
-    return sample(Table(numbers, 8, eos_bonus=1.0), constraints, sampling, SPECIAL_IDS, CPU, numbers)
+    return sample(Table(numbers, 8, eos_bonus=1.0), constraints, sampling, CPU, numbers)
 
 
 def test_tokens_are_drawn_by_their_probability() -> None:
@@ -42,7 +42,7 @@ def test_random_numbers_are_spread_evenly_over_sentences() -> None:
     first = Counter(
         h.pieces[:1] or (EOS,)
         for n in numbers
-        for h in sample(Table([5], 8), [SearchConstraints(1)], Sampling(), SPECIAL_IDS, CPU, [n])
+        for h in sample(Table([5], 8), [SearchConstraints(1)], Sampling(), CPU, [n])
     )
     allowed = [p for p in range(8) if p not in (PAD, BOS)]
     weights = [math.exp(table.log_p(5, (BOS,))[p]) for p in allowed]
@@ -78,8 +78,3 @@ def test_constraints_hold_and_the_batch_does_not_matter(constraints: list[Search
         assert not {PAD, BOS, EOS} & set(found.pieces)
         table = Table([number], 8, eos_bonus=1.0)
         assert found.log_probability == pytest.approx(recomputed(table, number, found), abs=1e-5)
-
-
-def test_a_prefix_with_a_forbidden_token_is_an_error() -> None:
-    with pytest.raises(ValueError, match="prefix is .* tokens other than"):
-        drawn([0], [SearchConstraints(5, 1, (PAD,))], Sampling())

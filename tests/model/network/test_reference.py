@@ -17,7 +17,7 @@ from model.config import Decoding, Model
 from model.config.special_pieces import BOS, EOS, PAD
 from model.decoding.beam_search import SearchConstraints, beam_search
 from model.decoding.cached_decoder import decoder_starter
-from model.decoding.translator import SPECIAL_IDS, pad_sequences
+from model.decoding.translator import pad_sequences
 from model.network.transformer import Transformer
 from model.network.weights import build, load_model, load_weights
 
@@ -91,7 +91,7 @@ def test_beam_search_finds_the_same_hypotheses(norm: str, beam: int, beta: float
     constraints = [SearchConstraints(len(source) + 5) for source in sources]
     steps = [decoder_starter(model)(pad_sequences(sources, CPU), record_attention=True) for model in (reference, own)]
     found, expected = (
-        [best for [best] in beam_search(step, constraints, Decoding(beam, beta=beta), SPECIAL_IDS, CPU)]
+        [best for [best] in beam_search(step, constraints, Decoding(beam, beta=beta), CPU)]
         for step in steps
     )
     assert [h.pieces for h in found] == [h.pieces for h in expected]
