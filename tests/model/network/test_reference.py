@@ -91,8 +91,7 @@ def test_beam_search_finds_the_same_hypotheses(norm: str, beam: int, beta: float
     constraints = [SearchConstraints(len(source) + 5) for source in sources]
     steps = [decoder_starter(model)(pad_sequences(sources, CPU), record_attention=True) for model in (reference, own)]
     found, expected = (
-        [best for [best] in beam_search(step, constraints, Decoding(beam, beta=beta), CPU)]
-        for step in steps
+        [best for [best] in beam_search(step, constraints, Decoding(beam, beta=beta), CPU)] for step in steps
     )
     assert [h.pieces for h in found] == [h.pieces for h in expected]
     assert [h.score for h in found] == pytest.approx([h.score for h in expected], abs=1e-4)
