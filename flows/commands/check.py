@@ -5,8 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.commands.completion import RUN_NAMES
 from flows.commands.options import JsonOption, SiteOption
+from flows.runs.completion import RUN_NAMES
 from flows.views.terminal import print_text
 from infra.errors import Fault
 from infra.servers.environment import configure_libraries

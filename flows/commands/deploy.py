@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from flows.commands.completion import RUN_NAMES
+from flows.runs.completion import RUN_NAMES
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
 from infra.servers.environment import configure_libraries, server_configured

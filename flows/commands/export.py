@@ -5,8 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.commands.options import OverridesOption
 from flows.inference.export import Target
+from flows.runs.completion import OverridesOption
 from flows.views.terminal import say
 from infra.servers.environment import configure_libraries
 from infra.site import Site

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.commands.completion import RUN_NAMES
 from flows.commands.options import JsonOption, SiteOption
+from flows.runs.completion import RUN_NAMES
 from flows.runs.values import unknown_name
 from flows.views.terminal import print_text, say
 from infra.errors import BadConfiguration

@@ -2,27 +2,25 @@
 
 import os
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from flows.commands.completion import FIELD_PATHS, RUN_NAMES, STAGE_NAMES
 from flows.runner.request import RunRequest
+from flows.runs.completion import RUN_NAMES, OverridesOption
 from flows.runs.overrides import STRICT_NUMERICS
 from model.config.engines import EngineChoice, Quantization
 
+
+def _stages(context: Any) -> list[str]:  # noqa: ARG001 - cyclopts passes it
+    from flows.reproduce import STAGES
+
+    return list(STAGES)
+
+
+STAGE_NAMES = Parameter(completer=_stages)
 JsonOption = Annotated[
     bool, Parameter(name="--json", help="print one JSON object as the last line of stdout", negative=())
-]
-OverridesOption = Annotated[
-    tuple[str, ...],
-    FIELD_PATHS,
-    Parameter(
-        name="--set",
-        help="set one field of the run, for example training.updates=200; repeatable",
-        negative=(),
-        show_default=False,
-    ),
 ]
 EngineOption = Annotated[
     EngineChoice,

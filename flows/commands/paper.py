@@ -1,9 +1,6 @@
 """``repro paper``."""
 
 import json
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
 from flows.orchestration.dispatch import dispatch_group
@@ -15,29 +12,7 @@ from infra.servers.environment import configure_libraries, server_configured
 from tasks.evaluation.paper_page import COLUMNS, introduction, row_cells
 
 
-def paper(
-    *,
-    rows: Annotated[
-        str,
-        Parameter(
-            help="rows of Table 3 (base, A1, …) and of Table 2 (table2-base, …), separated by commas; all of these; "
-            "norms (pre-LN beside post-LN), searches (own layers and torch.nn.Transformer, greedy and beam search)"
-        ),
-    ] = "all",
-    corpus: Annotated[
-        str, Parameter(help="wmt14-ende, the paper's corpus, or another run whose text to use, for example demo")
-    ] = "wmt14-ende",
-    scale: Annotated[
-        int, Parameter(help="divisor of the models' widths; 0 means 1 for the paper's corpus, else 8")
-    ] = 0,
-    at_once: Annotated[int, Parameter(help="number of rows to run in parallel")] = 1,
-    overrides: Annotated[
-        tuple[str, ...],
-        Parameter(name="--set", help="set one field of every row's run; repeatable", negative=(), show_default=False),
-    ] = (),
-    site: Annotated[str, Parameter(help="where to compute: local or gpu")] = "local",
-    as_json: JsonOption = False,
-) -> None:
+def paper(*, request: PaperRequest | None = None, as_json: JsonOption = False) -> None:
     """Run rows of the paper's Tables 2 and 3 and compare their results with the paper's.
 
     For example:
@@ -50,7 +25,7 @@ def paper(
 
     repro paper --rows base --corpus wmt14-sample-ende --scale 8 --set training.updates=500
     """
-    resolved = PaperRequest(rows, corpus, scale, at_once, overrides, site).resolve()
+    resolved = (request or PaperRequest()).resolve()
     configure_libraries(resolved.group.site.root)
     try:
         _show(dispatch_group(resolved, server_configured()), as_json)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from flows.commands.completion import RUN_NAMES
-from flows.commands.options import JsonOption, OverridesOption, SiteOption
+from flows.commands.options import JsonOption, SiteOption
+from flows.runs.completion import RUN_NAMES, OverridesOption
 from flows.views.tables import age_text, size_text
 from flows.views.terminal import print_text, say
 from infra.errors import BadConfiguration

@@ -1,12 +1,8 @@
 """``repro sweep``."""
 
 import json
-from typing import Annotated
 
-from cyclopts import Parameter
-
-from flows.commands.completion import RUN_NAMES
-from flows.commands.options import JsonOption, OverridesOption, SiteOption
+from flows.commands.options import JsonOption
 from flows.orchestration.dispatch import dispatch_group
 from flows.tuning.sweep import SweepRequest, SweepResults
 from flows.views.tables import sweep_table
@@ -14,28 +10,7 @@ from flows.views.terminal import console, say
 from infra.servers.environment import configure_libraries, server_configured
 
 
-def sweep(
-    run: Annotated[str, RUN_NAMES, Parameter(help="name of a run (see `repro show`), or FILE.py:NAME for your own")],
-    *,
-    space: Annotated[
-        tuple[str, ...],
-        Parameter(
-            help="a field and the values to search: FIELD=LOW..HIGH, FIELD=LOW..HIGH:log or FIELD=A,B,C; repeatable",
-            negative=(),
-            show_default=False,
-        ),
-    ],
-    trials: Annotated[int, Parameter(help="number of trials, those of earlier calls of the same sweep included")] = 20,
-    on: Annotated[str, Parameter(help="what to search for: dev.bleu, dev.chrf or dev.perplexity")] = "dev.bleu",
-    prune: Annotated[bool, Parameter(help="end a training whose dev curve is worse than the median")] = True,
-    overrides: OverridesOption = (),
-    at_once: Annotated[int, Parameter(help="number of trials to run in parallel")] = 1,
-    site: SiteOption = "local",
-    take_over: Annotated[
-        bool, Parameter(help="go on with a sweep that another machine of the bucket left behind", negative=())
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
+def sweep(request: SweepRequest, *, as_json: JsonOption = False) -> None:
     """Search for the settings of a run with the best dev score.
 
     Each trial is a run up to the score of the dev set; trials share all stages that their settings leave equal.
@@ -50,7 +25,7 @@ def sweep(
 
     repro sweep wmt14-ende-base --site gpu --at-once 4 --space training.label_smoothing=0.05,0.1,0.2
     """
-    resolved = SweepRequest(run, space, trials, on, prune, overrides, at_once, site, take_over).resolve()
+    resolved = request.resolve()
     if resolved.base.remark:
         say(resolved.base.remark)
     configure_libraries(resolved.base.site.root)

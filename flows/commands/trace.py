@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.commands.completion import RUN_NAMES
-from flows.commands.options import JsonOption, OverridesOption, SiteOption
+from flows.commands.options import JsonOption, SiteOption
+from flows.runs.completion import RUN_NAMES, OverridesOption
 from flows.views.terminal import console, say
 from infra.errors import BadConfiguration
 from infra.servers.environment import configure_libraries

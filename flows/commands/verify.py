@@ -5,8 +5,8 @@ import time
 from dataclasses import asdict
 from typing import Annotated
 
-from flows.commands.completion import RUN_NAMES
 from flows.commands.options import JsonOption, SiteOption
+from flows.runs.completion import RUN_NAMES
 from flows.views.terminal import say
 from infra.errors import Fault
 from infra.servers.environment import configure_libraries

@@ -11,10 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from cyclopts import Parameter
+
 from flows.runner import records
 from flows.runner.group import Group, GroupResults, RunOne, Say, run_members
 from flows.runner.outcome import Outcome, stage_folder
 from flows.runner.request import ResolvedRun, RunRequest
+from flows.runs.completion import OverridesOption
 from flows.runs.overrides import without_replaced
 from flows.runs.paper_rows import GROUPS, effective_scale, paper_row_of, parse_rows, row_run_name
 from infra.errors import BadConfiguration
@@ -26,17 +29,19 @@ from tasks.evaluation.paper_page import as_json, markdown, page
 from tasks.evaluation.paper_row import PaperComparison, compare_to_paper
 
 
+@Parameter(name="*")
 @dataclass(frozen=True)
 class PaperRequest:
     """Reproduce rows of the paper's Tables 2 and 3 as separate runs and compare them with the paper's figures.
 
     Args:
-        rows: Names of rows separated by commas, for example base,A1,C2; or all.
-        corpus: The name of the runs without the row.
-        scale: Divisor of the widths. 0: the corpus decides.
+        rows: Rows of Table 3 (base, A1, …) and of Table 2 (table2-base, …), separated by commas; all of these; norms
+            (pre-LN beside post-LN), searches (own layers and torch.nn.Transformer, greedy and beam search).
+        corpus: wmt14-ende, the paper's corpus, or another run whose text to use, for example demo.
+        scale: Divisor of the models' widths; 0 means 1 for the paper's corpus, else 8.
         at_once: Rows that run at the same time.
-        overrides: Fields of every row's run to change, for example training.updates=200.
-        site: Where to compute. With gpu, a worker without one fails.
+        overrides: Fields of every row's run to change, for example training.updates=200; repeatable.
+        site: Where to compute: local or gpu. With gpu, a worker without one fails.
     """
 
     flow: ClassVar = "paper"
@@ -46,7 +51,7 @@ class PaperRequest:
     corpus: str = "wmt14-ende"
     scale: int = 0
     at_once: int = 1
-    overrides: tuple[str, ...] = ()
+    overrides: OverridesOption = ()
     site: str = "local"
 
     def resolve(self) -> "ResolvedPaper":

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 Direction = Literal["minimize", "maximize"]
 """Which scores are better: lower or higher ones."""
-JOURNAL = "study.log"
-"""The file of a study, below the folder of its sweep."""
 SIGNIFICANT_DIGITS = 4
 """Of a proposed number: enough for a setting, and short enough to type again."""
 FORMS = "FIELD=LOW..HIGH, FIELD=LOW..HIGH:log or FIELD=A,B,C, as in training.peak=1e-3..1e-2:log"

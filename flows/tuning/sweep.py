@@ -1,7 +1,8 @@
 """A sweep: trials of one run with proposed settings, each a run up to its dev score that shares stages with the others.
 
 ``<root>/sweeps/<name>/`` holds the study, ``sweep.json`` and ``sweep.png``. The same request continues its study while
-the run computes the same, from another machine too where the root is a bucket. No trial translates a test set.
+the run computes the same. Where the root is a bucket, the study is in this machine's cache; another machine begins one
+of its own, for which settings that were tried before are hits. No trial translates a test set.
 """
 
 import hashlib
@@ -10,17 +11,21 @@ import math
 import shlex
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from cyclopts import Parameter
 
 from flows.runner.group import Group, GroupResults, Members, RunOne, Say, run_group
 from flows.runner.outcome import Outcome
 from flows.runner.request import ResolvedRun, RunRequest
+from flows.runs.completion import RUN_NAMES, OverridesOption
 from flows.runs.initial_weights import initial_weights_of
-from flows.tuning.search_space import JOURNAL, Dimension, Direction, parse_space
+from flows.tuning.search_space import Dimension, Direction, parse_space
 from infra.errors import BadConfiguration, Pruned, describe
+from infra.processes.locks import try_file_lock
 from infra.processes.threads import run_in_threads
 from infra.site import open_store
 from infra.store.files import write_atomically
@@ -41,34 +46,34 @@ MEASURES: dict[str, Direction] = {f"dev.{BLEU}": "maximize", f"dev.{CHRF}": "max
 PRUNED_STAGE = "train"
 
 
+@Parameter(name="*")
 @dataclass(frozen=True)
 class SweepRequest:
     """Search for the settings of a run with the best dev score; each trial is a child flow.
 
     Args:
         run: A run's name, as `repro show` lists them, or FILE.py:NAME for one of your own.
-        spaces: Fields and their values, for example training.peak=1e-3..1e-2:log or model.p_drop=0.1,0.2.
+        spaces: A field and the values to search: FIELD=LOW..HIGH, FIELD=LOW..HIGH:log or FIELD=A,B,C; repeatable.
         trials: Number of trials, those of earlier calls of the same sweep included.
-        on: dev.bleu, dev.chrf or dev.perplexity.
+        on: What to search for: dev.bleu, dev.chrf or dev.perplexity.
         prune: End a training whose dev curve is worse than the median of the other trials.
-        overrides: Fields of every trial's run to change, for example training.updates=200.
+        overrides: Fields of every trial's run to change, for example training.updates=200; repeatable.
         at_once: Trials that run at the same time.
-        site: Where to compute. With gpu, a worker of another pool dispatches trainings to the pool gpu.
-        take_over: Go on with a sweep that another machine of the bucket left behind.
+        site: Where to compute: local or gpu. With gpu, a worker of another pool dispatches trainings to the pool gpu.
     """
 
     flow: ClassVar = "sweep"
     flow_run_name: ClassVar = "sweep of {run}"
 
-    run: str
-    spaces: tuple[str, ...]
+    run: Annotated[str, RUN_NAMES]
+    _: KW_ONLY
+    spaces: Annotated[tuple[str, ...], Parameter(name="--space", negative=(), show_default=False)]
     trials: int = 20
     on: str = "dev.bleu"
     prune: bool = True
-    overrides: tuple[str, ...] = ()
+    overrides: OverridesOption = ()
     at_once: int = 1
     site: str = "local"
-    take_over: bool = False
 
     def resolve(self) -> "ResolvedSweep":
         """The run and the search space; raises BadConfiguration for a value that is not allowed."""
@@ -146,16 +151,14 @@ class ResolvedSweep:
         """Run trials until as many have ended as were asked for; trials of an earlier call of the same sweep count.
 
         A trial that fails does not stop the others; the next call tries it again. Raises BadConfiguration if another
-        process or machine runs this sweep.
+        process runs this sweep.
         """
-        from flows.tuning.study import SweepStudy, send  # loads Optuna, for a third of a second
+        from flows.tuning.study import SweepStudy  # loads Optuna, for a third of a second
 
-        store = open_store(self.base.site)
-        store.say = say
-        with store.claimed(self.folder, self.request.take_over) as check_claim:
-            store.fetch(self.folder / JOURNAL)
-            save = partial(send, store, self.folder, check_claim, say)
-            study = SweepStudy(self.folder, MEASURES[self.request.on], self.dimensions, save=save)
+        with try_file_lock(self.folder / "lock") as is_free:
+            if not is_free:
+                raise BadConfiguration(f"another process works in {self.folder}; wait for it, or end it first")
+            study = SweepStudy(self.folder, MEASURES[self.request.on], self.dimensions)
             return run_group(self.group, run_one, say, _Sweep(self, study).run)
 
 

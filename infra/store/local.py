@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from infra.errors import BadConfiguration, BadData
+from infra.errors import BadData
 from infra.guards.path_names import is_artifact_name
 from infra.processes.locks import try_file_lock
 from infra.store.files import (
@@ -273,18 +273,8 @@ class LocalStore(Store):
     def share(self, path: Path) -> None:
         """Every machine that has the folder has the file."""
 
-    def fetch(self, path: Path) -> None:
-        """Every machine that has the folder has the file."""
-
     def fetch_newer(self, folder: str, newest: int = 0) -> None:
         """Every machine that has the folder has the files."""
-
-    @contextlib.contextmanager
-    def claimed(self, folder: Path, take_over: bool) -> Iterator[Callable[[], None]]:  # noqa: ARG002
-        with try_file_lock(folder / "lock") as free:
-            if not free:
-                raise BadConfiguration(f"another process works in {folder}; wait for it, or end it first")
-            yield lambda: None
 
 
 def _file_names(folder: Path) -> Iterator[str]:

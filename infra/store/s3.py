@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from infra.processes.locks import file_lock
 from infra.store.bucket_probe import check_write_access
 from infra.store.cache import ArtifactCache
 from infra.store.checkpoint_sync import Snapshot, newest_file
-from infra.store.claims import claimed_in_bucket
 from infra.store.files import stamp_of, write_atomically, write_stamps
 from infra.store.leftovers import leftover_objects
 from infra.store.local import LocalStore
@@ -212,15 +211,6 @@ class S3Store(Store):
             snapshot.upload_in_background()
         elif path.is_file():
             self.bucket.put(self._name_of(path), path.read_bytes())
-
-    def fetch(self, path: Path) -> None:
-        with contextlib.suppress(NoSuchKey):
-            write_atomically(path, self.bucket.read(self._name_of(path)).decode())
-
-    def claimed(self, folder: Path, take_over: bool) -> contextlib.AbstractContextManager[Callable[[], None]]:
-        return claimed_in_bucket(
-            self.bucket, self._name_of(folder), self._local.claimed(folder, take_over), take_over, self.say
-        )
 
     def _name_of(self, path: Path) -> str:
         """The name in the bucket of a file or folder below the root."""

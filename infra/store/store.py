@@ -6,7 +6,6 @@ An artifact is a sealed, immutable folder, found by its stage and its key. A sta
 
 import abc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -168,20 +167,8 @@ class Store(abc.ABC):
         """Let other machines see a small file below the root, or an unfinished folder, as it is now."""
 
     @abc.abstractmethod
-    def fetch(self, path: Path) -> None:
-        """Replace a small file below the root by the one that was shared, if there is one."""
-
-    @abc.abstractmethod
     def fetch_newer(self, folder: str, newest: int = 0) -> None:
         """Fetch the small files that others shared below ``folder``: the ``newest`` ones, or all for 0."""
-
-    @abc.abstractmethod
-    def claimed(self, folder: Path, take_over: bool) -> AbstractContextManager[Callable[[], None]]:
-        """Let this process alone work in a folder below the root, during the block.
-
-        Gives a function that raises Fault once another process has taken the folder over. Raises BadConfiguration if
-        another process holds it; ``take_over`` takes it from one of another machine.
-        """
 
     # The same in every store
 

@@ -28,7 +28,7 @@ def test_a_run_with_sets_of_other_languages_is_refused(tmp_path: Path, monkeypat
     with pytest.raises(BadConfiguration, match=REFUSED):
         RunRequest(f"{file}").resolve()
     with pytest.raises(BadConfiguration, match=REFUSED):
-        SweepRequest(f"{file}", SPACE).resolve()
+        SweepRequest(f"{file}", spaces=SPACE).resolve()
     with pytest.raises(BadConfiguration, match=REFUSED):
         _deployment_of(f"{file}")
     with pytest.raises(BadConfiguration, match=REFUSED):
@@ -40,7 +40,7 @@ def test_sets_of_another_corpus_in_the_same_languages_are_said(tmp_path: Path) -
     file.write_text(toml_of(replace(DEMO, name="mine", corpus=MULTI30K_ENDE.corpus)))
     said = "mine is scored on dev, test of demo, not of its corpus"
     assert said in RunRequest(f"{file}").resolve().remark
-    assert said in SweepRequest(f"{file}", SPACE).resolve().base.remark
+    assert said in SweepRequest(f"{file}", spaces=SPACE).resolve().base.remark
     assert RunRequest("demo").resolve().remark == ""
 
 

@@ -14,7 +14,7 @@ from flows.inspection.run_history import read_history
 from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.request import ResolvedRun, RunPlan, RunRequest
 from flows.runs import RUNS
-from flows.tuning.study import SweepStudy
+from flows.tuning.study import JOURNAL, SweepStudy
 from flows.tuning.sweep import DevCurve, SweepRequest
 from flows.views.tables import sweep_table
 from flows.views.terminal import console
@@ -39,7 +39,7 @@ def scored(value: Callable[[ResolvedRun], float]) -> Callable[[RunPlan], Outcome
 
 
 def request(**changes: Any) -> SweepRequest:
-    return replace(SweepRequest("small", SPACE, 3, "dev.perplexity"), **changes)
+    return replace(SweepRequest("small", spaces=SPACE, trials=3, on="dev.perplexity"), **changes)
 
 
 def test_trials_share_stages_and_translate_the_dev_set_alone(small: Path) -> None:
@@ -50,7 +50,7 @@ def test_trials_share_stages_and_translate_the_dev_set_alone(small: Path) -> Non
         made.append([f"{row.stage} {row.item}".strip() for row in outcome.rows if row.state == "completed"])
         return outcome
 
-    asked = SweepRequest("small", SPACE, 2, "dev.chrf", overrides=SHORT)
+    asked = SweepRequest("small", spaces=SPACE, trials=2, on="dev.chrf", overrides=SHORT)
     found = asked.resolve().run(run, lambda _: None)
     assert made == [["train", "average", "translate dev", "score dev"]] * 2
     assert found.best
@@ -141,6 +141,16 @@ def test_the_same_command_tries_failed_trials_again(small: Path) -> None:
     assert [row.state for row in found.rows] == ["complete"] * 3
     assert request().resolve().run(run, lambda _: None).rows == found.rows
     assert len(tried) == 9, "nothing is left to do"
+
+
+def test_a_line_that_a_kill_cut_off_is_dropped(tmp_path: Path) -> None:
+    for value in (1.0, 2.0):
+        study = SweepStudy(tmp_path, "minimize", ())
+        trial, _ = study.ask()
+        study.tell(trial, value)
+        with (tmp_path / JOURNAL).open("ab") as file:
+            file.write(b'{"op_code": 4, "wor')
+    assert [row.value for row in SweepStudy(tmp_path, "minimize", ()).rows()] == [1.0, 2.0]
 
 
 def test_a_run_that_computes_something_else_has_another_sweep(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,10 @@
-"""Candidates for shell completion: run names, stages and fields. The shell calls ``repro`` for them at each TAB."""
+"""Options that several commands share, and candidates for shell completion: run names and fields.
+
+The shell calls ``repro`` for the candidates at each TAB.
+"""
 
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -10,12 +13,6 @@ def _runs(context: Any) -> list[str]:  # noqa: ARG001 - cyclopts passes it
     from flows.runs import RUNS
 
     return list(RUNS)
-
-
-def _stages(context: Any) -> list[str]:  # noqa: ARG001
-    from flows.reproduce import STAGES
-
-    return list(STAGES)
 
 
 def _fields(context: Any) -> list[str]:
@@ -37,5 +34,14 @@ def field_paths(holder: Any, prefix: str = "") -> list[str]:
 
 
 RUN_NAMES = Parameter(completer=_runs)
-STAGE_NAMES = Parameter(completer=_stages)
 FIELD_PATHS = Parameter(completer=_fields)
+OverridesOption = Annotated[
+    tuple[str, ...],
+    FIELD_PATHS,
+    Parameter(
+        name="--set",
+        help="set one field of the run, for example training.updates=200; repeatable",
+        negative=(),
+        show_default=False,
+    ),
+]
