@@ -34,7 +34,6 @@ COMMANDS = {
     "artifacts of a run": ("show", "run3", "--artifacts"),
     "artifacts": ("show", "--artifacts"),
     "status": ("status", "--close"),
-    "gc, first": ("gc", "--json"),
     "gc": ("gc", "--json"),
 }
 EXAMPLES = "for example: python benchmarks/large_root.py --artifacts 100000 --records 10000"
@@ -56,10 +55,8 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
         make_real_run(root)
         keys = list(make_artifacts(root, asked.artifacts))
         make_records(root, keys, asked.records)
-        # The first ``gc`` on a root writes the index of sizes that later ones use.
         seconds = {
-            name: min(cpu_seconds(root, *words) for _ in range(1 if "first" in name else asked.repeat))
-            for name, words in COMMANDS.items()
+            name: min(cpu_seconds(root, *words) for _ in range(asked.repeat)) for name, words in COMMANDS.items()
         }
     return {**settings("large_root.py", arguments, asked), "seconds": seconds}
 

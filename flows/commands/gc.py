@@ -1,6 +1,5 @@
 """``repro gc``."""
 
-import gc as collector
 import json
 import sys
 from collections import defaultdict
@@ -43,16 +42,12 @@ def gc(
     """
     where = Site.named(site)
     configure_libraries(where.root)
-    collector.disable()  # looking for cycles among the names of a large root takes a tenth of the time
-    try:
-        found = find_garbage(where, keep)
-    finally:
-        collector.enable()
+    found = find_garbage(where, keep)
     _show(found)
     if as_json:
         print(json.dumps(found.as_json(), ensure_ascii=False))
     if delete:
-        say(f"deleted {size_text(remove_garbage(where, found, say))}")
+        say(f"deleted {size_text(remove_garbage(where, found))}")
     elif found.removable or found.leftovers:
         say("nothing was deleted; repeat with --delete to delete what is removable")
 

@@ -16,7 +16,7 @@ So a shorter run takes the place of no training, and neither does a failed one.
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from flows.runner.records import FINISHED, RUNNING, receive_records, record_file
 from infra.errors import BadConfiguration, BadData
 from infra.processes.locks import try_file_lock
 from infra.site import Site, open_store
-from infra.store.manifest import MANIFEST
+from infra.store.manifest import bytes_of
 from infra.store.store import Leftover, Store
 from infra.tracking.registry import versions
 
@@ -71,21 +71,19 @@ def find_garbage(site: Site, keep: Sequence[str] = ()) -> GarbageReport:
     Raises BadConfiguration for a run without a record, BadData for an unreadable record.
     """
     store = open_store(site)
-    needed = needed_artifacts(store, site, keep)
     old = list(store.leftovers(time.time() - LEFTOVER_MIN_AGE_SECONDS))
     found = GarbageReport(leftovers=old, keep=keep)
-    for stage, key, size in store.sizes():
-        why = needed.get((stage, key)) or ("at work" if store.is_locked(stage, key) else "")
+    sealed = read_sealed(store)
+    needed = needed_artifacts(store, site, keep, sealed)
+    for name, artifact in sealed.items():
+        why = needed.get(name) or ("at work" if store.is_locked(*name) else "")
         uses = found.kept if why else found.removable
-        uses.append(ArtifactUse(stage, key, size, why or "no kept run needs it"))
+        uses.append(ArtifactUse(*name, artifact.bytes, why or "no kept run needs it"))
     return found
 
 
-def remove_garbage(site: Site, found: GarbageReport, say: Callable[[str], None]) -> int:
-    """Remove what ``find_garbage`` found, except what is locked or needed by now; returns the bytes removed.
-
-    A folder whose ``manifest.json`` is not that of an artifact stays, and ``say`` gets its name.
-    """
+def remove_garbage(site: Site, found: GarbageReport) -> int:
+    """Remove what ``find_garbage`` found, except what is locked or needed by now; returns the bytes removed."""
     store = open_store(site)
     removed = 0
     needed: Mapping[Name, str] = {}
@@ -93,14 +91,9 @@ def remove_garbage(site: Site, found: GarbageReport, say: Callable[[str], None])
     for each in found.removable:
         with try_file_lock(store.lock_file(each.stage, each.key)) as free:
             if (present := _record_times(store.root)) != seen:  # runs have begun meanwhile
-                needed = needed_artifacts(store, site, found.keep)
+                needed = needed_artifacts(store, site, found.keep, read_sealed(store))
                 seen = present
-            if not free or (each.stage, each.key) in needed or not store.has(each.stage, each.key):
-                continue
-            if store.find(each.stage, each.key) is None:
-                place = store.address(each.stage, each.key)
-                say(f"{place} stays: its {MANIFEST} is damaged or no artifact's; remove the folder by hand")
-            else:
+            if free and (each.stage, each.key) not in needed and store.find(each.stage, each.key):
                 store.remove(each.stage, each.key)
                 removed += each.bytes
     for leftover in found.leftovers:
@@ -115,13 +108,31 @@ def _record_times(root: Path) -> dict[str, int]:
     return {folder.name: folder.stat().st_mtime_ns for folder in (os.scandir(runs) if runs.is_dir() else ())}
 
 
-def needed_artifacts(store: Store, site: Site, keep: Sequence[str]) -> dict[Name, str]:
+@dataclass(frozen=True, slots=True)
+class SealedArtifact:
+    """What garbage collection reads of a manifest. A root may have 100,000 of them."""
+
+    bytes: int
+    inputs: tuple[Name, ...]
+
+
+def read_sealed(store: Store) -> dict[Name, SealedArtifact]:
+    """The artifacts of a store. One whose manifest is unreadable counts as none: ``repro verify`` names it."""
+    return {
+        (each.stage, each.key): SealedArtifact(bytes_of(each), tuple(map(name_of, each.inputs)))
+        for each in store.list()
+    }
+
+
+def needed_artifacts(
+    store: Store, site: Site, keep: Sequence[str], sealed: Mapping[Name, SealedArtifact]
+) -> dict[Name, str]:
     """The artifacts that are needed, each with its reason."""
     receive_records(store)
     needed: dict[Name, str] = {}
 
-    def inputs(name: Name) -> Iterator[Name]:
-        return map(name_of, store.input_names(*name))
+    def inputs(name: Name) -> Sequence[Name]:
+        return sealed[name].inputs if name in sealed else ()
 
     known = set()
     for run, why, names in _kept_records(store.root):

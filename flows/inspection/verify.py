@@ -57,6 +57,6 @@ def _artifacts_of(store: Store, runs: Sequence[str]) -> Iterator[tuple[Store, st
     for text in runs:
         wanted |= {(name.stage, key) for name, key in find_artifacts(store, text).items()}
     for place in dict.fromkeys([store.local(), store]):
-        for stage, key, _ in place.sizes():
+        for stage, key in place.names():
             if not runs or (stage, key) in wanted:
                 yield place, stage, key

@@ -73,34 +73,6 @@ def names_by_stage(root: Path, only: str = "") -> Iterator[tuple[str, list[str]]
         yield stage, os.listdir(f"{root}/{stage}")  # noqa: PTH208 - of 100,000 names a Path costs half a second
 
 
-def size_entry(folder: str, marker: str, known: list[int] | None) -> list[int] | None:
-    """Modification time of ``folder`` and bytes of the files in it, without ``marker``; None if it has no such file.
-
-    ``known``, an earlier answer, is given back if the time is the same.
-    """
-    size = 0
-    is_marked = False
-    try:
-        changed = os.stat(folder).st_mtime_ns  # noqa: PTH116 - see names_by_stage
-        if isinstance(known, list) and len(known) == 2 and known[0] == changed:
-            return known
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name == marker:
-                    is_marked = True
-                elif entry.is_dir(follow_symlinks=False):
-                    size += _tree_bytes(entry.path)
-                else:
-                    size += entry.stat(follow_symlinks=False).st_size
-    except OSError:  # no folder, or another process removes it
-        return None
-    return [changed, size] if is_marked else None
-
-
-def _tree_bytes(folder: str) -> int:
-    return sum((Path(place) / name).lstat().st_size for place, _, files in os.walk(folder) for name in files)
-
-
 def write_atomically(path: Path, text: str) -> None:
     """Write a temporary file and rename it, so that a reader sees the old text or the new one, also after a crash."""
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")

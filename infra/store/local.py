@@ -22,9 +22,7 @@ from infra.store.files import (
     folder_damage,
     is_regular,
     names_by_stage,
-    read_stamps,
     sha256_of,
-    size_entry,
     stamp_of,
     sync,
     sync_tree,
@@ -85,26 +83,8 @@ class LocalStore(Store):
             for key in sorted([name for name in names if "." not in name]):
                 yield each, key
 
-    def sizes(self) -> Iterator[tuple[str, str, int]]:
-        index = self.root / "stamps" / "sizes.json"
-        known = read_stamps(index)
-        found: dict[str, Any] = {}
-        for stage, key in self._folders():
-            name = f"{stage}/{key}"
-            # The time of a folder changes with the names in it, and a sealed file never changes.
-            if entry := size_entry(f"{self.root}/{name}", MANIFEST, known.get(name)):
-                found[name] = entry
-                yield stage, key, entry[1]
-        if found != known:
-            write_stamps(index, found)
-
-    def input_names(self, stage: str, key: str) -> Sequence[str]:
-        """Read a manifest with a wrong sum too: its inputs are needed to make the artifact again."""
-        path = Path(f"{self.root}/{stage}/{key}/{MANIFEST}")
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-            if is_artifact_name(f"{stage}/{key}") and is_regular(path):
-                return [*filter(is_artifact_name, json.loads(path.read_bytes())["manifest"]["inputs"])]
-        return []
+    def names(self) -> Iterator[tuple[str, str]]:
+        return (name for name in self._folders() if (self.folder(*name) / MANIFEST).exists())
 
     def path(self, artifact: Artifact) -> Path:
         stage = artifact.stage
@@ -155,10 +135,6 @@ class LocalStore(Store):
                     f"{folder / name} is not listed in {MANIFEST} and cannot be moved ({error.strerror}): remove it"
                 ) from error
             say(f"{folder / name} is not listed in {MANIFEST}: moved to {aside / name}")
-
-    def is_replaced(self, artifact: Artifact) -> bool:
-        manifest = self.find(artifact.stage, artifact.key)
-        return manifest is not None and manifest.content != artifact.content
 
     def damage(self, manifest: Manifest) -> str:
         stamps = self.stamp_file(manifest.stage, manifest.key)

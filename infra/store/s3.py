@@ -88,13 +88,8 @@ class S3Store(Store):
         found = (remote.manifest for _, remote in self._manifests.get_all() if remote)
         return (manifest for manifest in found if stage in ("", manifest.stage))
 
-    def sizes(self) -> Iterator[tuple[str, str, int]]:
-        for (stage, key), remote in self._manifests.get_all():
-            yield stage, key, bytes_of(remote.manifest) if remote else 0
-
-    def input_names(self, stage: str, key: str) -> Sequence[str]:
-        manifest = self.find(stage, key)
-        return list(manifest.inputs) if manifest else self._local.input_names(stage, key)
+    def names(self) -> Iterator[tuple[str, str]]:
+        return (name for name, _ in self._manifests.get_all())
 
     def remove(self, stage: str, key: str) -> None:
         if not self._manifests.remove(stage, key):
@@ -190,12 +185,6 @@ class S3Store(Store):
 
     def path_as_it_is(self, manifest: Manifest) -> Path:
         return self.path(self.artifact(manifest))
-
-    def is_replaced(self, artifact: Artifact) -> bool:
-        # A resumed stage may read nothing of an input; this machine's copy of it may then be an old one.
-        place = self._local if self._has_read(artifact) else self
-        manifest = place.find(artifact.stage, artifact.key)
-        return manifest is not None and manifest.content != artifact.content
 
     def _has_read(self, artifact: Artifact) -> bool:
         """Whether this process got the artifact's folder, or made it."""

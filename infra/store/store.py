@@ -37,7 +37,8 @@ class Artifact:
 
     def is_replaced(self) -> bool:
         """Whether another process sealed other content meanwhile."""
-        return self.store.is_replaced(self)
+        manifest = self.store.find(self.stage, self.key)
+        return manifest is not None and manifest.content != self.content
 
     @property
     def store(self) -> "Store":
@@ -78,12 +79,8 @@ class Store(abc.ABC):
         """Every artifact, or those of a stage, by stage and key."""
 
     @abc.abstractmethod
-    def sizes(self) -> Iterator[tuple[str, str, int]]:
-        """Stage, key and bytes of everything that has a manifest, readable or not, by stage and key."""
-
-    @abc.abstractmethod
-    def input_names(self, stage: str, key: str) -> Sequence[str]:
-        """``stage/key`` of each input that a manifest names; empty if it is unreadable."""
+    def names(self) -> Iterator[tuple[str, str]]:
+        """Stage and key of everything that has a manifest, readable or not, by stage and key."""
 
     @abc.abstractmethod
     def address(self, stage: str, key: str) -> str:
@@ -105,10 +102,6 @@ class Store(abc.ABC):
     @abc.abstractmethod
     def path_as_it_is(self, manifest: Manifest) -> Path:
         """The same for readers that may write nothing: a damaged artifact stays where it is."""
-
-    @abc.abstractmethod
-    def is_replaced(self, artifact: Artifact) -> bool:
-        """Whether another process sealed other content under the artifact's name."""
 
     @abc.abstractmethod
     def damage(self, manifest: Manifest) -> str:

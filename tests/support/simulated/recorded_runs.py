@@ -62,7 +62,7 @@ def run(planner: Planner, build: Callable[[], object]) -> None:
 
 def collect(site: Site) -> None:
     """``repro gc --delete``."""
-    remove_garbage(site, find_garbage(site), lambda _: None)
+    remove_garbage(site, find_garbage(site))
 
 
 @contextlib.contextmanager
