@@ -1,4 +1,4 @@
-"""Averages the last checkpoints of a training into one set of weights (§6.1), or takes the best:
+"""Averages the last checkpoints of a training into one set of weights (§6.1), or takes the best or the moving average:
 ``python -m model.average job.json``.
 
     inputs  run/ (the folder of a training)
@@ -17,7 +17,7 @@ from .config import Averaging, from_json
 from .errors import JobError
 from .job import Facts, Job, main
 from .network.weights import MODEL_CONFIG, WEIGHTS, load_tensors, save_tensors
-from .training.checkpoint import BEST, read_best_update
+from .training.checkpoint import BEST, EMA, read_best_update
 
 
 def last_checkpoints(run: Path, count: int) -> list[Path]:
@@ -85,6 +85,9 @@ def work(job: Job) -> Facts:
     if averaging.which == "best":
         update, path = best_checkpoint(job.inputs["run"])
         chosen = {update: path}
+    elif averaging.which == "ema":
+        (last,) = last_checkpoints(job.inputs["run"], 1)
+        chosen = {int(last.parent.name): last.with_name(EMA)}
     else:
         chosen = {int(path.parent.name): path for path in last_checkpoints(job.inputs["run"], averaging.count)}
     shape = job.inputs["run"] / MODEL_CONFIG

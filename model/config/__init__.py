@@ -153,6 +153,9 @@ class Training:
     """Maximum number of skipped updates with a gradient that is not finite; one more ends training as diverged."""
     patience: int = unkeyed_default(0)
     """Stop after this many consecutive dev checks without a lower perplexity; 0 trains to the last update."""
+    ema: float = unkeyed_default(0.0)
+    """Decay per update of an exponential moving average of the weights, such as 0.999; 0 keeps none. It is used where
+    averaging.which is ema; dev checks use the weights themselves."""
     mixture: str = unkeyed_default("")
     """Shares of the corpus's parts in each epoch, also in stages (``model.config.mixture``):
     ``europarl=3,news-commentary=1``, ``temperature=5``, ``europarl=1; 8000: news-commentary=1``. Empty: every pair once
@@ -176,7 +179,7 @@ class Training:
             require(value >= 0, f"training.{name}", value, "0 (off) or a whole number above")
         for name in ("clip_norm", "attention_coverage_encoder", "attention_coverage_cross", "r_drop"):
             require(getattr(self, name) >= 0, f"training.{name}", getattr(self, name), "0 (off) or a number above")
-        for name in ("label_smoothing", "beta1", "beta2"):
+        for name in ("label_smoothing", "beta1", "beta2", "ema"):
             require(0 <= getattr(self, name) < 1, f"training.{name}", getattr(self, name), "0 up to, not including, 1")
         for name in ("factor", "peak", "eps"):
             require(getattr(self, name) > 0, f"training.{name}", getattr(self, name), "a number above 0")
@@ -210,8 +213,9 @@ class Averaging:
 
     count: int = 5
     """Checkpoints whose weights are averaged; at most ``training.keep``, and 1 unless ``which`` is last."""
-    which: Literal["last", "best"] = unkeyed_default("last")
-    """last: the last ``count``; best: the one with the lowest dev perplexity (needs training.patience above 0)."""
+    which: Literal["last", "best", "ema"] = unkeyed_default("last")
+    """last: the last ``count``; best: the one with the lowest dev perplexity (needs training.patience above 0);
+    ema: the moving average at the last update (needs training.ema above 0)."""
 
     def __post_init__(self) -> None:
         require_choices(self, "averaging")

@@ -1,4 +1,4 @@
-"""The optimizer (§5.3), Adam as the paper has it or AdamW, and the learning rate.
+"""The optimizer (§5.3), Adam as the paper has it or AdamW, the learning rate, and the moving average of the weights.
 
 The rate is a pure function of the update, so a resumed training needs nothing else.
 """
@@ -6,9 +6,10 @@ The rate is a pure function of the update, so a resumed training needs nothing e
 import math
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..config import Training
+from ..network.transformer import Transformer
 
 
 def optimizer_of(training: Training, model: nn.Module) -> torch.optim.Optimizer:
@@ -38,3 +39,28 @@ def learning_rate(training: Training, d_model: int, update: int) -> float:
     if training.schedule == "linear":
         return training.peak * max(0, training.updates + 1 - update) / max(1, training.updates + 1 - warmup)
     return training.peak
+
+
+class WeightAverage:
+    """The moving average of a model's weights, by name: ``decay * average + (1 - decay) * weights`` after each update.
+
+    It starts at the weights that the model has now. Early updates use the decay (1 + update) / (10 + update), if that
+    is lower, so that the initial weights are soon forgotten; TensorFlow and Marian do the same.
+    """
+
+    def __init__(self, model: Transformer, decay: float) -> None:
+        self.weights = dict(model.named_parameters())
+        self.decay = decay
+        self.tensors = {name: weight.detach().clone() for name, weight in self.weights.items()}
+
+    @torch.no_grad()
+    def add(self, update: int) -> None:
+        """Add the present weights, which are those after ``update`` (counted from 1)."""
+        decay = min(self.decay, (1 + update) / (10 + update))
+        torch._foreach_lerp_(list(self.tensors.values()), list(self.weights.values()), 1 - decay)
+
+    @torch.no_grad()
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Continue from a saved average. Raises KeyError for a weight that it does not hold."""
+        for name, tensor in self.tensors.items():
+            tensor.copy_(tensors[name])

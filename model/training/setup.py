@@ -22,7 +22,7 @@ from .flops import Work, peak_flops, training_flops
 from .hardware import HardwareMonitor, device_name
 from .loss import Objective
 from .metrics import MetricsLogger
-from .optimizer import optimizer_of
+from .optimizer import WeightAverage, optimizer_of
 from .position import Position
 from .step import TrainingStep, UpdateReader
 from .strict import StrictReader, StrictStep
@@ -66,10 +66,13 @@ def build_trainer(
     flops = passes * training_flops(config, vocabulary.target_size, sampler.source, sampler.target)
     work = Work(flops / float(sampler.target.sum()), peak_flops(device_name(device)))
     metrics = MetricsLogger(job, training.updates, ranks.is_main, work.mfu(ranks.world_size))
-    checkpoints = Checkpoints(job.out, CheckpointPolicy(training, site.resume_seconds))
+    ema = WeightAverage(model, training.ema) if training.ema else None
+    checkpoints = Checkpoints(job.out, CheckpointPolicy(training, site.resume_seconds), ema)
     position = resume(checkpoints, model, optimizer, metrics, ranks)
     if not position.update and "start" in job.inputs:
         load_weights(model, job.inputs["start"])
+        if ema:
+            ema.load(model.state_dict())
     hardware = HardwareMonitor(device, position.gpu_kwh)
     objective = build_objective(job, model, training, sampler.packed)
     strict = training.numerics == "strict"

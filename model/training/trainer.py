@@ -94,6 +94,8 @@ class Trainer:
         if self.step.skipped and self.position.skipped == self.training.skip_nonfinite:
             self.metrics.check()
             raise self.diverged("the gradient of", number)
+        if self.checkpoints.ema and not self.step.skipped:
+            self.checkpoints.ema.add(number)
         self.advance_position(batches)
         return losses
 
