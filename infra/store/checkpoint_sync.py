@@ -1,9 +1,9 @@
 """Snapshots of an unfinished folder in a bucket, from which another machine resumes where this one is lost.
 
-    <stage>/<key>/resume-<inputs>/<writer>/index.json   names and sums of the files, the attempt, a random mark
+    <stage>/<key>/resume-<inputs>/<writer>/index.json   names and sums of the files, and the attempt
     <stage>/<key>/resume-<inputs>/<writer>/<sha256>     a file; the index is written after all of them
 
-Snapshots are taken while the job runs. Each machine writes below a mark of its own, so machines that make the same key
+Snapshots are taken while the job runs. Each machine writes below a name of its own, so machines that make the same key
 never replace each other's. A machine that resumes takes the newest whole snapshot; the one that seals the artifact
 removes all of them.
 """
@@ -24,7 +24,7 @@ from infra.errors import BadData, Fault
 from infra.guards.path_names import path_below
 from infra.processes import signals
 from infra.processes.identity import machine_identity
-from infra.store.files import sha256_of, stamp_of, sync, sync_tree, write_atomically
+from infra.store.files import sha256_of, stamp_of, sync, sync_tree
 from infra.store.manifest import is_log
 from infra.store.s3_client import Bucket, NoSuchKey
 
@@ -45,7 +45,6 @@ class SnapshotIndex:
     """A snapshot: where its files are in the bucket, their sums by name, and the attempt that began it."""
 
     place: str
-    mark: str
     files: Mapping[str, str]
     attempt: str = ""
 
@@ -58,7 +57,7 @@ def snapshots(bucket: Bucket, prefix: str) -> Iterator[SnapshotIndex]:
         place = f"{prefix}/{name.rpartition('/')[0]}"
         try:
             form = json.loads(bucket.read(f"{place}/{INDEX}"))
-            index = SnapshotIndex(place, form["mark"], dict(form["files"]), form.get("attempt", ""))
+            index = SnapshotIndex(place, dict(form["files"]), form.get("attempt", ""))
         except (NoSuchKey, ValueError, TypeError, KeyError):
             continue
         yield index
@@ -78,20 +77,13 @@ def newest_file(bucket: Bucket, prefix: str, name: str) -> bytes:
 
 @dataclass
 class Snapshot:
-    """This machine's snapshot of ``folder``, in the bucket below ``prefix`` and a mark of this machine.
-
-    The local file ``note`` holds the marks of the snapshots whose content the folder includes: a folder with the
-    newest index's mark may be further than the snapshot and is kept.
-    """
+    """This machine's snapshot of ``folder``, in the bucket below ``prefix`` and a name of this machine."""
 
     bucket: Bucket
     prefix: str
     folder: Path
-    note: Path
     say: Callable[[str], None]
     _attempt: str = ""
-    _mark: str = ""
-    """The mark of the snapshot that the folder includes."""
     _uploaded: set[str] = field(default_factory=set)
     """Sums of the files that this object sent: those of an earlier process may be altered."""
     _sent: Stamps = field(default_factory=dict)
@@ -116,17 +108,16 @@ class Snapshot:
     def begin(self, attempt: str) -> None:
         """Bring the folder to the content of the newest whole snapshot of ``attempt`` ("": of any).
 
-        A snapshot with altered or missing bytes is reported and not used. Raises NetworkFault.
+        Where that is this machine's own, its folder stays: it is at least as far. A snapshot with altered or missing
+        bytes is reported and not used. Raises NetworkFault.
         """
         self._attempt = attempt
-        self._mark = ""
         self._stopped = False
         for index in snapshots(self.bucket, self.prefix):
             if attempt and index.attempt != attempt:
                 continue
             if self._is_included(index) or self._fetch(index):
                 self._attempt = index.attempt
-                self._mark = index.mark
                 return
 
     def _fetch(self, index: SnapshotIndex) -> bool:
@@ -138,8 +129,7 @@ class Snapshot:
             sync_tree(partial)
             shutil.rmtree(self.folder)
             partial.rename(self.folder)
-            sync(self.folder.parent)  # before the note, which says that the folder has it all
-            self._write_note(index.mark)
+            sync(self.folder.parent)
             return True
         except (NoSuchKey, BadData, ValueError) as error:
             self.say(f"{self._label}: that snapshot is not whole and is not used ({error})")
@@ -166,7 +156,6 @@ class Snapshot:
         names = [f"{self.prefix}/{name}" for name in self.bucket.list(self.prefix)]
         self.bucket.delete(name for name in names if name.endswith(f"/{INDEX}"))
         self.bucket.delete(names)
-        self.note.unlink(missing_ok=True)
 
     def _send(self, stamps: Stamps) -> None:
         started = time.monotonic()
@@ -196,23 +185,19 @@ class Snapshot:
                 break
             files[name] = self._upload_file(name, stamp, {*(self._uploaded & listed), *files.values()})
             self._uploaded.add(files[name])
-        mark = uuid.uuid4().hex
-        content = {"mark": mark, "attempt": self._attempt, "files": files}
+        content = {"attempt": self._attempt, "files": files}
         with self._write_lock:
             if self._stopped:  # delete() ran meanwhile
                 self.bucket.delete(f"{self._place}/{name}" for name in files.values())
                 return False
             self._sync(files)
-            self._write_note(self._mark, mark)
             self.bucket.put(f"{self._place}/{INDEX}", json.dumps(content, indent=1).encode())
-        self._mark = mark
-        self._write_note(mark)
         stale = listed - {INDEX, *files.values()}
         self.bucket.delete(f"{self._place}/{name}" for name in stale)
         return True
 
     def _sync(self, names: Iterable[str]) -> None:
-        """Wait until the files are on the disk: the note says that this folder has them, also after a loss of power."""
+        """Wait until the files are on the disk: the folder counts as further than its snapshot, even after a crash."""
         paths = [self.folder / name for name in names]
         folders = {parent for path in paths for parent in path.parents if parent.is_relative_to(self.folder)}
         for path in (*paths, *folders):
@@ -246,7 +231,7 @@ class Snapshot:
         return found
 
     def _is_included(self, index: SnapshotIndex) -> bool:
-        return any(self.folder.iterdir()) and index.mark in self._read_note()
+        return index.place == self._place and any(self.folder.iterdir())
 
     def _download(self, index: SnapshotIndex, folder: Path) -> None:
         """Raises NoSuchKey, BadData for a name outside the folder, ValueError for bytes that do not match their sum."""
@@ -255,13 +240,3 @@ class Snapshot:
             path.parent.mkdir(parents=True, exist_ok=True)
             if self.bucket.download(f"{index.place}/{expected}", path) != expected:
                 raise ValueError(f"{self.bucket.url(f'{index.place}/{expected}')} does not match its sum")
-
-    def _read_note(self) -> list[str]:
-        try:
-            return [str(mark) for mark in json.loads(self.note.read_text())]
-        except (OSError, ValueError, TypeError):
-            return []
-
-    def _write_note(self, *marks: str) -> None:
-        """Note the current snapshot's mark and that of the next: only the bucket knows whether the next arrives."""
-        write_atomically(self.note, json.dumps([mark for mark in marks if mark]))

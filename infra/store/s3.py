@@ -103,9 +103,11 @@ class S3Store(Store):
         self._check_write_access()
         self._replaces[stage, key] = self._manifests.etag(stage, key)
         partial = self._local.begin(stage, key, resume, attempt)
+        if resume and partial not in self._snapshots:
+            suffix = partial.name.rpartition(".partial-")[2]
+            self._snapshots[partial] = Snapshot(self.bucket, f"{stage}/{key}/{suffix}", partial, self.say)
         if resume:
-            snapshot = self._snapshot(stage, key, partial.name.rpartition(".partial-")[2], partial)
-            self._snapshots.setdefault(partial, snapshot).begin(attempt)
+            self._snapshots[partial].begin(attempt)
         return partial
 
     def _check_write_access(self) -> None:
@@ -116,10 +118,6 @@ class S3Store(Store):
 
     def unfinished_file(self, stage: str, key: str, name: str) -> bytes:
         return newest_file(self.bucket, f"{stage}/{key}", name)
-
-    def _snapshot(self, stage: str, key: str, suffix: str, folder: Path) -> Snapshot:
-        note = self.root / "published" / f"{stage}-{key}.{suffix}.json"
-        return Snapshot(self.bucket, f"{stage}/{key}/{suffix}", folder, note, self.say)
 
     def seal(self, partial: Path, description: Mapping[str, Any]) -> Artifact:
         stage = description["stage"]

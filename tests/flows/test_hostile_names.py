@@ -126,10 +126,10 @@ def in_record(root: Path, name: str) -> None:
 def in_snapshot(root: Path, name: str) -> None:
     folder = root.parent / "partial"
     folder.mkdir(exist_ok=True)
-    index = json.dumps({"mark": "m", "attempt": "", "files": {name: SUM}}).encode()
+    index = json.dumps({"attempt": "", "files": {name: SUM}}).encode()
     said: list[str] = []
     bucket = MadeUpBucket({f"train/k1/resume-1/w/{INDEX}": index, f"train/k1/resume-1/w/{SUM}": b"x"})
-    Snapshot(bucket, "train/k1/resume-1", folder, root / "note", said.append).begin("")
+    Snapshot(bucket, "train/k1/resume-1", folder, said.append).begin("")
     assert "is not used" in said[-1]
     assert not list(folder.iterdir())
     folder.rmdir()
