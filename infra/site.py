@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from infra.errors import BadConfiguration
 from infra.processes.gpu_locks import visible_gpus
 from infra.processes.workers import Workers, executor
-from infra.servers import addresses
 from infra.servers.loopback import on_loopback
+from infra.servers.service_settings import running_service
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.store.files import expanded, user_cache
 from infra.store.local import LocalStore
@@ -139,7 +139,7 @@ class Site:
         mlflow = os.environ.get("MLFLOW_TRACKING_URI", "")
         if mlflow == sqlite_uri(place / "mlflow.db"):
             mlflow = ""  # `repro up --print-env` says so where no service runs; one may have been started since
-        served = None if mlflow else addresses.running_addresses(place)
+        served = None if mlflow else running_service(place)
         return replace(
             site,
             root=place,
@@ -147,7 +147,7 @@ class Site:
             cache_bytes=_number("REPRO_CACHE_BYTES", site.cache_bytes),
             mirrors=tuple(os.environ.get("REPRO_MIRRORS", "").split()) or site.mirrors,
             tracking_uri=served.mlflow if served else mlflow or site.tracking_uri,
-            tracking_file=served.file if served else "",
+            tracking_file=served.mlflow_file if served else "",
             pages=os.environ.get("REPRO_SITE_URL", "").rstrip("/") or site.pages,
             launcher=_word("REPRO_LAUNCHER", site.launcher, LauncherName),
             nodes=_number("REPRO_NODES", site.nodes),

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
 from infra.servers import database_copies
-from infra.servers.addresses import FOLDER, running_addresses
+from infra.servers.service_settings import FOLDER, running_service
 from infra.service import lifecycle
 from infra.service.databases import VARIABLE
 from infra.site import Site
@@ -62,6 +62,6 @@ def restore_databases(folder: Path) -> None:
 
 
 def _refuse_postgresql(root: Path) -> None:
-    running = running_addresses(root)
-    if os.environ.get(VARIABLE) or (running and not running.file):
+    service = running_service(root)
+    if os.environ.get(VARIABLE) or (service and service.postgresql):
         raise BadConfiguration(f"the databases of {root} are on PostgreSQL: copy them with pg_dump and pg_restore")

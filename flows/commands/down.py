@@ -1,7 +1,7 @@
 """``repro down``."""
 
 from flows.views.terminal import say
-from infra.servers.addresses import FOLDER
+from infra.servers.service_settings import FOLDER
 from infra.service import lifecycle
 from infra.site import Site
 

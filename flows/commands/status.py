@@ -11,8 +11,8 @@ from flows.runner.recorded_runs import RecordedRun
 from flows.views.service_view import state_table
 from flows.views.terminal import console, print_text, say
 from infra.errors import Fault
-from infra.servers.addresses import FOLDER
 from infra.servers.environment import configure_libraries
+from infra.servers.service_settings import FOLDER
 from infra.service import lifecycle
 from infra.service.supervision import as_json as form
 from infra.service.supervision import states

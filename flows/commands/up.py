@@ -2,9 +2,8 @@
 
 import os
 import shutil
-import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from shlex import quote
@@ -18,8 +17,8 @@ from flows.views.terminal import console, say
 from infra.errors import BadConfiguration, JobFailed
 from infra.servers.credentials import FILE_VARIABLE, read_credentials
 from infra.servers.environment import NO_TELEMETRY, configure_libraries
+from infra.servers.service_settings import MLFLOW_PORT, PREFECT_PORT, Service
 from infra.service import databases, lifecycle
-from infra.service.settings import MLFLOW_PORT, PREFECT_PORT, Service
 from infra.site import Site
 
 LIBRARY_VARIABLES = (
@@ -81,8 +80,11 @@ def up(
     if print_env:
         _print_environment(site)
         return
-    service = Service(site.root.absolute(), site.remote, host, prefect_port, mlflow_port, cpu, gpu)
     outer = os.environ | ({databases.VARIABLE: database_url} if database_url else {})
+    closed = bool(read_credentials(outer))
+    postgresql = bool(outer.get(databases.VARIABLE))
+    place = site.root.absolute()
+    service = Service(place, site.remote, host, prefect_port, mlflow_port, cpu, gpu, closed, postgresql)
     lifecycle.check(service, outer)
     if foreground and lifecycle.running(service.folder):
         raise BadConfiguration(
@@ -90,7 +92,7 @@ def up(
         )
     with _stop_at_exit(service) if foreground else nullcontext():
         found = lifecycle.up(service, outer, say, foreground)
-        _show(found, outer)
+        _show(found)
         _close_and_list_interrupted(site)
         if foreground and found.supervisor:
             status = found.supervisor.wait()
@@ -108,14 +110,17 @@ def _stop_at_exit(service: Service) -> Iterator[None]:
         lifecycle.down(service.folder, say)
 
 
-def _show(found: lifecycle.RunningService, outer: Mapping[str, str]) -> None:
+def _show(found: lifecycle.RunningService) -> None:
     if not found.supervisor:
         logs = found.service.folder / "logs"
         say(f"the service is up already and was not changed; `repro down` stops it; logs are in {logs}")
     error = console()
     error.print(state_table(found.states))
-    for line in _exports(found.service, outer):
-        error.print(line, markup=False, soft_wrap=True)
+    error.print()
+    for name, value in found.service.exports.items():
+        error.print(f"export {name}={value}", markup=False, soft_wrap=True)
+    if found.service.closed:
+        error.print("Clients also need the same REPRO_AUTH or REPRO_AUTH_FILE.")
 
 
 def _close_and_list_interrupted(site: Site) -> None:
@@ -156,11 +161,3 @@ def _programs() -> Iterator[str]:
     programs = Path(sys.executable).parent
     if shutil.which("prefect") != f"{programs / 'prefect'}":
         yield f'PATH={quote(f"{programs}")}:"$PATH"'
-
-
-def _exports(service: Service, outer: Mapping[str, str]) -> list[str]:
-    reached = service.addresses if service.on_loopback else service.addresses_at(socket.gethostname())
-    lines = ["", *(f"export {name}={value}" for name, value in reached.exports.items())]
-    if read_credentials(outer):
-        lines.append("Clients also need the same REPRO_AUTH or REPRO_AUTH_FILE.")
-    return lines

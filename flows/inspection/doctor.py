@@ -16,10 +16,10 @@ from urllib.parse import urlsplit, urlunsplit
 from infra.errors import BadConfiguration, Fault
 from infra.guards.address_secrets import public_address, public_text
 from infra.processes.compute import load_remark
-from infra.servers.addresses import running_addresses
 from infra.servers.credentials import read_credentials
 from infra.servers.environment import server_configured
 from infra.servers.mlflow_sqlite import check_database
+from infra.servers.service_settings import running_service
 from infra.site import Site
 from infra.store.bucket_probe import probe
 from infra.store.s3_client import Bucket
@@ -146,7 +146,7 @@ def _disk(root: Path) -> Check:
 
 
 def _servers(site: Site) -> Iterator[Check]:
-    service = running_addresses(site.root)
+    service = running_service(site.root)
     if service and service.closed:
         yield _credentials()
     own = service.prefect if service else ""

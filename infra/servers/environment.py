@@ -11,8 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from infra.errors import BadConfiguration
-from infra.servers import addresses, credentials
+from infra.servers import credentials
 from infra.servers.relocation import relocate
+from infra.servers.service_settings import running_service
 from infra.servers.sqlite_addresses import needs_quoting, sqlite_uri
 
 PERSISTENT_LEASES = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"}
@@ -53,7 +54,7 @@ def configure_libraries(root: Path) -> None:
                 private_folder(home)
             settings["PREFECT_HOME"] = str(home)
             settings |= prefect_database(home)
-        if service := addresses.running_addresses(root):
+        if service := running_service(root):
             if service.closed and not credentials.read_credentials(os.environ):
                 raise BadConfiguration(
                     f"the service under {root} needs credentials: set REPRO_AUTH or REPRO_AUTH_FILE as for `repro up`"

@@ -5,6 +5,7 @@ runs, 50 versions), and every command would wait for it. Where the tables are no
 cannot be read, the functions return None and their callers ask the client.
 """
 
+import shlex
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import BadConfiguration
-from infra.servers.sqlite_addresses import sqlite_file
+from infra.servers.sqlite_addresses import sqlite_file, sqlite_uri
 
 SCHEMA_REVISION = "dc11669786a5"
 """The last migration of MLflow 3.17."""
@@ -68,13 +69,27 @@ def check_database(uri: str) -> None:
         _query(file, "SELECT 1")
 
 
-def _query(file: Path, query: str, values: Mapping[str, str | int] | None = None) -> list[tuple[Any, ...]] | None:
+def check_version(file: Path) -> None:
+    """Raise BadConfiguration for a database of another version of MLflow, whose server would refuse it."""
+    revision = _query(file, "SELECT version_num FROM alembic_version", any_version=True)
+    if revision and revision != [(SCHEMA_REVISION,)]:
+        raise BadConfiguration(
+            f"{file} is of another version of MLflow (schema {revision[0][0]}): copy it with `repro backup`, then run "
+            f"mlflow db upgrade {shlex.quote(sqlite_uri(file))}"
+        )
+
+
+def _query(
+    file: Path, query: str, values: Mapping[str, str | int] | None = None, any_version: bool = False
+) -> list[tuple[Any, ...]] | None:
     if not file.exists():
         return None
     try:
         address = f"{file.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_SECONDS)) as connection:
-            return connection.execute(query, values or {}).fetchall() if has_known_schema(connection) else None
+            if any_version or has_known_schema(connection):
+                return connection.execute(query, values or {}).fetchall()
+            return None
     except sqlite3.OperationalError:  # it is locked or cannot be opened, which is not damage
         return None
     except sqlite3.DatabaseError as error:

@@ -14,9 +14,9 @@ from uuid import uuid4
 from infra.errors import BadConfiguration
 from infra.servers.credentials import read_credentials
 from infra.servers.loopback import own_names
+from infra.servers.service_settings import Service, read
 from infra.servers.temporary_prefect import ORIGINS
 from infra.service.process_tags import folder_of
-from infra.service.settings import Service, read
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

@@ -9,16 +9,15 @@ from pathlib import Path
 from infra.errors import BadConfiguration, JobFailed
 from infra.processes import signals
 from infra.processes.children import last_line
+from infra.processes.identity import process_identity
 from infra.processes.locks import file_lock
-from infra.servers import addresses
-from infra.servers.credentials import read_credentials
+from infra.servers import mlflow_sqlite
 from infra.servers.environment import private_folder
+from infra.servers.service_settings import Service, read
 from infra.service import databases, supervision
 from infra.service.applications import MLFLOW_HOSTS, PREFECT_HOSTS, allowed_hosts
 from infra.service.databases import Databases
-from infra.service.settings import Service, read
 from infra.service.supervision import ProgramState, states
-from infra.service.upgrades import upgrade
 
 HEALTHY_SECONDS = 300.0
 """Two new databases take 40 s on idle cores."""
@@ -37,7 +36,7 @@ class RunningService:
 
 def check(service: Service, outer: Mapping[str, str]) -> None:
     """Raise BadConfiguration, before anything changes, for settings that cannot or must not be used."""
-    if not read_credentials(outer) and not service.on_loopback:
+    if not service.on_loopback and not service.closed:
         raise BadConfiguration(
             f"--host {service.host} opens both servers to other machines, which needs credentials: set REPRO_AUTH to "
             "user:password, or REPRO_AUTH_FILE to a file with that line"
@@ -76,10 +75,9 @@ def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = 
         except BaseException:
             supervision.stop(started)
             raise
-        file = "" if outer.get(databases.VARIABLE) else f"{service.place / 'mlflow.db'}"
-        known = replace(started.addresses, closed=bool(read_credentials(outer)), file=file)
-        addresses.write(service.place, known, supervision.supervisor_of(started))
-        return RunningService(started, found, process)
+        published = replace(started, supervisor=process_identity(supervision.supervisor_of(started)))
+        published.write()
+        return RunningService(published, found, process)
 
 
 def down(folder: Path, say: Say) -> bool:
@@ -114,7 +112,7 @@ def _prepare(service: Service, outer: Mapping[str, str], say: Say) -> None:
         if unused := [f"{file}" for file in files if file.exists()]:
             say(f"the runs in {' and '.join(unused)} stay there: servers on PostgreSQL do not show them")
     else:
-        upgrade(service.place, say)
+        mlflow_sqlite.check_version(service.place / "mlflow.db")
         if not service.on_loopback and (service.place / "mlflow.db").exists():
             say(f"experiments already in {service.place / 'mlflow.db'} keep their artifacts on this machine only")
 

@@ -14,13 +14,13 @@ from infra.processes.children import SAFE_PATH
 from infra.servers import credentials
 from infra.servers.credentials import Credentials
 from infra.servers.environment import CLIENT_RETRIES, NO_TELEMETRY, PERSISTENT_LEASES, prefect_database
+from infra.servers.service_settings import Service
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.servers.temporary_prefect import serve, start_lock
 from infra.service import databases
 from infra.service.applications import PREFECT_ORIGINS, allowed_origins
 from infra.service.databases import Databases
 from infra.service.process_tags import process_tag
-from infra.service.settings import Service
 from infra.tracking.client import create_lock, with_sqlite_timeout
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
@@ -55,16 +55,15 @@ class Program:
 
 def programs(service: Service) -> tuple[Program, ...]:
     """Both servers and the workers, servers first."""
-    at = service.addresses
     python = sys.executable
     prefect = serve("infra.service.applications:prefect", service.host, service.prefect_port, "warning")
     mlflow = serve("infra.service.applications:mlflow", service.host, service.mlflow_port, "warning")
-    ui = at.prefect.removesuffix("/api")
-    alive = f"{at.prefect}/health"
+    ui = service.prefect.removesuffix("/api")
+    alive = f"{service.prefect}/health"
     tables = service.place / "mlflow.db"
     servers = (
         Program("prefect", prefect, alive, ui, lock=f"{start_lock(service.place / 'prefect')}"),
-        Program("mlflow", mlflow, f"{at.mlflow}/health", at.mlflow, lock=f"{create_lock(tables)}"),
+        Program("mlflow", mlflow, f"{service.mlflow}/health", service.mlflow, lock=f"{create_lock(tables)}"),
     )
     workers = []
     for (pool, number), port in zip(service.pools, service.health_ports, strict=True):
@@ -112,7 +111,7 @@ def environment_of(service: Service, program: Program, outer: Mapping[str, str])
     elif program.name == "mlflow":
         made |= _mlflow(service, outer)
     else:
-        made |= {**service.addresses.exports, **(found.for_clients if found else {})}
+        made |= {**service.exports, **(found.for_clients if found else {})}
         made |= {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(program.port)}
         made |= {"CUDA_VISIBLE_DEVICES": program.device} if program.device else {}
     # MLflow's application checks the credentials itself, and workers start runs, which are clients.
@@ -121,7 +120,7 @@ def environment_of(service: Service, program: Program, outer: Mapping[str, str])
 
 
 def _prefect(service: Service, found: Credentials | None, outer: Mapping[str, str]) -> dict[str, str]:
-    api = service.addresses.prefect
+    api = service.prefect
     made = {
         "PREFECT_API_URL": api,
         "PREFECT_UI_API_URL": outer.get("PREFECT_UI_API_URL") or "/api",  # works under any host name
@@ -145,7 +144,7 @@ def _mlflow(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
     artifacts = (service.place / "mlflow-artifacts").as_uri()
     # An experiment never changes the address of its artifacts. A path also works for runs that open the SQLite file
     # while no service is up; with artifacts behind the server, other machines can read and write them too.
-    paths = service.on_loopback and not address
+    paths = service.on_loopback and not service.postgresql
     return {
         "MLFLOW_BACKEND_STORE_URI": Databases(address).for_mlflow if address else tables,
         "MLFLOW_DEFAULT_ARTIFACT_ROOT": artifacts if paths else "mlflow-artifacts:/",

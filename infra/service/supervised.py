@@ -16,9 +16,9 @@ from infra.processes import signals
 from infra.processes.children import die_with_parent, follow_parent
 from infra.processes.locks import file_lock
 from infra.servers.loopback import healthy
+from infra.servers.service_settings import read
 from infra.service.process_tags import end_all, folder_of, signal_all, tagged_pids, wait_until_none
 from infra.service.programs import PROJECT_ROOT, Program, environment_of, programs
-from infra.service.settings import read
 
 STARTED_SECONDS = 5.0
 """For the processes that the program started to end and report to it; a training writes its last checkpoint."""

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -22,11 +22,10 @@ from xmlrpc.client import ServerProxy, Transport
 from infra.errors import JobFailed
 from infra.processes import signals
 from infra.processes.children import die_with_parent, last_line
-from infra.servers.addresses import FILE as ADDRESSES
 from infra.servers.loopback import healthy
+from infra.servers.service_settings import Service
 from infra.service.process_tags import end_all, tagged_pids
 from infra.service.programs import environment, programs
-from infra.service.settings import Service
 from infra.service.supervised import STOP_SECONDS
 
 PID = "supervisord.pid"
@@ -202,7 +201,7 @@ def revive(service: Service) -> list[str]:
 
 def stop(service: Service) -> bool:
     """End the supervisor and all processes of the service; returns whether there were any."""
-    (service.folder / ADDRESSES).unlink(missing_ok=True)
+    replace(service, supervisor="").write()  # from now on no command uses it
     pid = 0
     with contextlib.suppress(JobFailed):  # a stuck supervisor ends with the leftovers below
         pid = supervisor_of(service)

@@ -21,9 +21,9 @@ from services import REPRO, TIMEOUT_SECONDS, has_checkpoint, wait_for, wait_for_
 from small_pipeline import all_gone, write_run_file
 
 from infra.servers.loopback import free_ports
+from infra.servers.service_settings import read
 from infra.service import lifecycle
 from infra.service.process_tags import tagged_pids
-from infra.service.settings import read
 from infra.service.supervision import states
 from tests.flows.test_cli import repro
 

@@ -10,8 +10,8 @@ from services import wait_for
 
 from infra.processes.children import die_with_parent, terminate_group
 from infra.servers.loopback import free_ports, healthy
+from infra.servers.service_settings import Service
 from infra.service.programs import environment, environment_of, programs
-from infra.service.settings import Service
 
 
 @contextmanager

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from infra.servers.loopback import free_ports
+from infra.servers.service_settings import Service
 from infra.service import lifecycle
 from infra.service.process_tags import tagged_pids
-from infra.service.settings import Service
 
 SERVER = """
 import http.server, os, pathlib, subprocess, sys

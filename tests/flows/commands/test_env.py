@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from flows.commands.up import up
-from infra.servers import addresses
+from infra.processes.identity import process_identity
+from infra.servers.service_settings import Service
 from infra.site import Site
 
 
@@ -49,9 +50,9 @@ def test_a_service_that_is_up_is_named(
 ) -> None:
     monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", Site.named().tracking)  # printed before `repro up`
-    (tmp_path / addresses.FOLDER).mkdir()
-    served = addresses.Addresses("http://127.0.0.1:4300/api", "http://127.0.0.1:5300")
-    addresses.write(tmp_path, served, os.getpid())
+    served = Service(tmp_path, prefect_port=4300, mlflow_port=5300, supervisor=process_identity())
+    served.folder.mkdir()
+    served.write()
     up(print_env=True)
     found = in_a_shell(capsys.readouterr().out)
     assert served.exports.items() <= found.items()

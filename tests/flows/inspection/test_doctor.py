@@ -7,6 +7,7 @@ import threading
 from collections import namedtuple
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,8 @@ from flows.commands.doctor import doctor
 from flows.inspection import doctor as checks
 from flows.inspection.doctor import GIB, Check, examine
 from infra.errors import Fault
-from infra.servers import addresses
+from infra.processes.identity import process_identity
+from infra.servers.service_settings import Service
 from infra.site import Site
 from infra.store.s3_client import Bucket
 
@@ -122,9 +124,11 @@ def test_servers_and_mirrors_are_asked(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_closed_service_needs_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
-    (tmp_path / addresses.FOLDER).mkdir()
+    service = Service(tmp_path, closed=True, supervisor=process_identity())
+    service.folder.mkdir()
     with server() as address:
-        addresses.write(tmp_path, addresses.Addresses(f"{address}/api", address, closed=True), os.getpid())
+        _, _, port = address.rpartition(":")
+        replace(service, prefect_port=int(port)).write()
         assert found("credentials").verdict == "failure"
         monkeypatch.setenv("REPRO_AUTH", "reader:of twelve characters")
         assert found("credentials").verdict == "ok"

@@ -1,6 +1,5 @@
 """After a root is moved or copied, to a folder of any name, its models are found and nothing else changes."""
 
-import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -9,13 +8,10 @@ from pathlib import Path
 import pytest
 
 from infra.processes.identity import process_identity
-from infra.servers import addresses
-from infra.servers.addresses import Addresses, running_addresses
 from infra.servers.environment import prefect_database
 from infra.servers.relocation import COLUMNS, relocate
+from infra.servers.service_settings import Service, read, running_service
 from infra.servers.sqlite_addresses import needs_quoting, sqlite_file, sqlite_uri
-from infra.service import settings
-from infra.service.settings import Service
 from infra.tracking.client import with_sqlite_timeout
 from infra.tracking.model_files import local_folder
 from infra.tracking.registry import create_version, resolve
@@ -169,21 +165,18 @@ def test_mlflow_and_prefect_open_the_file_of_an_address(tmp_path: Path) -> None:
 def service(tmp_path: Path) -> Path:
     """A root whose files describe a running service."""
     root = tmp_path / "root"
-    (root / "service").mkdir(parents=True)
-    Service(root).write()
-    file = f"{root}/mlflow.db"
-    addresses.write(root, Addresses("http://127.0.0.1:1/api", "http://127.0.0.1:2", file=file), 0)
-    form = json.loads((root / "service" / "addresses.json").read_text())
-    (root / "service" / "addresses.json").write_text(json.dumps({**form, "supervisor": process_identity()}))
+    service = Service(root, supervisor=process_identity())
+    service.folder.mkdir(parents=True)
+    service.write()
     return root
 
 
 def test_a_copy_does_not_use_the_service_of_its_original(service: Path, tmp_path: Path) -> None:
     copied = Path(shutil.copytree(service, tmp_path / "copied"))
     (tmp_path / "link").symlink_to(service)
-    assert running_addresses(service)
-    assert running_addresses(tmp_path / "link")
-    assert not running_addresses(copied)
-    assert settings.read(tmp_path / "link" / "service").place == service
+    assert running_service(service)
+    assert running_service(tmp_path / "link")
+    assert not running_service(copied)
+    assert read(tmp_path / "link" / "service").place == service
     with pytest.raises(FileNotFoundError, match="is a copy"):
-        settings.read(copied / "service")
+        read(copied / "service")

@@ -13,6 +13,7 @@ from starlette.websockets import WebSocket
 
 from infra.errors import BadConfiguration
 from infra.servers.same_origin import SameOrigin
+from infra.servers.service_settings import Service
 from infra.service.applications import (
     MLFLOW_HOSTS,
     PREFECT_HOSTS,
@@ -20,7 +21,6 @@ from infra.service.applications import (
     allowed_hosts,
     allowed_origins,
 )
-from infra.service.settings import Service
 
 OWN = "127.0.0.1:4200"
 EVIL = "http://evil.example"

@@ -22,10 +22,10 @@ from starlette.testclient import TestClient
 from flows.orchestration.deploy import ensure_pool
 from infra.processes.children import die_with_parent, terminate_group
 from infra.servers.loopback import free_ports, healthy
+from infra.servers.service_settings import Service
 from infra.servers.temporary_prefect import application
 from infra.service.applications import TEMPLATE
 from infra.service.programs import environment, environment_of, programs
-from infra.service.settings import Service
 
 EVIL = "http://evil.example"
 QUICK = {"PREFECT_API_BLOCKS_REGISTER_ON_START": "false"}

@@ -15,11 +15,10 @@ from stand_ins import ended, free_service, stand_in
 
 from infra.errors import BadConfiguration, JobFailed
 from infra.processes.locks import file_lock, is_locked
-from infra.servers import addresses
 from infra.servers.environment import configure_libraries
+from infra.servers.service_settings import Service, running_service
 from infra.service import lifecycle, supervision
 from infra.service.process_tags import tagged_pids
-from infra.service.settings import Service
 from infra.service.supervision import ProgramState, states
 from infra.site import Site
 
@@ -56,8 +55,7 @@ def test_a_service_is_up_until_it_is_down(root: Path, monkeypatch: pytest.Monkey
         assert {f"{name} is healthy" for name in by_name(found.service)} == set(said)
 
         # A run in the same root uses the service; the user's environment takes precedence.
-        at = service.addresses
-        assert Site.named().tracking == at.mlflow
+        assert Site.named().tracking == service.mlflow
         monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://elsewhere")
         assert Site.named().tracking == "http://elsewhere"
         monkeypatch.setenv("HOME", str(root))
@@ -65,7 +63,7 @@ def test_a_service_is_up_until_it_is_down(root: Path, monkeypatch: pytest.Monkey
             monkeypatch.setenv(name, "before")  # so that the variable is restored after the test
             monkeypatch.delenv(name)
         configure_libraries(root)
-        assert os.environ["PREFECT_API_URL"] == at.prefect
+        assert os.environ["PREFECT_API_URL"] == service.prefect
         monkeypatch.setenv("PREFECT_API_URL", "http://elsewhere")
         configure_libraries(root)
         assert os.environ["PREFECT_API_URL"] == "http://elsewhere"
@@ -85,7 +83,7 @@ def test_a_service_is_up_until_it_is_down(root: Path, monkeypatch: pytest.Monkey
         assert time.monotonic() - began < PATIENCE
         assert not tagged_pids(service.folder)
         assert states(found.service) == []
-        assert addresses.running_addresses(root) is None
+        assert running_service(root) is None
         assert not lifecycle.down(service.folder, said.append)
 
 
@@ -122,7 +120,7 @@ def test_programs_end_after_their_supervisor_is_killed(root: Path) -> None:
     with ended(root):
         service = lifecycle.up(free_service(root), os.environ, print).service
         os.kill(supervision.supervisor_of(service), signal.SIGKILL)
-        wait_for(lambda: addresses.running_addresses(root) is None)  # stale from then on
+        wait_for(lambda: running_service(root) is None)  # stale from then on
         assert Site.named().tracking.startswith("sqlite:")
         wait_for(lambda: not tagged_pids(service.folder))
 
@@ -196,7 +194,7 @@ def test_in_the_foreground_it_ends_with_the_command(root: Path, number: signal.S
     with ended(root):
         words = [*REPRO, "up", "--foreground", "--gpu", "0", *ports]
         process = subprocess.Popen(words, cwd=REPOSITORY, stderr=subprocess.DEVNULL)
-        wait_for(lambda: addresses.running_addresses(root))
+        wait_for(lambda: running_service(root))
         process.send_signal(number)
         assert process.wait(PATIENCE) == (0 if number == signal.SIGTERM else -number)
         wait_for(lambda: not tagged_pids(root / "service"))

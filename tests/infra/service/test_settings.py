@@ -1,20 +1,20 @@
 """Settings of a service; only the programs that need its secrets receive them."""
 
-import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from infra.errors import BadConfiguration
-from infra.servers import addresses, credentials
-from infra.servers.addresses import Addresses
+from infra.processes.identity import process_identity
+from infra.servers import credentials
 from infra.servers.credentials import Credentials
 from infra.servers.environment import configure_libraries
+from infra.servers.service_settings import Service, read, running_service
 from infra.service import lifecycle, supervision
 from infra.service.databases import Databases
 from infra.service.programs import environment, environment_of, programs
-from infra.service.settings import Service, read
 
 PASSWORD = "planted-SECRET-42"
 OUTER = {
@@ -70,25 +70,19 @@ def test_settings_are_read_as_written_and_broken_ones_are_none(tmp_path: Path) -
         with pytest.raises(FileNotFoundError):
             read(service.folder)
         assert lifecycle.running(service.folder) is None
+        assert running_service(service.place) is None
 
 
-def test_addresses_are_valid_while_their_supervisor_lives(tmp_path: Path) -> None:
-    (tmp_path / "service").mkdir()
-    written = Addresses("http://127.0.0.1:1/api", "http://127.0.0.1:2")
-    addresses.write(tmp_path, written, os.getpid())
-    assert addresses.running_addresses(tmp_path) == written
-    file = tmp_path / "service" / addresses.FILE
-    form = json.loads(file.read_text())
-    *machine, pid, started = form["supervisor"].split("/")
+def test_a_service_runs_while_its_supervisor_lives(tmp_path: Path) -> None:
+    service = replace(service_at(tmp_path), supervisor=process_identity())
+    service.write()
+    assert running_service(tmp_path) == service
+    *machine, pid, started = service.supervisor.split("/")
     here = "/".join(machine)
     # The same id of another process, an ended process, an incomplete identity, none.
-    for other in (f"{here}/{pid}/1", f"{here}/4194305/{started}", here, "", 7):
-        file.write_text(json.dumps({**form, "supervisor": other}))
-        assert addresses.running_addresses(tmp_path) is None
-    file.write_text(json.dumps(form)[:40])
-    assert addresses.running_addresses(tmp_path) is None
-    file.unlink()
-    assert addresses.running_addresses(tmp_path) is None
+    for other in (f"{here}/{pid}/1", f"{here}/4194305/{started}", here, ""):
+        replace(service, supervisor=other).write()
+        assert running_service(tmp_path) is None
 
 
 def test_credentials_come_from_the_environment_or_a_private_file(tmp_path: Path) -> None:
@@ -136,7 +130,7 @@ def test_the_message_about_an_invalid_database_address_hides_the_password(addres
 
 def test_missing_credentials_are_reported_before_any_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "service").mkdir()
-    addresses.write(tmp_path, Addresses("http://127.0.0.1:1/api", "http://127.0.0.1:2", closed=True), os.getpid())
+    Service(tmp_path, closed=True, supervisor=process_identity()).write()
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(BadConfiguration, match="REPRO_AUTH"):
         configure_libraries(tmp_path)

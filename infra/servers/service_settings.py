@@ -1,16 +1,21 @@
-"""The settings of a service as ``repro up`` got them, kept in ``service.json``, which holds no secret."""
+"""The standing service of a root, as ``service.json`` in its folder describes it: settings, addresses, its supervisor.
+
+`repro up` writes the file, which holds no secret. Imports no heavy library, because every command reads it.
+"""
 
 import json
 import socket
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from infra.errors import BadConfiguration
-from infra.servers.addresses import FOLDER, Addresses
+from infra.processes.identity import process_state
 from infra.servers.loopback import WILDCARD_HOSTS, free_ports, on_loopback
 from infra.servers.relocation import same_folder
 
+FOLDER = "service"
 FILE = "service.json"
 PREFECT_PORT = 4200
 MLFLOW_PORT = 5000
@@ -28,8 +33,14 @@ class Service:
     mlflow_port: int = MLFLOW_PORT
     cpu_workers: int = 1
     gpu_workers: int = 0
+    closed: bool = False
+    """Both servers need credentials."""
+    postgresql: bool = False
+    """The databases are on PostgreSQL, not in files below ``place``."""
     health_ports: tuple[int, ...] = ()
     """Ports of the workers for health checks on loopback, in the order of ``pools``."""
+    supervisor: str = ""
+    """The identity of the process that keeps the service running, once all programs are healthy."""
 
     def __post_init__(self) -> None:
         for name in ("prefect_port", "mlflow_port"):
@@ -56,12 +67,24 @@ class Service:
         return on_loopback(self.host)
 
     @property
-    def addresses(self) -> Addresses:
-        """Addresses for this machine. They use its host name if other machines can reach it and the name resolves."""
-        return self.addresses_at(_own_name(WILDCARD_HOSTS[self.host]) if self.host in WILDCARD_HOSTS else self._quoted)
+    def prefect(self) -> str:
+        """The address of Prefect's API for this machine."""
+        return f"http://{self._name}:{self.prefect_port}/api"
 
-    def addresses_at(self, host: str) -> Addresses:
-        return Addresses(f"http://{host}:{self.prefect_port}/api", f"http://{host}:{self.mlflow_port}")
+    @property
+    def mlflow(self) -> str:
+        """The address of MLflow's server for this machine."""
+        return f"http://{self._name}:{self.mlflow_port}"
+
+    @property
+    def exports(self) -> Mapping[str, str]:
+        """Environment variables with which any program finds both."""
+        return {"PREFECT_API_URL": self.prefect, "MLFLOW_TRACKING_URI": self.mlflow}
+
+    @property
+    def mlflow_file(self) -> str:
+        """MLflow's SQLite file, from which this machine reads long lists faster; empty if there is none."""
+        return "" if self.postgresql else f"{self.place / 'mlflow.db'}"
 
     @property
     def pools(self) -> tuple[tuple[str, int], ...]:
@@ -93,8 +116,15 @@ class Service:
         partial.replace(self.folder / FILE)
 
     @property
-    def _quoted(self) -> str:
-        return f"[{self.host}]" if ":" in self.host else self.host
+    def _name(self) -> str:
+        """The machine's own name if others can reach the service and the name resolves, so that links work for them."""
+        if self.host not in WILDCARD_HOSTS:
+            return f"[{self.host}]" if ":" in self.host else self.host
+        try:
+            socket.getaddrinfo(socket.gethostname(), None)
+        except OSError:
+            return WILDCARD_HOSTS[self.host]
+        return socket.gethostname()
 
 
 def read(folder: Path) -> Service:
@@ -102,21 +132,21 @@ def read(folder: Path) -> Service:
     text = (folder / FILE).read_text()
     try:
         form: dict[str, Any] = json.loads(text)
-        form.pop("socket", None)  # of earlier versions
-        found = Service(**{**form, "place": Path(form["place"]), "health_ports": tuple(form["health_ports"])})
+        service = Service(**{**form, "place": Path(form["place"]), "health_ports": tuple(form["health_ports"])})
     except (ValueError, KeyError, TypeError, AttributeError):
         raise FileNotFoundError(f"{folder / FILE} does not describe a service") from None
-    if not same_folder(found.folder, folder):
-        raise FileNotFoundError(f"{folder / FILE} is a copy of the one in {found.folder}")
-    return found
+    if not same_folder(service.folder, folder):
+        raise FileNotFoundError(f"{folder / FILE} is a copy of the one in {service.folder}")
+    return service
 
 
-def _own_name(otherwise: str) -> str:
+def running_service(root: Path) -> Service | None:
+    """The service of ``root`` that is up and whose supervisor lives; None if there is none."""
     try:
-        socket.getaddrinfo(socket.gethostname(), None)
+        service = read(root / FOLDER)
     except OSError:
-        return otherwise
-    return socket.gethostname()
+        return None
+    return service if process_state(f"{service.supervisor}") == "alive" else None
 
 
 def _option(name: str) -> str:
