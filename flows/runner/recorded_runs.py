@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from types import MappingProxyType, NoneType
 from typing import Any
@@ -21,7 +20,6 @@ from infra.errors import BadData
 from infra.processes.identity import process_state
 
 log = logging.getLogger(__name__)
-EARLIER_VALUES = 30
 SWEEP = "sweep "
 """Begins the group of a trial."""
 TEXTS = "a list of texts"
@@ -220,17 +218,6 @@ def read_run(path: Path) -> RecordedRun:
 def run_names(root: Path) -> list[str]:
     """The runs that have a readable record."""
     return sorted({each.run for each in read_headers(root)})
-
-
-def earlier_values(root: Path, name: str) -> dict[str, tuple[float, ...]]:
-    """The values that the limits of a run had in its last ``EARLIER_VALUES`` records, oldest first, by their places."""
-    found: dict[str, list[float]] = {}
-    for each in [*islice(read_headers(root, name), EARLIER_VALUES)][::-1]:
-        # A fact with two limits has two checks.
-        for place, value in {check["place"]: check["value"] for check in each.checks}.items():
-            if value is not None:
-                found.setdefault(place, []).append(value)
-    return {place: tuple(values) for place, values in found.items()}
 
 
 def last_arguments(root: Path, name: str) -> dict[tuple[str, str], Any]:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from flows.runner import records
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
-from flows.runner.recorded_runs import UnreadableRecord, earlier_values, newest_artifacts, read_header
+from flows.runner.recorded_runs import UnreadableRecord, newest_artifacts, read_header
 from flows.runner.records import FINISHED, KILLED, RUNNING
 from flows.runner.request import RunPlan
 from flows.runs.overrides import run_title, settings_text
@@ -39,7 +39,7 @@ def run(
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
     if planned.scope.attempt.is_resumed:
         display.say("the same request was cut off before: its forced stages go on from there")
-    limits = Limits.parse(resolved.run.expect, earlier_values(planned.store.root, resolved.run.name))
+    limits = Limits.parse(resolved.run.expect)
     lock = threading.Lock()
 
     def keep_record() -> None:

@@ -68,13 +68,6 @@ class Check:
 
     limit: Limit
     value: float | None
-    earlier: tuple[float, ...] = ()
-    """The values of earlier runs, oldest first."""
-
-    @property
-    def values(self) -> tuple[float, ...]:
-        """The earlier values and this one."""
-        return self.earlier if self.value is None else (*self.earlier, self.value)
 
     @property
     def holds(self) -> bool:
@@ -97,17 +90,15 @@ class Limits:
 
     limits: Sequence[Limit] = ()
     checks: list[Check] = field(default_factory=list)
-    earlier: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """The values of earlier runs, by the place of the limit."""
 
     @classmethod
-    def parse(cls, texts: Iterable[str], earlier: Mapping[str, tuple[float, ...]] | None = None) -> "Limits":
-        return cls(tuple(map(Limit.parse, texts)), earlier=earlier or {})
+    def parse(cls, texts: Iterable[str]) -> "Limits":
+        return cls(tuple(map(Limit.parse, texts)))
 
     def breaches(self, store: Store, artifact: Artifact, item: str) -> list[Check]:
         """The limits that the artifact of a stage's item breaks."""
         found = [
-            Check(each, _value(store, artifact, each.fact), self.earlier.get(each.place, ()))
+            Check(each, _value(store, artifact, each.fact))
             for each in self.limits
             if (each.stage, each.item) == (artifact.stage, item)
         ]

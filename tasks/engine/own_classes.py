@@ -1,8 +1,9 @@
 """The code of classes that users write, such as a filter in a file of runs; it is part of a stage's key.
 
 For example, ``my_runs.py`` defines a filter that uses ``my_words.py`` beside it: every edit of either changes the key
-of ``clean``, except one of comments, docstrings, formatting or runs. This project's own classes have the version of
-their stage instead.
+of ``clean``, except one of comments, docstrings, formatting or runs (``tasks.engine.own_files`` says what counts). What
+is executed is what was digested: the text of all files is read once, and modules are executed from that text, also when
+a method imports one later. This project's own classes have the version of their stage instead.
 """
 
 import hashlib
@@ -12,20 +13,18 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder, SourceLoader
 from importlib.machinery import ModuleSpec
-from importlib.util import module_from_spec
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
 from infra.errors import BadConfiguration
 from infra.processes.identity import started_ticks
-from tasks.engine.counted_code import counted_syntax
-from tasks.engine.own_files import PROJECT_PACKAGES, Source, read_sources
+from tasks.engine.own_files import DIGITS, PROJECT_PACKAGES, Source, digest, read_sources
 
 PROJECT = str(Path(__file__).resolve().parents[2])
 """The folder that contains this project's packages."""
-DIGITS = 12
 _BOOT = time.clock_gettime(time.CLOCK_REALTIME) - time.clock_gettime(time.CLOCK_BOOTTIME)
 PROCESS_START = _BOOT + int(started_ticks(os.getpid())) / os.sysconf("SC_CLK_TCK")
 """When this process began, in seconds since 1970."""
@@ -41,20 +40,37 @@ class _UserFile:
     digest: str = ""
 
 
+class _TextLoader(SourceLoader):
+    """Executes a module from the text that was read; a bytecode cache could hold an older one."""
+
+    def __init__(self, source: Source, file: _UserFile) -> None:
+        self.source = source
+        self.file = file
+
+    def get_filename(self, fullname: str) -> str:  # noqa: ARG002
+        return f"{self.source.path}"
+
+    def get_data(self, path: str) -> bytes:  # noqa: ARG002
+        return self.source.text
+
+
 class _Loaded(MetaPathFinder):
-    """The file that was loaded last. It finds the neighbours whose text was read with it, so that what is executed is
-    what is digested. A bytecode cache could hold an older text."""
+    """The file that was loaded last; finds the neighbours whose text was read with it."""
 
     def __init__(self) -> None:
         self.file: _UserFile | None = None
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
-        return _spec(name, name, self.file) if self.file else None
+        source = self.file.sources.get(name) if self.file else None
+        return spec_from_loader(name, _TextLoader(source, self.file)) if self.file and source else None
 
     def forget(self) -> None:
         """Let the next import read the neighbours again."""
-        for name in [*self.file.sources, *_parents(self.file.sources)] if self.file else ():
-            if isinstance(getattr(sys.modules.get(name), "__loader__", None), _TextLoader):
+        packages = {name.partition(".")[0] for name in self.file.sources} if self.file else set()
+        for name, module in [*sys.modules.items()]:
+            is_folder = getattr(module, "__file__", None) is None  # a package without __init__.py
+            is_own = is_folder or isinstance(getattr(module, "__loader__", None), _TextLoader)
+            if name.partition(".")[0] in packages and is_own:
                 del sys.modules[name]
         self.file = None
 
@@ -67,15 +83,6 @@ class _Loaded(MetaPathFinder):
             sys.path.remove(f"{self.file.path.parent}")
             self.forget()
         sys.path += [place for place in (PROJECT, f"{folder}") if place not in sys.path]
-
-
-class _TextLoader(Loader):
-    def __init__(self, source: Source, file: _UserFile) -> None:
-        self.source = source
-        self.file = file
-
-    def exec_module(self, module: ModuleType) -> None:
-        exec(compile(self.source.text, self.source.path, "exec", dont_inherit=True), vars(module))
 
 
 _loaded = _Loaded()
@@ -98,14 +105,14 @@ def load_user_file(path: Path, run: type) -> ModuleType:
     content = hashlib.sha256(f"{path} {sorted(sources.items())}".encode()).hexdigest()[:DIGITS]
     name = f"_runs_of_{path.stem}_{content}"
     file = _UserFile(path, sources, ModuleType(name))
-    spec = _spec(name, "", file)
-    assert spec, "the file itself is among its sources"
+    loader = _TextLoader(sources[""], file)
+    spec = spec_from_loader(name, loader)
+    assert spec, "a loader with a file name has a spec"
     file.module = sys.modules[name] = module_from_spec(spec)  # as dataclasses in the file expect it
     _loaded.file = file
     try:
-        _TextLoader(sources[""], file).exec_module(file.module)
-        modules = {each: sys.modules.get(each) if each else file.module for each in sources}
-        file.digest = _digest(sources, modules, run)
+        loader.exec_module(file.module)
+        file.digest = digest(sources, vars(file.module), run)
     except BaseException:
         _loaded.forget()
         raise
@@ -146,7 +153,7 @@ def _code_of_import(kind: type, path: Path) -> str:
                 f"{source.path} changed after this process began, so {kind.__qualname__} may be older here than in the"
                 f" file: name the run as FILE.py:NAME, or start a new process (in a notebook: restart the kernel)"
             )
-    return _digest(sources, {}, type(None))
+    return digest(sources)
 
 
 def _is_in(module: ModuleType, kind: type) -> bool:
@@ -155,27 +162,3 @@ def _is_in(module: ModuleType, kind: type) -> bool:
     for part in kind.__qualname__.split("."):
         found = getattr(found, part, None)
     return found is kind or "<locals>" in kind.__qualname__
-
-
-def _spec(name: str, source_name: str, file: _UserFile) -> ModuleSpec | None:
-    source = file.sources.get(source_name)
-    if source is None:
-        if source_name not in _parents(file.sources):
-            return None
-        spec = ModuleSpec(name, None, is_package=True)  # a folder without __init__.py
-        spec.submodule_search_locations = [f"{file.path.parent.joinpath(*name.split('.'))}"]
-        return spec
-    is_package = source.path.name == "__init__.py"
-    spec = ModuleSpec(name, _TextLoader(source, file), origin=f"{source.path}", is_package=is_package)
-    spec.has_location = True
-    return spec
-
-
-def _parents(sources: Mapping[str, Source]) -> set[str]:
-    """Names of the packages that the modules are in."""
-    return {name.rsplit(".", depth)[0] for name in sources for depth in range(1, name.count(".") + 1)}
-
-
-def _digest(sources: Mapping[str, Source], modules: Mapping[str, ModuleType | None], run: type) -> str:
-    forms = counted_syntax(sources, modules, run)
-    return hashlib.sha256(f"{sorted(forms.items())}".encode()).hexdigest()[:DIGITS]

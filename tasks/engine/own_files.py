@@ -1,19 +1,46 @@
-"""The files that a user's file consists of: itself and every file beside it that it can import."""
+"""Digests the code of a user's file: which files it consists of, and which of their statements count.
+
+The files are the user's file and those beside it that it can import; a package counts as a whole, and every file of the
+folder for a file that imports by computed names. All statements count, as syntax without comments and docstrings,
+except
+
+- names imported from this project or the standard library that no counted statement uses, and
+- statements of the user's file itself that only bind runs, to names that no counted statement uses.
+
+    from model.config import Averaging, Model   # Model counts, since Fits uses it; Averaging does not
+    class Fits:                                 # counts
+        size = Model().d_model
+    MINE = replace(DEMO, averaging=Averaging(1))    # does not count: it binds a run
+    MORE = (Fits.extend(), DEMO)[1]                 # counts: a call of a method may change anything
+
+Where that is not certain a statement counts: a key that changes without need costs time, one that stays without right
+gives a stale result.
+"""
 
 import ast
+import builtins
+import hashlib
 import importlib.util
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from functools import cached_property
 from pathlib import Path
 
 from tasks.engine.stage_code import syntax_of_text
 
+DIGITS = 12
 PROJECT_PACKAGES = ("flows", "tasks", "model", "infra")
+KNOWN_PACKAGES = (*PROJECT_PACKAGES, "dataclasses")
+KNOWN_BUILTINS = (dict, enumerate, float, int, len, list, range, set, str, sum, tuple, zip)
+EFFECTS = ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Global, ast.Nonlocal, ast.Delete, ast.Import
 IMPORTING_WORDS = {"importlib", "pkgutil", "runpy", "__import__", "eval", "exec"}
 """A file with one of these words may import modules that none of its import statements names."""
+UNCLEAR_WORDS = {"__dict__", "delattr", "eval", "exec", "globals", "locals", "setattr", "vars"}
+"""With one of these words a name may mean something else than the syntax shows, so that all runs count."""
 INSTALLED = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
 
 
@@ -24,7 +51,7 @@ class Source:
     path: Path
     text: bytes
 
-    @property
+    @cached_property
     def syntax(self) -> ast.Module | None:
         """Without comments and docstrings; None if it has errors, so that no import of it succeeds."""
         with suppress(SyntaxError, ValueError):
@@ -35,65 +62,197 @@ class Source:
 def read_sources(file: Path, module: str = "") -> dict[str, Source]:
     """A file and what it can import beside it, by module name, as they are now; the file's own name is "".
 
-    A package counts as a whole, and every file of the folder counts for one that imports by computed names. ``module``:
-    the name of the file's module, if it is part of a package.
+    ``module`` is the name of the file's module, if it is part of a package.
     """
     package, *parts = module.split(".")
     folder = file.parents[len(parts)]
     sources = {"": Source(file, file.read_bytes())} | (_neighbour(folder, package) if parts else {})
     waiting = [] if folder in INSTALLED else [*sources]
     while waiting:
-        for name in {*_imported(sources[waiting.pop()], folder)} - {each.partition(".")[0] for each in sources}:
-            found = _neighbour(folder, name)
-            sources |= found
-            waiting += found
+        for name in _imported(sources[waiting.pop()], folder) - {each.partition(".")[0] for each in sources}:
+            modules = _neighbour(folder, name)
+            sources |= modules
+            waiting += modules
     return sources
 
 
-def is_foreign(name: str) -> bool:
-    """Whether a module belongs to this project or to the standard library."""
-    top = name.partition(".")[0]
-    return top in PROJECT_PACKAGES or top in sys.stdlib_module_names
-
-
-def _imported(source: Source, folder: Path) -> Iterator[str]:
-    """The first part of each name that a module may import."""
-    tree = source.syntax
+def _imported(source: Source, folder: Path) -> set[str]:
+    """The first part of every name that a module may import."""
     words: set[str] = set()
-    for node in ast.walk(tree) if tree else ():
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names = [alias.name for alias in node.names]
-            if isinstance(node, ast.ImportFrom) and node.module:
-                names = [node.module]
-            words.update(name.partition(".")[0] for name in names)
+    for node in ast.walk(source.syntax) if source.syntax else ():
+        if isinstance(node, ast.ImportFrom) and node.module:
+            words.add(node.module.partition(".")[0])
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            words.update(alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.Name):
             words |= IMPORTING_WORDS & {node.id}
     if words & IMPORTING_WORDS:
         words.update(path.stem for path in folder.glob("*.py"))
         words.update(path.parent.name for path in folder.glob("*/*.py"))
-    yield from words
+    return words
 
 
 def _neighbour(folder: Path, name: str) -> dict[str, Source]:
-    """The modules that ``import name`` loads from ``folder``; none if it finds another module elsewhere."""
-    if is_foreign(name) or not name.isidentifier() or _is_elsewhere(name, folder):
+    """The modules that ``import name`` loads from ``folder``; none if Python finds another module of this name.
+
+    So files beside a user's file shadow nothing.
+    """
+    if _is_foreign(name) or not name.isidentifier():
         return {}
-    package = folder / name
-    file = folder / f"{name}.py"
-    files = [file] if file.is_file() and not (package / "__init__.py").is_file() else sorted(package.rglob("*.py"))
-    return {_module(path, folder): Source(path, path.read_bytes()) for path in files if path.is_file()}
-
-
-def _module(path: Path, folder: Path) -> str:
-    parts = path.relative_to(folder).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def _is_elsewhere(name: str, folder: Path) -> bool:
-    """Whether Python finds another module of this name: files beside a user's file shadow nothing."""
     present = sys.modules.get(name)
     with suppress(ValueError, ImportError):
         spec = present.__spec__ if present else importlib.util.find_spec(name)
-        if spec and spec.origin:
-            return not Path(spec.origin).is_relative_to(folder)
-    return False
+        if spec and spec.origin and not Path(spec.origin).is_relative_to(folder):
+            return {}
+    package = folder / name
+    file = folder / f"{name}.py"
+    is_file = file.is_file() and not (package / "__init__.py").is_file()
+    found = {}
+    for path in [file] if is_file else sorted(package.rglob("*.py")):
+        parts = path.relative_to(folder).with_suffix("").parts
+        found[".".join(parts).removesuffix(".__init__")] = Source(path, path.read_bytes())
+    return found
+
+
+def _is_foreign(name: str) -> bool:
+    """Whether a module belongs to this project or to the standard library."""
+    top = name.partition(".")[0]
+    return top in PROJECT_PACKAGES or top in sys.stdlib_module_names
+
+
+def digest(sources: Mapping[str, Source], values: Mapping[str, object] | None = None, run: type | None = None) -> str:
+    """The digest of the statements that count; of a source with errors every byte counts.
+
+    ``values`` are those of the executed user's file and ``run`` is the type of runs; without them all statements count.
+    """
+    trees = {name: source.syntax for name, source in sources.items() if source.syntax}
+    statements = [node for tree in trees.values() for node in tree.body]
+    left_out: list[ast.stmt] = []
+    if values and run and not UNCLEAR_WORDS & {word for node in statements for word in _words(node)}:
+        left_out = _run_statements(trees[""], values, run)
+    while True:
+        counted = [node for node in statements if node not in left_out]
+        words = {word for node in counted if not _is_foreign_import(node) for word in _words(node)}
+        unused = [node for node in left_out if words.isdisjoint(_bound_names(node))]
+        if unused == left_out:
+            break
+        left_out = unused
+    forms = {name: hashlib.sha256(source.text).hexdigest() for name, source in sources.items()}
+    for name, tree in trees.items():
+        used = (_without_unused(node, words) for node in tree.body if node not in left_out)
+        forms[name] = _structure([node for node in used if node])
+    return hashlib.sha256(f"{sorted(forms.items())}".encode()).hexdigest()[:DIGITS]
+
+
+def _run_statements(tree: ast.Module, values: Mapping[str, object], run: type) -> list[ast.stmt]:
+    """The statements of a user's file that bind runs and change nothing else."""
+    times_bound = Counter(_bound_names(tree))
+    harmless = {
+        name
+        for name, value in {**vars(builtins), **values}.items()
+        if times_bound[name] == (name in values) and _is_harmless(value)
+    }
+    """What may be called: names that mean the same in every scope of the file."""
+    found = []
+    for node in tree.body:
+        if not _only_calls(node, harmless):
+            continue
+        if isinstance(node, ast.FunctionDef) and not node.decorator_list and times_bound[node.name] == 1:
+            harmless.add(node.name)
+        elif _binds_runs(node, values, run):
+            found.append(node)
+    return found
+
+
+def _only_calls(node: ast.stmt, harmless: Set[str]) -> bool:
+    """Whether a statement, or a call of the function that it defines, changes nothing but names of its own."""
+    for each in ast.walk(node):
+        if isinstance(each, EFFECTS):
+            return False
+        if isinstance(each, ast.Attribute | ast.Subscript) and not isinstance(each.ctx, ast.Load):
+            return False
+        if isinstance(each, ast.Call) and not (isinstance(each.func, ast.Name) and each.func.id in harmless):
+            return False
+    return True
+
+
+def _binds_runs(node: ast.stmt, values: Mapping[str, object], run: type) -> bool:
+    """Whether a statement binds names whose values are runs, or collections of runs."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        return False
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    names = [name for target in targets for name in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    return all(isinstance(name, ast.Name) and _is_run(values.get(name.id), run) for name in names)
+
+
+def _is_run(value: object, run: type) -> bool:
+    parts = [*value.values()] if isinstance(value, dict) else value
+    if isinstance(parts, list | tuple):
+        return bool(parts) and all(_is_run(part, run) for part in parts)
+    return type(value) is run
+
+
+def _is_harmless(value: object) -> bool:
+    """Whether to call a value changes nothing: some builtins, what this project defines, and plain dataclasses."""
+    if any(value is known for known in KNOWN_BUILTINS):
+        return True
+    if f"{getattr(value, '__module__', '')}".partition(".")[0] in KNOWN_PACKAGES:
+        return True
+    if not isinstance(value, type) or not is_dataclass(value) or hasattr(value, "__post_init__"):
+        return False
+    code = getattr(value.__init__, "__code__", None)
+    return code is not None and code.co_filename == "<string>"  # ``dataclass`` has written it
+
+
+def _bound_names(tree: ast.AST) -> Iterator[str]:
+    """The names that syntax binds, in every scope, but those of a star import."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name.partition(".")[0]
+        elif isinstance(node, ast.arg):
+            yield node.arg
+
+
+def _words(node: ast.AST) -> Iterator[str]:
+    """Everything by which a statement may name a value of a module."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Name):
+            yield each.id
+        elif isinstance(each, ast.Attribute):
+            yield each.attr
+        elif isinstance(each, ast.alias):
+            yield each.name.rpartition(".")[2]
+        elif isinstance(each, ast.Constant) and isinstance(each.value, str):
+            yield each.value
+
+
+def _is_foreign_import(node: ast.stmt) -> bool:
+    """Whether a statement only imports from this project and the standard library, name by name."""
+    if isinstance(node, ast.ImportFrom):
+        is_named = not node.level and all(alias.name != "*" for alias in node.names)
+        return is_named and node.module != "__future__" and _is_foreign(f"{node.module}")
+    return isinstance(node, ast.Import) and all(_is_foreign(alias.name) for alias in node.names)
+
+
+def _without_unused(node: ast.stmt, words: set[str]) -> ast.stmt | None:
+    """A statement without the foreign names that it imports and nothing uses; None if nothing is left."""
+    if not isinstance(node, ast.Import | ast.ImportFrom) or not _is_foreign_import(node):
+        return node
+    used = [alias for alias in node.names if (alias.asname or alias.name.partition(".")[0]) in words]
+    if not used:
+        return None
+    return ast.ImportFrom(node.module, used, 0) if isinstance(node, ast.ImportFrom) else ast.Import(used)
+
+
+def _structure(node: object) -> str:
+    """The syntax below a node, in the same words on Python 3.11, 3.12 and 3.13; those of ``ast.dump`` differ."""
+    if isinstance(node, list):
+        return f"[{', '.join(map(_structure, node))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = ((name, value) for name, value in ast.iter_fields(node) if value is not None and value != [])
+    return f"{type(node).__name__}({', '.join(f'{name}={_structure(value)}' for name, value in fields)})"

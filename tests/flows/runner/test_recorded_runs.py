@@ -18,7 +18,6 @@ from flows.runner import records
 from flows.runner.interrupted import close_dead_runs
 from flows.runner.recorded_runs import (
     UnreadableRecord,
-    earlier_values,
     last_arguments,
     read_headers,
     read_run,
@@ -94,7 +93,6 @@ def test_whatever_a_field_holds_every_reader_goes_on(
     found = list(read_runs(root, "demo"))
     assert [each.as_json()["record"] for each in found][-1] == str(sound)
     assert isinstance(sum(each.seconds for each in found), float)
-    earlier_values(root, "demo")
     last_arguments(root, "demo")
 
 

@@ -125,9 +125,3 @@ def test_a_later_stage_sees_the_checks_of_the_earlier_ones(tmp_path: Path) -> No
             look.for_item(item)(number)
     assert seen == ["n >= 1 True", "n >= 1 True", "n >= 9 False"]
     assert checks() == ()
-
-
-def test_a_check_knows_the_values_of_earlier_runs(tmp_path: Path) -> None:
-    limits = Limits.parse(["score.dev.bleu >= 20", "score.dev.chrf >= 1"], {"score dev bleu": (19.0, 21.0)})
-    limits.breaches(LocalStore(tmp_path), artifact(tmp_path, "score", {"bleu": 20.0}), "dev")
-    assert [check.values for check in limits.checks] == [(19.0, 21.0, 20.0), ()]
