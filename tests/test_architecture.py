@@ -105,9 +105,15 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "tasks.cleaning": {"tasks.lazy_libraries"},
         "tasks.corpus": {"tasks.demo", "tasks.engine", "tasks.lazy_libraries"},
         "tasks.engine": {"tasks.durations"},
-        "tasks.evaluation": {"tasks.lazy_libraries"},
-        "tasks.registration": {"tasks.corpus", "tasks.durations", "tasks.lazy_libraries", "tasks.reporting"},
-        "tasks.reporting": {"tasks.durations", "tasks.evaluation", "tasks.lazy_libraries"},
+        "tasks.evaluation": {"tasks.durations", "tasks.lazy_libraries"},
+        "tasks.registration": {
+            "tasks.corpus",
+            "tasks.durations",
+            "tasks.evaluation",
+            "tasks.lazy_libraries",
+            "tasks.reporting",
+        },
+        "tasks.reporting": {"tasks.evaluation", "tasks.lazy_libraries"},
         "tasks.stages": {
             "tasks.bpe",
             "tasks.cleaning",

@@ -31,7 +31,7 @@ def test_the_guard_follows_relative_imports() -> None:
 
 
 def test_a_page_beside_a_module_counts() -> None:
-    file = module_file("tasks.reporting.page")
+    file = module_file("tasks.stages.report")
     assert file
     assert file.with_suffix(".html").is_file()
 

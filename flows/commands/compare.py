@@ -32,9 +32,8 @@ def compare(
     repro compare demo/1 demo/2 demo/3
     """
     from flows.inspection.compare import compare_systems, find_system, metrics_of
-    from tasks.evaluation.collapse import last_values, layer_curves
+    from tasks.evaluation.training_log import last_values, layer_curves, training_curves
     from tasks.registration.differences import differing_fields
-    from tasks.reporting.pictures import training_curves
 
     if len(names) < 2:
         raise BadConfiguration(f"{len(names)} systems are named, allowed are two or more, as in demo/1 demo/2")
@@ -61,7 +60,10 @@ def compare(
                 {"with": other, "sets": [asdict(each) for each in sets]}
                 for other, sets in zip(titles[1:], comparisons, strict=True)
             ],
-            "curves": {name: {column: [*map(float, each[column])] for column in each} for name, each in curves.items()},
+            "curves": {
+                name: {column: values.tolist() for column, values in vars(each).items()}
+                for name, each in curves.items()
+            },
             "layers": last,
         }
         print(json.dumps(result, ensure_ascii=False))

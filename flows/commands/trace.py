@@ -72,13 +72,14 @@ def _trace_pair(run: str, pair_id: str, out: Path | None, overrides: tuple[str, 
 
     walk = trace_pair(run, pair_id, overrides, site)
     if out:
-        from tasks.evaluation import network_plots, plots
+        from tasks.evaluation.network_plots import attention_heads
+        from tasks.evaluation.plots import LIGHT
 
         step = next((step for step in walk.steps if step.weights is not None), None)
         if step is None or step.weights is None:
             raise BadConfiguration(f"--attention needs a pair of a dev or test set; {pair_id} was not decoded")
-        pieces = step.values["source_pieces"], step.values["written_pieces"]
-        out.write_bytes(network_plots.attention(step.weights, *pieces, plots.LIGHT))
+        cross = (step.weights, step.values["written_pieces"], step.values["source_pieces"])
+        out.write_bytes(attention_heads({"cross: translation over source": cross}, pair_id, LIGHT))
     if as_json:
         print(json.dumps(walk.as_json(), ensure_ascii=False))
     else:

@@ -16,8 +16,8 @@ from infra.site import Site, open_store
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact, Store
 from infra.tracking.registry import resolve
-from tasks.evaluation.metric_rows import metric_rows
 from tasks.evaluation.system_comparison import Comparison, compare
+from tasks.evaluation.training_log import metric_rows
 from tasks.registration.differences import version_lineage
 from tasks.registration.lineage import lineage
 

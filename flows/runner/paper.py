@@ -22,11 +22,11 @@ from flows.runs.overrides import without_replaced
 from flows.runs.paper_rows import GROUPS, effective_scale, paper_row_of, parse_rows, row_run_name
 from infra.errors import BadConfiguration
 from infra.site import Site
-from tasks.evaluation.collapse import LayerCurves, layer_curves
 from tasks.evaluation.html import layers_picture
 from tasks.evaluation.paper_figures import PEERS
 from tasks.evaluation.paper_page import as_json, markdown, page
 from tasks.evaluation.paper_row import PaperComparison, compare_to_paper
+from tasks.evaluation.training_log import LayerCurves, layer_curves
 
 
 @Parameter(name="*")

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from flows.views.tables import cell, number_text, plain_table
-from model.metric_names import DEV_PERPLEXITY
-from tasks.evaluation.collapse import SIGNS
 from tasks.evaluation.system_comparison import Comparison
+from tasks.evaluation.training_log import SIGNS
 from tasks.registration.differences import DifferingField
 
 if TYPE_CHECKING:
-    from tasks.evaluation.system_comparison import History
+    from tasks.evaluation.training_log import Curves
 
 LONGEST_VALUE = 60
 """Characters of a value that are shown; checksums and lists of modules are longer."""
@@ -28,19 +27,23 @@ def differing_table(names: Sequence[str], fields: Sequence[DifferingField]) -> T
     return table
 
 
-def trainings_table(histories: Mapping[str, History]) -> Table | None:
+def trainings_table(trainings: Mapping[str, Curves]) -> Table | None:
     """Length and best dev perplexity of each training; None if no training is left."""
-    if not histories:
+    if not trainings:
         return None
-    table = _with_columns("training", list(histories))
-    best = [int(each[DEV_PERPLEXITY].argmin()) if len(each[DEV_PERPLEXITY]) else -1 for each in histories.values()]
-    found = list(zip(histories.values(), best, strict=True))
-    table.add_row("updates", *(number_text(int(max(each["updates"], default=0))) for each, _ in found))
-    table.add_row(
-        "best dev perplexity",
-        *("" if at < 0 else number_text(float(each[DEV_PERPLEXITY][at])) for each, at in found),
-    )
-    table.add_row("at update", *("" if at < 0 else number_text(int(each["dev_updates"][at])) for each, at in found))
+    table = _with_columns("training", list(trainings))
+    updates = []
+    perplexities = []
+    at_updates = []
+    for curves in trainings.values():
+        updates.append(number_text(int(max(curves.updates, default=0))))
+        checked = len(curves.dev_perplexity)
+        best = int(curves.dev_perplexity.argmin()) if checked else -1
+        perplexities.append(number_text(float(curves.dev_perplexity[best])) if checked else "")
+        at_updates.append(number_text(int(curves.dev_updates[best])) if checked else "")
+    table.add_row("updates", *updates)
+    table.add_row("best dev perplexity", *perplexities)
+    table.add_row("at update", *at_updates)
     return table
 
 

@@ -21,7 +21,7 @@ from model.metric_names import (
     TER,
     TOKENS_PER_SECOND,
 )
-from tasks.evaluation.metric_rows import metric_rows
+from tasks.evaluation.training_log import metric_rows
 
 FIRST_MEASURES = (BLEU, BLEU_PAPER, CHRF, COMET, TER, PERPLEXITY)
 """Measures that the list of measures begins with; BLEU is the one that is drawn first."""

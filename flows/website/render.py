@@ -9,33 +9,18 @@ from typing import TYPE_CHECKING
 from flows.website.campaign import anchor
 from flows.website.registry import Score
 from infra.tracking.provenance import short_commit
-from tasks.durations import duration
 from tasks.evaluation import html
-from tasks.reporting.page import readable, visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 FOLDER = Path(__file__).parent
-BASE = Path(html.__file__).parent
-"""The folder of ``base.html`` and ``base.css``, which reports and this site share."""
 
 
 @cache
 def _environment() -> "Environment":
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader([FOLDER / "templates", BASE]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = html.environment(FOLDER / "templates")
     environment.filters.update(
-        readable=readable,
-        duration=duration,
-        visible=visible,
         moment=moment,
         score=score,
         interval=interval,
@@ -55,7 +40,7 @@ def render(template: str, page: str, **values: object) -> str:
 def static_files() -> Mapping[str, Path]:
     """The files beside the pages, by path: style, programs and the library that draws the plots."""
     found = {f"static/{file.name}": file for file in (FOLDER / "static").rglob("*") if file.is_file()}
-    return {"static/base.css": BASE / "base.css", **found}
+    return {"static/base.css": html.BASE / "base.css", **found}
 
 
 def moment(value: datetime) -> str:

@@ -1,23 +1,59 @@
-"""Render HTML pages that need no other file: Jinja2 templates over ``base.html``, and pictures as data URIs."""
+"""Renders HTML pages that need no other file: Jinja2 templates over ``base.html``, and pictures as data URIs.
+
+Text of a corpus, names and tags are foreign: templates escape them, and ``visible`` replaces what cannot be printed.
+"""
 
 import base64
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tasks.evaluation.collapse import LayerCurves
+from tasks.durations import duration
+from tasks.evaluation.training_log import LayerCurves
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+BASE = Path(__file__).parent
+"""The folder of ``base.html`` and ``base.css``."""
+LONGEST_TEXT = 400
+"""Characters of a sentence that are shown."""
 
 
-def render(template: str, **values: object) -> str:
-    """The page. A variable that the template uses and ``values`` lacks is an error."""
+@cache
+def environment(folder: Path) -> "Environment":
+    """Renders the templates of a folder. A variable that a template uses and does not get is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    loader = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(
-        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    found = Environment(
+        loader=FileSystemLoader([folder, BASE]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    return environment.get_template(template).render(values)
+    found.filters.update(readable=readable, duration=duration, visible=visible)
+    return found
+
+
+def readable(value: object) -> str:
+    """A fact as text: digits in groups, dicts on one line."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {readable(inner)}" for name, inner in value.items())
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, int) or not math.isfinite(value):
+        return f"{value:,}"
+    return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def visible(text: str) -> str:
+    """Text for the page: unprintable characters become U+FFFD, overlong text is cut."""
+    shown = "".join(c if c.isprintable() else "\ufffd" for c in text)
+    return shown if len(shown) <= LONGEST_TEXT else shown[:LONGEST_TEXT] + " …"
 
 
 @dataclass(frozen=True)
@@ -35,7 +71,7 @@ def draw(name: str, alt: str, drawing: Callable[[Any], bytes]) -> tuple[Picture,
     from tasks.evaluation import plots  # matplotlib loads for half a second
 
     light = drawing(plots.LIGHT)
-    return Picture(name, alt, data_uri(light), data_uri(drawing(plots.DARK))), light
+    return Picture(name, alt, _data_uri(light), _data_uri(drawing(plots.DARK))), light
 
 
 def layers_picture(trainings: Mapping[str, LayerCurves]) -> Picture | None:
@@ -50,5 +86,5 @@ def layers_picture(trainings: Mapping[str, LayerCurves]) -> Picture | None:
     return draw("layers", "Signs of collapse by layer", transparent)[0]
 
 
-def data_uri(png: bytes) -> str:
+def _data_uri(png: bytes) -> str:
     return "data:image/png;base64," + base64.b64encode(png).decode()

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
-from tasks.evaluation.collapse import SIGNS, Curve, LayerCurves
 from tasks.evaluation.plots import Numbers, Theme, dress, new_figure, png, thousands
+from tasks.evaluation.training_log import SIGNS, Curve, LayerCurves
 
 CELL = 0.27
 """Width and height, in inches, of one cell of an attention map."""
@@ -20,23 +20,15 @@ def layers(trainings: Mapping[str, LayerCurves], theme: Theme) -> bytes:
     One training fills a grid of two columns. Of several, each has a column, and the panels of a row share their scale.
     """
     signs = [sign for sign in SIGNS if any(sign in curves for curves in trainings.values())]
-    if len(trainings) == 1:
-        (curves,) = trainings.values()
-        rows = -(-len(signs) // 2)
-        figure = new_figure(5.8, PANEL * rows, theme)
-        grid = figure.subplots(rows, 2, squeeze=False)
-        for axes in grid.flat[len(signs) :]:
-            axes.set_visible(False)
-        cells = [(axes, sign, SIGNS[sign], curves) for axes, sign in zip(grid.flat, signs, strict=False)]
-    else:
-        figure = new_figure(max(5.8, 2.9 * len(trainings)), PANEL * len(signs), theme)
-        grid = figure.subplots(len(signs), len(trainings), squeeze=False, sharey="row")
-        cells = [
-            (grid[row, column], sign, f"{name}\n{SIGNS[sign]}", curves)  # each, since a phone shows few panels
-            for row, sign in enumerate(signs)
-            for column, (name, curves) in enumerate(trainings.items())
-        ]
-    for axes, sign, title, curves in cells:
+    panels = [(sign, name, curves) for sign in signs for name, curves in trainings.items()]
+    columns = max(2, len(trainings))
+    rows = -(-len(panels) // columns)
+    figure = new_figure(2.9 * columns, PANEL * rows, theme)
+    grid = figure.subplots(rows, columns, squeeze=False, sharey="row" if len(trainings) > 1 else "none")
+    for axes in grid.flat[len(panels) :]:
+        axes.set_visible(False)
+    for axes, (sign, name, curves) in zip(grid.flat, panels, strict=False):
+        title = "\n".join(filter(None, (name, SIGNS[sign])))  # the name in every panel, since a phone shows few
         draw_layers(axes, curves.get(sign, {}), title, theme)
     return png(figure)
 
@@ -64,38 +56,17 @@ def draw_layers(axes: Axes, curves: Mapping[int, Curve], title: str, theme: Them
 
 def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str], theme: Theme) -> bytes:
     """Cross-attention (layers, heads, target pieces, source pieces) of one sentence (§3.2.3): the mean over heads of
-    the upper half of the layers, and below it each head of the last layer."""
+    the upper half of the layers."""
     layers, heads, written, read = weights.shape
     lower = layers // 2
-    cell = CELL
-    columns = min(heads, 4)
-    rows = -(-heads // columns)
-    width = max(4.6, 1.3 + cell * read)
-    small = (width - 0.5) / columns * written / max(read, written)
-    top = 1.3 + cell * written
-    bottom = rows * (small + 0.3)
-    figure = new_figure(width, top + bottom, theme)
-    parts = figure.subfigures(2, 1, squeeze=False, height_ratios=[top, bottom])
-    upper = parts[0, 0]
-    under = parts[1, 0]
-    upper.set_facecolor(theme.page)
-    under.set_facecolor(theme.page)
-    axes = upper.subplots()
-    mean = weights[lower:].mean(axis=(0, 1))
-    _map(axes, mean, theme)
+    figure = new_figure(max(4.6, 1.3 + CELL * read), 1.3 + CELL * written, theme)
+    axes = figure.subplots()
+    _map(axes, weights[lower:].mean(axis=(0, 1)), theme)
     _name_pieces(axes, hypothesis, source, theme)
     where = f"layer {layers}" if lower + 1 == layers else f"layers {lower + 1} to {layers}"
     axes.set_xlabel(
         f"across: source; down: translation\nmean over {heads} heads of {where}", color=theme.muted, fontsize=9
     )
-    grid = under.subplots(rows, columns, squeeze=False)
-    for head, place in enumerate(grid.flat):
-        place.set_visible(head < heads)
-        place.set_xticks([])
-        place.set_yticks([])
-        if head < heads:
-            _map(place, weights[-1, head], theme)
-            place.set_title(f"layer {layers}, head {head + 1}", fontsize=7.5, color=theme.muted, pad=3)
     return png(figure)
 
 

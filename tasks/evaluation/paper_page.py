@@ -8,9 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from infra.tracking.run_description import table as markdown_table
 from model.config.paper_models import TABLE_3
 from model.metric_names import BLEU, BLEU_PAPER_UNTWEAKED, GPU_KWH, PERPLEXITY
-from tasks.evaluation.html import Picture, render
+from tasks.evaluation.html import BASE, Picture, environment
 from tasks.evaluation.paper_figures import NOT_IN_PAPER, PARSING, PEERS, ROWS, TABLE_2_SYSTEMS
 from tasks.evaluation.paper_row import PaperComparison
 
@@ -70,18 +71,23 @@ SHAPE_COLUMNS = ("N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "ε_ls", "
 
 def row_cells(line: PaperComparison) -> tuple[str, ...]:
     """One row of the table; a missing number is an empty cell."""
-    paper = line.row.published.figures
-    ours = line.ours
-    gap = line.differences
-    name = f"{line.row.row}, failed" if line.failure else line.row.row
+    return _cells(line.row.row, line)
+
+
+def _cells(name: str, line: PaperComparison | None) -> tuple[str, ...]:
+    """The cells of a row of ``COLUMNS``; of a row that was not run, the paper's figures."""
+    published = ROWS[name]
+    paper = published.figures
+    ours = line.ours if line else {}
+    gap = line.differences if line else {}
     return (
-        name,
-        _set(ours),
+        f"{name}, failed" if line and line.failure else name,
+        _set(ours) if line else NOT_RUN,
         _number(paper, PERPLEXITY, "{:.2f}"),
         _number(ours, PERPLEXITY, "{:.2f} *"),
         _number(paper, BLEU, "{:.1f}"),
-        line.row.published.protocol,
-        _score(ours, line.row.published.metric),
+        published.protocol,
+        _score(ours, published.metric),
         _number(gap, BLEU, "{:+.2f}"),
         _score(ours, BLEU_PAPER_UNTWEAKED),
         _score(ours, BLEU),
@@ -90,7 +96,7 @@ def row_cells(line: PaperComparison) -> tuple[str, ...]:
         _number(paper, "flops", "{:.1e}"),
         _number(ours, "flops", "{:.2e}"),
         _number(ours, "device_flops", "{:.2e}"),
-        _weights(line.row.averaged),
+        _weights(line.row.averaged) if line else "",
         _number(ours, "updates", "{:,.0f}"),
         _number(ours, "target_tokens", "{:.2f}M", 1e-6),
         _hours(ours),
@@ -99,34 +105,14 @@ def row_cells(line: PaperComparison) -> tuple[str, ...]:
 
 
 def run_table(line: PaperComparison) -> dict[str, Any]:
-    """The comparison for the report of a run: cells (figure, paper's, ours, difference), and the peers."""
+    """The comparison for the report of a run: names and cells of the table's row, and the peers."""
     paper = line.row.published
-    row = line.row
-    ours = line.ours
-    figures = paper.figures
-    gap = _number(line.differences, BLEU, "{:+.2f}") or "not comparable"
-    pieces = f"perplexity a piece; ours of {row.vocabulary:,} byte-level pieces, another vocabulary than the paper's"
-    at_rate = ((figures, "flops"), (ours, "device_flops"))
-    cells = [
-        ("set", f"{paper.set_name}, {paper.sentences:,}", _set(ours), ""),
-        (f"BLEU, protocol {paper.protocol}", _number(figures, BLEU, "{:.1f}"), _score(ours, paper.metric), gap),
-        ("BLEU, paper_untweaked", "", _score(ours, BLEU_PAPER_UNTWEAKED), ""),
-        *([] if paper.protocol == "13a" else [("BLEU, 13a, cased", "", _score(ours, BLEU), "")]),
-        (pieces, _number(figures, PERPLEXITY, "{:.2f}"), _number(ours, PERPLEXITY, "{:.2f}"), ""),
-        ("parameters", _number(figures, "parameters", "{:.0f}M", 1e-6), _number(ours, "parameters", "{:,}"), ""),
-        ("weights", _weights(paper.averaged), _weights(row.averaged), ""),
-        ("updates", _number(figures, "updates", "{:,.0f}"), _number(ours, "updates", "{:,.0f}"), ""),
-        ("training FLOPs, counted", "", _number(ours, "flops", "{:.2e}"), ""),
-        ("training FLOPs, hours at the device's rate", *(_number(f, n, "{:.2e}") for f, n in at_rate), ""),
-        ("target pieces seen", "", _number(ours, "target_tokens", "{:,}"), ""),
-        ("hours", _number(figures, "gpu_hours", "{:.0f} GPU (P100)"), _hours(ours), ""),
-        ("energy, kWh", "", _number(ours, GPU_KWH, "{:.3f}"), ""),
-    ]
     return {
         "table": paper.table,
-        "row": row.row,
-        "conditions": row.conditions,
-        "cells": [cell for cell in cells if cell[1] or cell[2]],
+        "row": line.row.row,
+        "conditions": line.row.conditions,
+        "cells": [(name, cell) for name, cell in zip(COLUMNS, row_cells(line), strict=True) if cell],
+        "notes": NOTES,
         "peer_columns": PEER_COLUMNS,
         "peers": peers() if paper.languages == "English-German" else [],
     }
@@ -204,7 +190,7 @@ class PaperTable:
 def paper_tables(lines: Sequence[PaperComparison]) -> list[PaperTable]:
     """Rows beyond the paper if any, Table 2, the systems that it compares with, Table 3, §6.3, and other systems."""
     by_row = {line.row.row: line for line in lines}
-    table_2 = [_cells(name, by_row) for name, row in ROWS.items() if row.table == 2]
+    table_2 = [_cells(name, by_row.get(name)) for name, row in ROWS.items() if row.table == 2]
     table_3 = [_with_shape(name, by_row) for name, row in ROWS.items() if row.table == 3]
     beyond = [row_cells(line) for name, line in by_row.items() if ROWS[name].table == NOT_IN_PAPER]
     return [
@@ -251,25 +237,6 @@ def introduction(lines: Sequence[PaperComparison]) -> list[str]:
     return conditions(lines) + (warning if elsewhere else [])
 
 
-def _cells(name: str, by_row: Mapping[str, PaperComparison]) -> tuple[str, ...]:
-    """The cells of a row of ``COLUMNS``; of a row that was not run, the paper's figures."""
-    if name in by_row:
-        return row_cells(by_row[name])
-    paper: Mapping[str, Any] = ROWS[name].figures
-    forms = {PERPLEXITY: "{:.2f}", BLEU: "{:.1f}", "parameters": "{:.0f}M", "flops": "{:.1e}"}
-    columns = {
-        "PPL, paper": PERPLEXITY,
-        "BLEU, paper": BLEU,
-        "params, paper": "parameters",
-        "FLOPs, paper": "flops",
-    }
-    shown = {"row": name, "set": NOT_RUN, "by protocol": ROWS[name].protocol}
-    for column, figure in columns.items():
-        if figure in paper:
-            shown[column] = forms[figure].format(paper[figure] / (1e6 if figure == "parameters" else 1))
-    return tuple(shown.get(column, "") for column in COLUMNS)
-
-
 def _with_shape(name: str, by_row: Mapping[str, PaperComparison]) -> tuple[str, ...]:
     """The cells of a row of Table 3 with the paper's shape, in full for base and for others where it differs."""
     shapes = []
@@ -281,7 +248,7 @@ def _with_shape(name: str, by_row: Mapping[str, PaperComparison]) -> tuple[str, 
     cells = own if name == "base" else [value if value != plain else "" for value, plain in zip(own, base, strict=True)]
     if TABLE_3[name][0].positions == "learned":
         cells[-1] = "learned positions"
-    first, *rest = _cells(name, by_row)
+    first, *rest = _cells(name, by_row.get(name))
     return (first, *cells, *rest)
 
 
@@ -294,7 +261,7 @@ def markdown(title: str, lines: Sequence[PaperComparison], settings: Sequence[st
     parts += ["Failed:", "", *failures, ""] if failures else []
     for table in paper_tables(lines):
         parts += [f"## {table.title}", "", *([table.note, ""] if table.note else [])]
-        parts += [*_markdown_table(table.columns, table.rows), ""]
+        parts += [markdown_table(table.columns, table.rows), ""]
     return "\n".join([*parts, "## Notes", "", *(f"- {note}" for note in NOTES), ""])
 
 
@@ -302,18 +269,16 @@ def page(
     title: str, lines: Sequence[PaperComparison], picture: Picture | None = None, settings: Sequence[str] = ()
 ) -> str:
     """The tables as a self-contained HTML page, with a picture of the trainings."""
-    return render(
-        "paper_page.html",
-        title=title,
-        settings=settings,
-        tables=paper_tables(lines),
-        failures=[(line.row.row, line.failure) for line in lines if line.failure],
-        introduction=introduction(lines),
-        notes=NOTES,
-        picture=picture,
+    return (
+        environment(BASE)
+        .get_template("paper_page.html")
+        .render(
+            title=title,
+            settings=settings,
+            tables=paper_tables(lines),
+            failures=[(line.row.row, line.failure) for line in lines if line.failure],
+            introduction=introduction(lines),
+            notes=NOTES,
+            picture=picture,
+        )
     )
-
-
-def _markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = [columns, ["---"] * len(columns), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return ["| " + " | ".join(line) + " |" for line in lines]

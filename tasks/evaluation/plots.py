@@ -17,6 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
+from tasks.evaluation.training_log import Curves
+
 Numbers = NDArray[np.float64]
 
 DOTS_PER_INCH = 160
@@ -41,18 +43,6 @@ class Theme:
 
 LIGHT = Theme("#fdfcfa", "#1f2430", "#667080", "#e7e4de", "#2f6db5", "#d9772b", "#123a6b")
 DARK = Theme("#14171d", "#e5e8ee", "#98a1b0", "#2a2f3a", "#6ca6e6", "#f0a05a", "#d3e6fb")
-
-
-@dataclass(frozen=True)
-class Curves:
-    """Learning curves; ``dev_*`` at the updates that validated. Losses are in nats per target piece."""
-
-    updates: Numbers
-    loss: Numbers
-    nll: Numbers
-    learning_rate: Numbers
-    dev_updates: Numbers
-    dev_perplexity: Numbers
 
 
 def curves(history: Curves, theme: Theme) -> bytes:

@@ -30,7 +30,8 @@ def item_of(set_name: str, system: str) -> str:
 
 def is_own(item: str) -> bool:
     """Whether an item belongs to the run's own model."""
-    return item.rpartition("/")[2] != ENSEMBLE and not item.rpartition("/")[2].startswith(SEED)
+    system = item.rpartition("/")[2] if "/" in item else OWN_MODEL
+    return system != ENSEMBLE and not system.startswith(SEED)
 
 
 @dataclass(frozen=True)

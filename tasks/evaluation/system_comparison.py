@@ -8,24 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from infra.errors import BadConfiguration
 from model.metric_names import BLEU, CHRF
 from tasks.evaluation.translation_metrics import ScoreMetric, paired_p_value, resample, score_metrics, total
-from tasks.lazy_libraries import np, pl
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from tasks.lazy_libraries import pl
 
 SENTENCES_SHOWN = 10
 """Number of sentences listed for each system, of those that it translates better."""
 COMPARED = ("hypothesis", BLEU, CHRF)
 """The columns that two systems differ in."""
-
-
-History = dict[str, "NDArray[np.float64]"]
-"""The columns of ``plots.Curves``."""
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,19 @@
 """Decides which versions have the aliases ``candidate`` and ``champion``, and moves them there.
 
 The champion is chosen by BLEU on the dev set alone (``becomes_champion``); test scores never decide. Others may
-register or promote meanwhile, on this machine or on one that shares MLflow: ``move_aliases``. For example, version 1
-(26.0) is champion while machine A registers version 2 (27.0) and machine B version 3 (28.0):
+register or promote meanwhile, on machines that share MLflow and no lock. So a registration (``move_aliases``) repeats
+four steps until the last one has nothing to do:
 
-1. Both read that 1 is champion. A moves the alias to 2, B moves it to 3. Without more, the slower one would win.
-2. Each reads again. The contenders are the versions to which these registrations moved the alias: 2 and 3.
-3. Each compares the contenders by number with the champion of before: 2 beats 1, 3 beats 2. Both find 3 and move the
-   alias there, if it is elsewhere. If a person promoted a version meanwhile, that one stays.
+1. It reads the registry: what happened since it began is the difference to what it saw then (``_Reading``).
+2. What a person chose since then stays (``_Reading.chosen_by_hand``).
+3. Otherwise the newest contender becomes candidate (``_candidate``), and the contenders challenge the champion of
+   before one after the other, by number (``_champion``). Contenders are the own version and those to which other
+   registrations moved the alias meanwhile (``_Reading.contenders``).
+4. It moves an alias that is elsewhere, and begins again: whoever moves it last sees what all others did.
+
+For example, version 1 (26.0) is champion while machine A registers version 2 (27.0) and machine B version 3 (28.0).
+Both read that 1 is champion; B moves the alias to 3, then A moves it to 2. Both read again and find the contenders 2
+and 3: 2 beats 1, 3 beats 2. So both find 3, and A moves the alias there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -73,17 +79,15 @@ class AliasDecision:
 def move_aliases(uri: str, own: Version, before: Sequence[Version], min_bleu: float) -> AliasDecision:
     """Move candidate and champion to the versions that should have them, until the registry shows them there.
 
-    ``own`` is the version that is being registered, ``before`` are the model's versions when that began. Machines that
-    share only MLflow share no lock. So each call reads the registry once more after it moved an alias: the last one
-    that moved it sees what all others did, and corrects it.
+    ``own`` is the version that is being registered, ``before`` are the model's versions when that began.
     """
     while True:
-        seen = _Registry(own.version, before, versions(uri, own.name))
+        seen = _Reading(own.version, before, versions(uri, own.name))
         champion, reason, compared = _champion(seen, min_bleu)
         rightful = {CANDIDATE: _candidate(seen), CHAMPION: champion}
         wrong = {alias: to for alias, to in rightful.items() if to and alias not in to.version.aliases}
         if not wrong:
-            held = tuple(alias for alias, to in rightful.items() if to and to.version.version == own.version)
+            held = tuple(alias for alias, to in rightful.items() if to and to.version == seen.own)
             return AliasDecision(held, reason, compared)
         for alias, to in wrong.items():
             set_alias(uri, to.version, alias, to.reason, to.who)
@@ -98,72 +102,8 @@ class _Place:
     who: str
 
 
-def _candidate(seen: "_Registry") -> _Place:
-    """The version that a person chose meanwhile, or else the newest of those that are being registered."""
-    newest = _Place(seen.contenders(CANDIDATE)[-1], WHY_CANDIDATE, f"{user()}{BY_REGISTRATION}")
-    return seen.chosen_by_hand(CANDIDATE) or newest
-
-
-def _champion(seen: "_Registry", min_bleu: float) -> tuple[_Place | None, str, Version | None]:
-    """The rightful champion, why the own version is or is not it, and the version that this one was compared with."""
-    if chosen := seen.chosen_by_hand(CHAMPION):
-        return chosen, f"version {chosen.version.version} was promoted by hand during the registration", chosen.version
-    own = seen.own
-    champion = seen.champion_of_before()
-    contests = _contests(seen, champion, min_bleu)
-    for contest in contests:
-        champion = contest.challenger if contest.is_won else champion
-    reason, compared = _verdict(own, contests)
-    if champion is None:
-        return None, reason, compared
-    if champion == own:
-        return _Place(own, reason, f"{user()}{BY_REGISTRATION}"), reason, compared
-    move = _last_move(champion)
-    return _Place(champion, move.reason, move.who), reason, compared
-
-
 @dataclass(frozen=True)
-class _Contest:
-    """A version that is being registered, compared with the champion at that time."""
-
-    challenger: Version
-    champion: Version | None
-    is_won: bool
-    why: str
-
-
-def _contests(seen: "_Registry", champion: Version | None, min_bleu: float) -> list[_Contest]:
-    """Let the contenders challenge the champion one after the other."""
-    contests = []
-    for challenger in seen.contenders(CHAMPION):
-        if challenger == champion:
-            continue
-        # The others moved the alias: they have what their own runs ask of a champion.
-        needed = min_bleu if challenger == seen.own else 0.0
-        is_won, why = becomes_champion(challenger.tags, champion, len(seen.now) == 1, needed)
-        contests.append(_Contest(challenger, champion, is_won, why))
-        if is_won:
-            champion = challenger
-    return contests
-
-
-def _verdict(own: Version, contests: Sequence[_Contest]) -> tuple[str, Version | None]:
-    """Why the own version is champion or is not, and the version that decided it."""
-    reason = _last_move(own).reason  # it was champion before
-    compared = None
-    for contest in contests:
-        if contest.challenger == own:
-            reason = contest.why
-            compared = contest.champion
-        elif contest.champion == own and contest.is_won:
-            compared = contest.challenger
-            bleu = float(compared.tags[DEV_BLEU])
-            reason = f"{_measured(own.tags)}, not above the {bleu:.2f} of version {compared.version}"
-    return reason, compared
-
-
-@dataclass(frozen=True)
-class _Registry:
+class _Reading:
     """One reading of a model's versions, by the registration of the version ``number``."""
 
     number: int
@@ -200,7 +140,7 @@ class _Registry:
         return next((version for version in self.now if earlier and version.version == earlier.version), None)
 
     def chosen_by_hand(self, alias: str) -> _Place | None:
-        """The version that a person gave the alias last, since the registration began: that stays."""
+        """The version that a person gave the alias last, since the registration began."""
         by_number = {version.version: version for version in self.now}
         for move in self.meanwhile:
             if move.alias == alias and not move.by_registration and move.version in by_number:
@@ -211,6 +151,42 @@ class _Registry:
         if present is None or is_unmoved or present in self.contenders(alias):
             return None
         return _Place(present, "moved without a reason, as in MLflow's pages", user())
+
+
+def _candidate(seen: _Reading) -> _Place:
+    """The version that a person chose meanwhile, or else the newest of those that are being registered."""
+    newest = _Place(seen.contenders(CANDIDATE)[-1], WHY_CANDIDATE, f"{user()}{BY_REGISTRATION}")
+    return seen.chosen_by_hand(CANDIDATE) or newest
+
+
+def _champion(seen: _Reading, min_bleu: float) -> tuple[_Place | None, str, Version | None]:
+    """The rightful champion, why the own version is or is not it, and the version that this one was compared with."""
+    if chosen := seen.chosen_by_hand(CHAMPION):
+        return chosen, f"version {chosen.version.version} was promoted by hand during the registration", chosen.version
+    own = seen.own
+    champion = seen.champion_of_before()
+    compared = None
+    reason = _last_move(own).reason  # unless it is compared below, it was champion before
+    for challenger in seen.contenders(CHAMPION):
+        if challenger == champion:
+            continue
+        # The others moved the alias: they have what their own runs ask of a champion.
+        needed = min_bleu if challenger == own else 0.0
+        wins, why = becomes_champion(challenger.tags, champion, len(seen.now) == 1, needed)
+        if challenger == own:
+            reason = why
+            compared = champion
+        elif champion == own and wins:
+            bleu = float(challenger.tags[DEV_BLEU])
+            reason = f"{_measured(own.tags)}, not above the {bleu:.2f} of version {challenger.version}"
+            compared = challenger
+        champion = challenger if wins else champion
+    if champion is None:
+        return None, reason, compared
+    if champion == own:
+        return _Place(own, reason, f"{user()}{BY_REGISTRATION}"), reason, compared
+    move = _last_move(champion)
+    return _Place(champion, move.reason, move.who), reason, compared
 
 
 def _last_move(version: Version) -> Promotion:

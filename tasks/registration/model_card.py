@@ -16,13 +16,14 @@ import yaml
 
 from infra.store.manifest import Manifest
 from infra.tracking.model_version import scored_sets
+from infra.tracking.run_description import table
 from model.metric_names import BLEU, BLEU_PAPER, CHRF, COMET, DEV_PERPLEXITY, GPU_KWH, PERPLEXITY, TER
 from tasks.corpus.catalogue import OWN, TERMS
 from tasks.durations import duration
+from tasks.evaluation.html import readable, visible
 from tasks.lazy_libraries import pl
 from tasks.reporting.about_synthetic import about_synthetic
 from tasks.reporting.examples import translation_examples
-from tasks.reporting.page import readable, visible
 from tasks.reporting.remarks import cut_translations
 
 MEASURE_LABELS = {
@@ -100,7 +101,7 @@ def model_card(
         Section("Limits", _limits(scores, manifests)),
         Section("Data", (*_cleaning(clean), *_synthetic(manifests)), _data(corpus, manifests)),
         Section("Training", () if train else ("Not known: the artifact was removed.",), _training(manifests)),
-        Section("Scores", (*_protocols(scores), *_choices(dev, manifests)), _scores(scores, dev)),
+        Section("Scores", (*_protocols(scores), *_choices(dev, manifests)), score_table(scores, dev)),
         Section("Energy", (_energy(train),)),
         *([Section("How to load", code=how_to_load)] if how_to_load else []),
     )
@@ -116,7 +117,7 @@ def as_markdown(card: ModelCard) -> str:
         lines += [line for paragraph in section.paragraphs for line in (_escaped(paragraph), "")]
         if section.rows:
             head, *body = section.rows
-            lines += [_row(head), _row("---" for _ in head), *(_row(map(_escaped, row)) for row in body), ""]
+            lines += [table(head, [[_escaped(cell) for cell in row] for row in body]), ""]
         if section.code:
             lines += [*(f"    {line}" for line in section.code.splitlines()), ""]
     for kind, rows in card.examples.items():
@@ -213,7 +214,8 @@ def _choices(dev: str, manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
     return (f"The set {dev} decided {', '.join(decided)}. How the settings were chosen is not recorded.",)
 
 
-def _scores(scores: Mapping[str, Facts], dev: str) -> Rows:
+def score_table(scores: Mapping[str, Facts], dev: str) -> Rows:
+    """The scores of each set with their intervals; none where nothing was measured."""
     names = [name for name in MEASURE_LABELS if any(name in facts for facts in scores.values())]
     if not names:
         return ()
@@ -269,10 +271,6 @@ def _escaped(text: object) -> str:
     return html.escape(re.sub(r"([\\`*_\[\]|#~])", r"\\\1", flat), quote=False)
 
 
-def _row(cells: Any) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
 def card_from_tags(
     label: str,
     tags: Mapping[str, str],
@@ -283,11 +281,10 @@ def card_from_tags(
 
     ``manifests`` are the version's lineage, ``sentences_of`` gives the file of a set's translations.
     """
-    sets = scored_sets(tags)
-    facts = {name: _without_prefix(tags, f"{name}.") for name in sets}
+    facts = scores_in_tags(tags)
     dev = tags.get("dev_set", "")
     load = LOAD.format(quoted=shlex.quote(label), address=json.dumps(f"models:/{label}"))
-    examples_of = example_set(sets, dev)
+    examples_of = example_set(facts, dev)
     return model_card(label, facts, dev, manifests, load, examples_of, read_examples(sentences_of(examples_of)))
 
 
@@ -305,5 +302,10 @@ def read_examples(file: Path | None) -> Examples:
     return {kind: rows[:EXAMPLES_OF_EACH_KIND] for kind, rows in found.items()}
 
 
-def _without_prefix(tags: Mapping[str, str], prefix: str) -> dict[str, str]:
-    return {tag.removeprefix(prefix): value for tag, value in tags.items() if tag.startswith(prefix)}
+def scores_in_tags(tags: Mapping[str, str]) -> dict[str, Facts]:
+    """The facts of a version's scores, by set."""
+    prefixes = {name: f"{name}." for name in scored_sets(tags)}
+    return {
+        name: {tag.removeprefix(prefix): value for tag, value in tags.items() if tag.startswith(prefix)}
+        for name, prefix in prefixes.items()
+    }

@@ -1,25 +1,23 @@
 """The tags and the Markdown description of a model version."""
 
 import json
-import math
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
 from infra.errors import BadConfiguration
 from infra.store.file_names import file_name
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact
 from infra.tracking.model_logging import ModelMetric
-from infra.tracking.model_version import scored_sets
+from infra.tracking.model_version import finite, scored_sets
 from infra.tracking.provenance import commit
 from infra.tracking.run_description import is_number, table
-from model.metric_names import BLEU, BLEU_PAPER, CHRF, DEV_BLEU, PERPLEXITY, TEST_BLEU
+from model.metric_names import BLEU, DEV_BLEU, TEST_BLEU
 from tasks.registration.differences import DifferingField
 from tasks.registration.lineage import dev_decoding
+from tasks.registration.model_card import score_table, scores_in_tags
 
 STAGES_WITHOUT_TAG = ("download",)
 """Stages with so many keys that the other tags would be hard to find; the keys of later stages depend on them."""
-NO_PAGES: Mapping[str, str] = MappingProxyType({})
 LONGEST_VALUE = 80
 """Characters of a differing field that the description shows."""
 STAGES_WITH_DIGEST = ("prepare_sets", "clean", "learn_bpe", "average")
@@ -59,31 +57,25 @@ def version_tags(
 def version_description(
     version: str,
     tags: Mapping[str, str],
-    pages: Mapping[str, str] = NO_PAGES,
-    champion: str = "",
-    fields: Iterable[DifferingField] = (),
-    site_url: str = "",
+    pages: Mapping[str, str],
+    champion: str,
+    fields: Iterable[DifferingField],
+    site_url: str,
 ) -> str:
     """Markdown about ``version`` (``demo/3``): a first line without markup, scores by set with their protocol, the
     decision on the champion, how it differs from the ``champion`` at that time, how to use it.
 
     ``pages`` are the addresses of ``run_pages``, which it links to, ``site_url`` is that of the site.
     """
-    sets = scored_sets(tags)
-    bleu = ", ".join(f"{each} {_rounded(tags[f'{each}.bleu'])}" for each in sets)
-    columns = {BLEU: "BLEU (13a, cased)", BLEU_PAPER: "BLEU (paper)", CHRF: "chrF", PERPLEXITY: "perplexity"}
-    facts = [fact for fact in columns if any(f"{each}.{fact}" in tags for each in sets)]
-    rows = []
-    for each in sets:
-        label = f"{each} (dev)" if each == tags["dev_set"] else each
-        scores = [_rounded(tags.get(f"{each}.{fact}", "")) for fact in facts]
-        rows.append([label, *scores, tags.get(f"{each}.sentences", "")])
+    scores = scores_in_tags(tags)
+    bleu = ", ".join(f"{name} {float(facts[BLEU]):.2f}" for name, facts in scores.items())
+    head, *rows = score_table(scores, tags["dev_set"])
     differing = [[field.name, *map(_cut, field.values)] for field in fields]
     changes = {tag.removeprefix("changed."): change for tag, change in tags.items() if tag.startswith("changed.")}
     parts = [
         # MLflow's list of versions shows the beginning as plain text.
         " · ".join(filter(None, (f"BLEU {bleu}", tags.get("settings")))),
-        table(["set", *(columns[fact] for fact in facts), "sentences"], rows),
+        table(head, rows),
         f"Protocol: `{tags['dev_signature']}`",
         f"Decision when it was registered: {tags['decision']}",
         table(["differs in", f"{champion} (champion)", version], differing) if differing else "",
@@ -116,9 +108,11 @@ def model_metrics(tags: Mapping[str, str]) -> list[ModelMetric]:
     named = {f"{each}.": each for each in sets} | {DEV_BLEU: tags["dev_set"], TEST_BLEU: tags.get("test_set", "")}
     found = []
     for tag, text in tags.items():
-        if (of_set := next((each for begin, each in named.items() if tag.startswith(begin)), "")) and _is_float(text):
+        of_set = next((each for begin, each in named.items() if tag.startswith(begin)), "")
+        value = finite(text)
+        if of_set and value is not None:
             digest = tags.get(f"digest.prepare_sets.{of_set}", "")
-            found.append(ModelMetric(tag, float(text), of_set if digest else "", digest))
+            found.append(ModelMetric(tag, value, of_set if digest else "", digest))
     return found
 
 
@@ -139,22 +133,8 @@ def model_description(name: str, tags: Mapping[str, str]) -> str:
     )
 
 
-def _is_float(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
-
-
 def _cut(value: str) -> str:
     return value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]} …"
-
-
-def _rounded(number: str) -> str:
-    try:
-        return f"{float(number):.2f}"
-    except ValueError:
-        return number
 
 
 def version_page(name: str, number: int) -> str:

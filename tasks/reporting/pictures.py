@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from infra.store.store import Artifact
 from model.data.shards import Shards
-from model.metric_names import BLEU, DEV_PERPLEXITY, LEARNING_RATE, LOSS, NLL, PADDING, TOKENS_PER_SECOND
-from tasks.evaluation.collapse import layer_curves
-from tasks.evaluation.metric_rows import metric_rows
+from model.metric_names import BLEU
+from tasks.evaluation.training_log import layer_curves, training_curves
 from tasks.lazy_libraries import np, pl
 
 if TYPE_CHECKING:
@@ -22,26 +21,6 @@ ATTENTIONS = 4
 """Example sentences whose attention is drawn."""
 
 JsonObject = dict[str, Any]
-
-
-def training_curves(metrics: Path) -> dict[str, NDArray[np.float64]]:
-    """The columns of ``plots.Curves`` from ``metrics.jsonl``; the last row of an update counts."""
-    rows = metric_rows(metrics)
-    training = [row for row in rows if LOSS in row]
-    validation = [row for row in rows if DEV_PERPLEXITY in row]
-    return {
-        "updates": np.array([row["done"] for row in training], np.float64),
-        **{name: np.array([row[name] for row in training], np.float64) for name in (LOSS, NLL, LEARNING_RATE)},
-        "dev_updates": np.array([row["done"] for row in validation], np.float64),
-        DEV_PERPLEXITY: np.array([row[DEV_PERPLEXITY] for row in validation], np.float64),
-    }
-
-
-def training_speed(metrics: Path) -> JsonObject:
-    """Medians of target tokens per second and share of padding over the rows of ``metrics.jsonl``."""
-    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
-    columns = {name: [row[name] for row in rows if name in row] for name in (TOKENS_PER_SECOND, PADDING)}
-    return {name: float(np.median(values)) for name, values in columns.items() if values}
 
 
 def attention_examples(folder: Path) -> list[tuple[JsonObject, NDArray[np.float64]]]:
@@ -79,7 +58,7 @@ def picture_specs(
     # matplotlib loads for half a second; a run of cache hits must not wait for it
     from tasks.evaluation import network_plots, plots
 
-    curves = plots.Curves(**training_curves(run.path() / "metrics.jsonl"))
+    curves = training_curves(run.path() / "metrics.jsonl")
     yield "curves", "Loss, perplexity and learning rate against the update", partial(plots.curves, curves)
     layers = layer_curves(run.path() / "metrics.jsonl")
     if layers:

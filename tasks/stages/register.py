@@ -8,11 +8,8 @@ of itself and which alias it gets is decided in ``tasks.registration``.
 """
 
 import json
-import re
 import tempfile
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,9 +21,8 @@ from infra.store.store import Artifact
 from infra.tracking.model_files import PARTS, VOCABULARY, files_digest, local_address
 from infra.tracking.model_logging import TextModel
 from infra.tracking.model_version import DIGEST_TAG, Version
-from infra.tracking.provenance import short_commit
 from infra.tracking.registry import version_exists
-from infra.tracking.tracker import OVERRIDES, SETTINGS, Tracker
+from infra.tracking.tracker import OVERRIDES, SETTINGS
 from model.config import Decoding
 from model.config.normalise import Normalise
 from model.data.bpe import write_normalising
@@ -35,7 +31,7 @@ from tasks.engine.stage import Facts, progress, site, stage, stage_run_id, track
 from tasks.engine.stage_code import stage_code
 from tasks.registration.differences import DifferingField, differing_fields, version_lineage
 from tasks.registration.lineage import dev_decoding, lineage, training_text
-from tasks.registration.model_card import SENTENCES, ModelCard, as_markdown, card_from_tags
+from tasks.registration.model_card import SENTENCES, as_markdown, card_from_tags
 from tasks.registration.register_version import register_version
 from tasks.registration.version_tags import version_tags
 
@@ -89,40 +85,6 @@ def _model_files(made: Artifact) -> dict[str, Mapping[str, Any]]:
         if made_by in parts and (manifest := made.store.find(made_by, key)):
             own |= {f"artifacts/{parts[made_by]}/{name}": sums for name, sums in manifest.files.items()}
     return own
-
-
-def with_title(page: str, version: str, settings: str, when: datetime, commit: str) -> str:
-    """The page of the run with the version in its title and heading, and settings, date and commit below the heading.
-
-    The artifact's own page carries no date, so that it stays the same.
-    """
-    made = [
-        settings or "no overrides",
-        f"registered {when:%Y-%m-%d %H:%M} UTC",
-        f"commit {short_commit(commit) or 'unknown'}",
-    ]
-    page = re.sub("<title>.*?</title>", lambda _: f"<title>{escape(version)}: report</title>", page, count=1)
-    named = f'<h1>{escape(version)}</h1>\n<p class="lead">{escape(" · ".join(made))}</p>'
-    return re.sub("<h1>.*?</h1>", lambda _: named, page, count=1)
-
-
-def _log_report(record: Tracker, run_id: str, report: Artifact, version: str, settings: str, commit: str) -> None:
-    """Log the page, which then names its version, settings, date and commit, and the pictures with the run."""
-    with tempfile.TemporaryDirectory() as scratch:
-        for path in sorted(report.path().iterdir()):
-            if path.suffix == ".html":
-                titled = Path(scratch) / path.name
-                titled.write_text(with_title(path.read_text(), version, settings, datetime.now(UTC), commit))
-                record.log_artifacts(run_id, [titled], "report")
-            elif path.suffix == ".png":
-                record.log_artifacts(run_id, [path], "report")
-
-
-def _log_card(record: Tracker, run_id: str, card: ModelCard) -> None:
-    with tempfile.TemporaryDirectory() as scratch:
-        page = Path(scratch) / "model_card.md"
-        page.write_text(as_markdown(card))
-        record.log_artifacts(run_id, [page], "report")
 
 
 def _code_changes(manifests: Mapping[str, Manifest]) -> dict[str, str]:
@@ -181,15 +143,17 @@ def register(
         site().pages,
     )
     progress(2, 3, "report")
-    about = f"{run_name}/{registered['version']}", tags.get(SETTINGS, ""), tags["git_commit"]
-    _log_report(record, run_id, report, *about)
     card = card_from_tags(
-        about[0],
+        f"{run_name}/{registered['version']}",
         tags,
         version_lineage(weights.store.find, tags),
         lambda name: scores[name].path() / SENTENCES if name in scores else None,
     )
-    _log_card(record, run_id, card)
+    with tempfile.TemporaryDirectory() as scratch:
+        page = Path(scratch) / "model_card.md"
+        page.write_text(as_markdown(card))
+        pages = [each for each in sorted(report.path().iterdir()) if each.suffix in (".html", ".png")]
+        record.log_artifacts(run_id, [*pages, page], "report")
     (out / "version.json").write_text(json.dumps(registered, indent=1, ensure_ascii=False) + "\n")
     progress(3, 3, f"{run_name}/{registered['version']}")
     return {

@@ -15,15 +15,15 @@ from typing import Any
 
 from infra.store.store import Artifact
 from tasks.engine.stage import Facts, checks, progress, stage
-from tasks.evaluation.html import draw
+from tasks.evaluation.html import draw, environment, readable
 from tasks.evaluation.paper_page import run_table
 from tasks.evaluation.paper_row import PaperRow, compare_to_paper
 from tasks.evaluation.seed_spread import seed_spreads
+from tasks.evaluation.training_log import training_speed
 from tasks.lazy_libraries import pl
 from tasks.reporting.about_synthetic import about_synthetic, synthetic_examples
 from tasks.reporting.examples import rejected_examples, translation_examples
-from tasks.reporting.page import readable, render
-from tasks.reporting.pictures import picture_specs, training_speed
+from tasks.reporting.pictures import picture_specs
 from tasks.reporting.remarks import dev_set, run_remarks
 
 
@@ -97,6 +97,6 @@ def report(
         "checks": checks(),
         "facts": [(name, [(fact, readable(value)) for fact, value in a.facts.items()]) for name, a in stages.items()],
     }
-    page = render(values).encode()
+    page = environment(Path(__file__).parent).get_template("report.html").render(values).encode()
     (out / "report.html").write_bytes(page)
     return {"bytes": len(page), "pictures": len(pictures)}

@@ -101,7 +101,13 @@ class Model:
         """The registrations that have read what was there before them."""
 
     def register(self, run_id: str, bleu: float, digest: str = "d") -> None:
-        tags = {"dev_set": "val", "dev_bleu": f"{bleu}", "dev_digest": digest, "dev_signature": "13a"}
+        tags = {
+            "dev_set": "val",
+            "dev_bleu": f"{bleu}",
+            "dev_digest": digest,
+            "dev_signature": "13a",
+            "val.bleu": f"{bleu}",
+        }
         self.made[run_id] = register_version(URI, Path("/"), run_id, "m", MODEL, tags, False, 1.0)
 
     def versions(self) -> list[Version]:

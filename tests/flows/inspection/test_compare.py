@@ -16,7 +16,7 @@ from flows.views.comparison_view import collapse_table
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.local import LocalStore
-from tasks.evaluation.collapse import last_values, layer_curves
+from tasks.evaluation.training_log import last_values, layer_curves
 
 OTHER = RunRequest("small", overrides=("decoding.beam=1",))
 

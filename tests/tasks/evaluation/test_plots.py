@@ -10,7 +10,8 @@ from PIL import Image
 from sacrebleu.metrics import BLEU
 
 from tasks.evaluation import network_plots, plots
-from tasks.evaluation.plots import DARK, LIGHT, Curves, SearchedSetting
+from tasks.evaluation.plots import DARK, LIGHT, SearchedSetting
+from tasks.evaluation.training_log import Curves
 
 UPDATES = np.arange(100.0, 2100, 100)
 

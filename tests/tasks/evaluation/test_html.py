@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.reporting.page import visible
+from tasks.evaluation.html import visible
 
 
 @given(st.text())

@@ -1,9 +1,9 @@
-"""Signs of collapse: curves from the rows of a training, and their pictures."""
+"""Curves are read from the log of a training."""
 
 import json
 from pathlib import Path
 
-from tasks.evaluation.collapse import last_values, layer_curves
+from tasks.evaluation.training_log import last_values, layer_curves, training_curves
 
 
 def test_curves_are_the_numbered_metrics_by_layer(tmp_path: Path) -> None:
@@ -20,3 +20,17 @@ def test_curves_are_the_numbered_metrics_by_layer(tmp_path: Path) -> None:
         "decoder_norm": {1: [(20, 8.0)]},
     }
     assert last_values(found) == {"encoder_cosine": [0.625, 1.0], "decoder_norm": [8.0]}
+
+
+def metrics_row(update: int, **values: float) -> str:
+    return json.dumps({"time": 1.0, "done": update, "total": 40, **values})
+
+
+def test_the_later_row_of_an_update_counts(tmp_path: Path) -> None:
+    rows = [metrics_row(n, loss=float(n), nll=1.0, learning_rate=0.1) for n in (1, 2, 3)]
+    again = [metrics_row(2, loss=7.0, nll=1.0, learning_rate=0.1), metrics_row(2, dev_perplexity=5.0)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join([*rows, metrics_row(2, dev_perplexity=6.0), *again]))
+    curves = training_curves(tmp_path / "metrics.jsonl")
+    assert curves.updates.tolist() == [1, 2, 3]
+    assert curves.loss.tolist() == [1, 7, 3]
+    assert curves.dev_perplexity.tolist() == [5]

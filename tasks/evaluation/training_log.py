@@ -1,0 +1,111 @@
+"""Reads the log of a training, ``metrics.jsonl``: learning curves, speed, and signs of collapse by layer.
+
+Older trainings have fewer of the metrics, or none.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from model.metric_names import (
+    ATTENTION_COVERAGE_CROSS,
+    ATTENTION_ENTROPY,
+    DECODER_COSINE,
+    DECODER_NORM,
+    DEV_PERPLEXITY,
+    ENCODER_COSINE,
+    ENCODER_NORM,
+    LEARNING_RATE,
+    LOSS,
+    NLL,
+    PADDING,
+    TOKENS_PER_SECOND,
+)
+from tasks.lazy_libraries import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SIGNS = {
+    ENCODER_COSINE: "cosine between positions, encoder",
+    DECODER_COSINE: "cosine between positions, decoder",
+    ENCODER_NORM: "norm of x + f(x), encoder",
+    DECODER_NORM: "norm of x + f(x), decoder",
+    ATTENTION_ENTROPY: "entropy of a query's cross-attention, nats",
+    ATTENTION_COVERAGE_CROSS: "coverage of the source by cross-attention",
+}
+"""Signs of collapse, which a training has for each layer: the metric's name without the layer's number."""
+
+Curve = list[tuple[int, float]]
+LayerCurves = dict[str, dict[int, Curve]]
+"""By the name of the sign and the layer from 1: its values by update."""
+
+
+def metric_rows(metrics: Path) -> list[dict[str, Any]]:
+    """One row for each update of ``metrics.jsonl``, in their order; ``done`` is the update.
+
+    A dev check writes a row of its own and a resumed training repeats some: the last value of an update counts.
+    """
+    rows: dict[int, dict[str, Any]] = {}
+    for line in metrics.read_text().splitlines():
+        row = json.loads(line)
+        if "done" in row:  # the row with the facts of a finished training may have none
+            rows.setdefault(int(row["done"]), {}).update(row)
+    return [rows[update] for update in sorted(rows)]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Learning curves; ``dev_*`` at the updates that validated. Losses are in nats per target piece."""
+
+    updates: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    nll: NDArray[np.float64]
+    learning_rate: NDArray[np.float64]
+    dev_updates: NDArray[np.float64]
+    dev_perplexity: NDArray[np.float64]
+
+
+def training_curves(metrics: Path) -> Curves:
+    """The learning curves of a training."""
+    rows = metric_rows(metrics)
+
+    def column(name: str, where: str) -> NDArray[np.float64]:
+        return np.array([row[name] for row in rows if where in row], np.float64)
+
+    return Curves(
+        updates=column("done", LOSS),
+        loss=column(LOSS, LOSS),
+        nll=column(NLL, LOSS),
+        learning_rate=column(LEARNING_RATE, LOSS),
+        dev_updates=column("done", DEV_PERPLEXITY),
+        dev_perplexity=column(DEV_PERPLEXITY, DEV_PERPLEXITY),
+    )
+
+
+def training_speed(metrics: Path) -> dict[str, float]:
+    """Medians of target tokens per second and share of padding."""
+    rows = metric_rows(metrics)
+    columns = {name: [row[name] for row in rows if name in row] for name in (TOKENS_PER_SECOND, PADDING)}
+    return {name: float(np.median(values)) for name, values in columns.items() if values}
+
+
+def layer_curves(metrics: Path) -> LayerCurves:
+    """The curves of ``SIGNS`` that a training has."""
+    found: defaultdict[str, defaultdict[int, Curve]] = defaultdict(lambda: defaultdict(list))
+    for row in metric_rows(metrics):
+        for name, value in row.items():
+            numbered = re.fullmatch(r"(.+)_(\d+)", name)
+            if numbered and numbered[1] in SIGNS:
+                found[numbered[1]][int(numbered[2])].append((int(row["done"]), float(value)))
+    return {sign: {layer: found[sign][layer] for layer in sorted(found[sign])} for sign in SIGNS if sign in found}
+
+
+def last_values(curves: LayerCurves) -> dict[str, list[float]]:
+    """The last value of each sign, layer by layer."""
+    return {sign: [curve[-1][1] for curve in layers.values()] for sign, layers in curves.items()}
