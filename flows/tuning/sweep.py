@@ -298,12 +298,11 @@ def write_results(found: SweepResults) -> list[Path]:
     picture = folder / "sweep.png"
     write_atomically(listed, json.dumps(found.as_json(), indent=1, ensure_ascii=False))
     done = [row for row in found.rows if row.value is not None]
-    settings = {
-        each.path: plots.SearchedSetting(
-            [row.settings[place].partition("=")[2] for row in done], each.choices, each.low, each.high, each.log
-        )
-        for place, each in enumerate(found.resolved.dimensions)
-    }
-    values = {row.number: row.value for row in done if row.value is not None}
-    picture.write_bytes(plots.sweep(asked.on, values, MEASURES[asked.on] == "maximize", settings, plots.LIGHT))
+    settings = {}
+    for place, dimension in enumerate(found.resolved.dimensions):
+        texts = [row.settings[place].partition("=")[2] for row in done]
+        values = texts if dimension.choices else [float(text) for text in texts]
+        settings[dimension.path] = plots.SearchedSetting(values, dimension.log)
+    scores = {row.number: row.value for row in done if row.value is not None}
+    picture.write_bytes(plots.sweep(asked.on, scores, MEASURES[asked.on] == "maximize", settings, plots.LIGHT))
     return [listed, picture]

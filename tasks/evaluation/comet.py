@@ -20,17 +20,17 @@ from infra.errors import BadConfiguration, BadData
 from infra.processes import signals
 from infra.processes.children import die_with_parent
 from model.config.keying import require, unkeyed
-from tasks.evaluation.translation_metrics import RESAMPLES, SEED, percentile_interval
+from tasks.evaluation.translation_metrics import percentile_interval, resample
 from tasks.lazy_libraries import np
 
 PROGRAM = """
 import json, sys
 from importlib.metadata import version
 from comet import load_from_checkpoint
-asked = json.load(sys.stdin)
-model = load_from_checkpoint(asked["checkpoint"])
-found = model.predict(asked["samples"], batch_size=16, gpus=0, progress_bar=False)
-answer = {"scores": [float(score) for score in found.scores], "version": version("unbabel-comet")}
+request = json.load(sys.stdin)
+model = load_from_checkpoint(request["checkpoint"])
+prediction = model.predict(request["samples"], batch_size=16, gpus=0, progress_bar=False)
+answer = {"scores": [float(score) for score in prediction.scores], "version": version("unbabel-comet")}
 print("\\n" + json.dumps(answer))
 """
 """Reads the samples from stdin and writes the scores on the last line of stdout."""
@@ -64,20 +64,18 @@ def comet_score(
     checkpoint = Path(comet.path)
     try:
         with checkpoint.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise BadConfiguration(f"comet.path is {comet.path!r}, which cannot be read: {error.strerror}") from error
-    if found != comet.sha256:
-        raise BadConfiguration(f"comet.sha256 is {comet.sha256}, but {comet.path} has {found}")
+    if digest != comet.sha256:
+        raise BadConfiguration(f"comet.sha256 is {comet.sha256}, but {comet.path} has {digest}")
     sides = zip(sources, hypotheses, references, strict=True)
     samples = [{"src": source, "mt": hypothesis, "ref": reference} for source, hypothesis, reference in sides]
     answer = _run(comet.python or sys.executable, {"checkpoint": str(checkpoint.absolute()), "samples": samples})
     scores = 100 * np.array(answer["scores"], dtype=np.float64)
     if scores.shape != (len(samples),) or not np.isfinite(scores).all():
         raise BadData(f"COMET gave {len(scores)} scores, allowed is one finite number for each of {len(samples)} pairs")
-    rng = np.random.default_rng(SEED)
-    means = [scores[rng.integers(0, len(scores), len(scores))].mean() for _ in range(RESAMPLES)]
-    low, high = percentile_interval(means)
+    low, high = percentile_interval(resample(scores[:, None])[:, 0] / len(scores))
     return {
         "score": round(float(scores.mean()), 4),
         "low": round(low, 4),
@@ -87,13 +85,13 @@ def comet_score(
     }
 
 
-def _run(python: str, asked: dict[str, Any]) -> dict[str, Any]:
+def _run(python: str, request: dict[str, Any]) -> dict[str, Any]:
     """Run the program, which ends with this process and when the run is interrupted."""
     # From a file: Python 3.11 sends no more of its input when ``communicate`` is called again after a timeout.
-    with tempfile.TemporaryFile("w+") as given:
-        json.dump(asked, given)
-        given.seek(0)
-        streams: dict[str, Any] = {"stdin": given, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with tempfile.TemporaryFile("w+") as stdin:
+        json.dump(request, stdin)
+        stdin.seek(0)
+        streams: dict[str, Any] = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         try:
             process = subprocess.Popen([python, "-c", PROGRAM], text=True, preexec_fn=die_with_parent(), **streams)
         except OSError as error:

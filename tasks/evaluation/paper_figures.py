@@ -110,25 +110,6 @@ ROWS = {
 """By name: rows of Table 3 as the paper names them, rows of Table 2 with the prefix ``table2-``, and variants of base
 that the paper does not have."""
 
-TABLE_2_SYSTEMS = (
-    ("ByteNet", "23.75", "", "", ""),
-    ("Deep-Att + PosUnk", "", "39.2", "", "1.0e20"),
-    ("GNMT + RL", "24.6", "39.92", "2.3e19", "1.4e20"),
-    ("ConvS2S", "25.16", "40.46", "9.6e18", "1.5e20"),
-    ("MoE", "26.03", "40.56", "2.0e19", "1.2e20"),
-    ("Deep-Att + PosUnk, ensemble", "", "40.4", "", "8.0e20"),
-    ("GNMT + RL, ensemble", "26.30", "41.16", "1.8e20", "1.1e21"),
-    ("ConvS2S, ensemble", "26.36", "41.29", "7.7e19", "1.2e21"),
-    ("Transformer, base", "27.3", "38.1", "3.3e18", "3.3e18"),
-    ("Transformer, big", "28.4", "41.8", "2.3e19", "2.3e19"),
-)
-"""Table 2 as printed: system, BLEU for English-German and English-French, training FLOPs for each."""
-PARSING = (
-    ("Transformer, 4 layers", "WSJ only, discriminative", "91.3"),
-    ("Transformer, 4 layers", "semi-supervised", "92.7"),
-)
-"""The paper's own rows of Table 4 (§6.3): parser, training, F1 on WSJ section 23."""
-
 
 @dataclass(frozen=True)
 class PublishedScore:

@@ -126,21 +126,17 @@ def lengths(source: NDArray[np.int64], target: NDArray[np.int64], theme: Theme) 
 
 @dataclass(frozen=True)
 class SearchedSetting:
-    """A setting of a sweep and its value in each completed trial; ``choices`` if it was searched in a list of texts,
-    else the range from ``low`` to ``high``."""
+    """The values of a setting in the completed trials of a sweep: numbers, or texts of a list of choices."""
 
-    values: Sequence[str]
-    choices: Sequence[str] = ()
-    low: float = 0
-    high: float = 0
+    values: Sequence[float] | Sequence[str]
     log: bool = False
+    """Whether its range was searched logarithmically."""
 
 
 def sweep(
     score: str, values: Mapping[int, float], maximize: bool, settings: Mapping[str, SearchedSetting], theme: Theme
 ) -> bytes:
-    """The scores of a sweep's completed trials by their numbers, with the best so far, and by each searched setting:
-    over its range, linear or logarithmic as it was searched, or over its choices."""
+    """The scores of a sweep's completed trials by their numbers, with the best so far, and by each searched setting."""
     figure = new_figure(5.4, 2.8 + 2.0 * len(settings), theme)
     panels = figure.subplots(1 + len(settings), 1, squeeze=False, height_ratios=[2.8, *[2.0] * len(settings)])[:, 0]
     trials = list(values)
@@ -153,29 +149,11 @@ def sweep(
     legend(panels[0], theme)
     for axes, (name, setting) in zip(panels[1:], settings.items(), strict=True):
         dress(axes, theme, name, score)
-        if setting.choices:
-            places = [list(setting.choices).index(value) for value in setting.values]
-            axes.plot(places, numbers, "o", color=theme.source, ms=4.5)
-            turned = 20 if sum(map(len, setting.choices)) > LEGEND_CHARACTERS else 0
-            axes.set_xticks(range(len(setting.choices)), setting.choices, rotation=turned, parse_math=False)
-            axes.set_xlim(-0.5, len(setting.choices) - 0.5)
-        else:
-            axes.plot([float(value) for value in setting.values], numbers, "o", color=theme.source, ms=4.5)
-            _show_range(axes, setting)
+        axes.plot(setting.values, numbers, "o", color=theme.source, ms=4.5)
+        if setting.log:
+            axes.set_xscale("log")
+            label_log_axis(axes.xaxis)
     return png(figure)
-
-
-def _show_range(axes: Axes, setting: SearchedSetting) -> None:
-    """Let the axis hold the whole range of a setting, with labels that do not overlap."""
-    if setting.log:
-        axes.set_xscale("log")
-        margin = (setting.high / setting.low) ** 0.05
-        axes.set_xlim(setting.low / margin, setting.high * margin)
-        label_log_axis(axes.xaxis)
-    else:
-        margin = 0.05 * (setting.high - setting.low)
-        axes.set_xlim(setting.low - margin, setting.high + margin)
-        axes.xaxis.set_major_locator(MaxNLocator(6))
 
 
 def _mark_best(axes: Axes, history: Curves, theme: Theme) -> None:

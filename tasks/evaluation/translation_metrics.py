@@ -130,7 +130,7 @@ def interval(metric: Any, counts: Counts) -> tuple[float, float]:
     return percentile_interval([total(metric, row[None]) for row in resample(counts)])
 
 
-def percentile_interval(resampled: Sequence[float]) -> tuple[float, float]:
+def percentile_interval(resampled: Sequence[float] | Counts) -> tuple[float, float]:
     """Lower and upper bound at CONFIDENCE_LEVEL of the scores of resampled corpora."""
     low, high = np.quantile(resampled, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
     return float(low), float(high)

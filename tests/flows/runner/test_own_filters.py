@@ -13,6 +13,7 @@ from flows import api
 from flows.runner.find_run import find_run
 from flows.runner.request import RunRequest
 from infra.errors import BadConfiguration
+from tasks.engine.own_classes import own_code
 
 RUNS = """
 '''Runs of my own.'''
@@ -121,16 +122,6 @@ RUNS_THAT_COUNT = {
         "= DEMO",
         "= (Counted(), DEMO)[1]",
     ),
-    "its function is bound again in a condition": (
-        "def add():\n    return DEMO\nif BANNED:\n    def add():\n        return BANNED.pop() and DEMO\nTINY = DEMO",
-        "= DEMO",
-        "= add()",
-    ),
-    "its class has code of its own": (
-        "class Counted:\n    def __init__(self):\n        Fits.extra += 1\nTINY = DEMO",
-        "= DEMO",
-        "= (Counted(), DEMO)[1]",
-    ),
 }
 
 
@@ -153,6 +144,11 @@ def key(name: str) -> str:
     return str(found)
 
 
+def code(name: str) -> str:
+    """The digest of the run's filter."""
+    return own_code(type(find_run(name).filters.rules[-1]))
+
+
 @pytest.fixture(autouse=True)
 def _root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_ROOT", f"{tmp_path / 'root'}")
@@ -160,23 +156,23 @@ def _root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_an_edit_that_may_change_the_result_changes_the_key(change: tuple[str, str, str], tmp_path: Path) -> None:
-    first = key(write(tmp_path))
-    assert key(write(tmp_path, edited(*change))) != first
-    assert key(write(tmp_path)) == first, "it is the text that counts, not its time"
+    first = code(write(tmp_path))
+    assert code(write(tmp_path, edited(*change))) != first
+    assert code(write(tmp_path)) == first, "it is the text that counts, not its time"
 
 
 @pytest.mark.parametrize("change", SAME.values(), ids=SAME)
-def test_comments_formatting_and_further_runs_change_no_key(change: tuple[str, str, str], tmp_path: Path) -> None:
-    first = key(write(tmp_path))
-    assert key(write(tmp_path, edited(*change))) == first
+def test_comments_formatting_and_further_runs_change_no_code(change: tuple[str, str, str], tmp_path: Path) -> None:
+    first = code(write(tmp_path))
+    assert code(write(tmp_path, edited(*change))) == first
 
 
 @pytest.mark.parametrize("change", RUNS_THAT_COUNT.values(), ids=RUNS_THAT_COUNT)
 def test_a_run_counts_where_it_may_change_a_class(change: tuple[str, str, str], tmp_path: Path) -> None:
     text, before, after = change
     assert before in text
-    first = key(write(tmp_path, edited("my_runs.py", "MINE =", f"{text}\nMINE =")))
-    assert key(write(tmp_path, edited("my_runs.py", "MINE =", f"{text.replace(before, after)}\nMINE ="))) != first
+    first = code(write(tmp_path, edited("my_runs.py", "MINE =", f"{text}\nMINE =")))
+    assert code(write(tmp_path, edited("my_runs.py", "MINE =", f"{text.replace(before, after)}\nMINE ="))) != first
 
 
 def test_a_file_that_imports_by_computed_names_consists_of_all_beside_it(tmp_path: Path) -> None:
@@ -186,9 +182,9 @@ def test_a_file_that_imports_by_computed_names_consists_of_all_beside_it(tmp_pat
         "from importlib import import_module\nFEWEST = import_module('unre' + 'lated').FREE",
     )
     name = write(tmp_path, dynamic)
-    first = key(name)
+    first = code(name)
     assert find_run(name).filters.rules[-1].keep().meta.eq(find_run(write(tmp_path)).filters.rules[-1].keep())
-    assert key(write(tmp_path, dynamic | {"unrelated.py": "FREE = 2"})) != first
+    assert code(write(tmp_path, dynamic | {"unrelated.py": "FREE = 2"})) != first
 
 
 def test_files_of_one_name_in_two_folders_keep_their_own_code(tmp_path: Path) -> None:
@@ -196,7 +192,7 @@ def test_files_of_one_name_in_two_folders_keep_their_own_code(tmp_path: Path) ->
     texts = [f"{find_run(name).filters.rules[-1].keep()}" for name in names]
     assert texts[0] != texts[1]
     assert [f"{find_run(name).filters.rules[-1].keep()}" for name in names] == texts
-    assert key(names[0]) != key(names[1])
+    assert code(names[0]) != code(names[1])
 
 
 CORPUS = f"""

@@ -66,10 +66,6 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return figures
 
 
-def searched(low: float, high: float, tried: list[str], log: bool = False) -> SearchedSetting:
-    return SearchedSetting(tried, low=low, high=high, log=log)
-
-
 def test_each_sentence_is_in_one_bar(drawn: list[Figure]) -> None:
     exact = BLEU(effective_order=True).sentence_score("The old woman sees a dog.", ["The old woman sees a dog."]).score
     assert exact > 100, "sacreBLEU's own rounding"
@@ -83,7 +79,13 @@ def test_each_sentence_is_in_one_bar(drawn: list[Figure]) -> None:
 def test_no_legend_covers_data_and_every_point_is_within_its_axes(drawn: list[Figure]) -> None:
     plots.curves(course(), LIGHT)
     plots.lengths(np.arange(50), np.arange(40), LIGHT)
-    plots.sweep("dev.bleu", {0: 1.0, 1: 5.0}, True, {"p": searched(0, 1, ["0", "1"])}, LIGHT)
+    plots.sweep(
+        "dev.bleu",
+        {0: 1.0, 1: 5.0},
+        True,
+        {"p": SearchedSetting([0.0, 1.0]), "way": SearchedSetting(["a", "b"])},
+        LIGHT,
+    )
     plots.sentence_bleu(np.linspace(0, 100, 50), "test", LIGHT)
     plots.token_counts({"source": np.arange(1, 900), "target": np.arange(1, 40)}, LIGHT)
     legends = 0
