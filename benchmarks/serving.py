@@ -162,12 +162,12 @@ async def load(url: str, clients: int, chosen: argparse.Namespace, seed: int) ->
 
 def serve(chosen: argparse.Namespace) -> None:
     """Run a server until SIGTERM."""
-    from flows.inference.served_version import served_model
+    from flows.web.app import application
+    from flows.web.limits import Limits
+    from flows.web.served_version import ServedVersion
+    from flows.web.server import address, bind_socket
+    from flows.web.server import serve as serve_until_stopped
     from infra.tracking.model_version import Version
-    from infra.web.app import application
-    from infra.web.limits import Limits
-    from infra.web.server import address, bind_socket
-    from infra.web.server import serve as serve_until_stopped
 
     limits = Limits(**WAYS[chosen.serve])
     bound = bind_socket("127.0.0.1", 0)
@@ -181,7 +181,7 @@ def serve(chosen: argparse.Namespace) -> None:
         served = version(chosen, engine, folder, workers, quantization=chosen.quantization)
         where = address("127.0.0.1", bound)
         name = Version("served", 1, datetime.now(UTC), (), {}, "", "")
-        page = application([served_model(name, served)], limits)
+        page = application([ServedVersion(name, served)], limits)
         serve_until_stopped(page, bound, limits, lambda: print(where, flush=True))
 
 

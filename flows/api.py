@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from flows.inference.load_version import load_version, select_versions
-from flows.inference.served_version import attention_of
+from flows.inference.sentence_attention import attention_of
 from flows.inspection.artifacts import find_artifact
 from flows.inspection.compare import common_sets, find_system, find_training, read_sentences, training_table
 from flows.orchestration.dispatch import dispatch, has_user_server

@@ -47,9 +47,9 @@ def serve(
 
     REPRO_AUTH=reader:long-enough-a-word repro serve --host 0.0.0.0 --allow-host translate.example.org
     """
-    from infra.web.limits import Limits
-    from infra.web.server import address, bind_socket, end_at_once
-    from infra.web.server import serve as serve_until_stopped
+    from flows.web.limits import Limits
+    from flows.web.server import address, bind_socket, end_at_once
+    from flows.web.server import serve as serve_until_stopped
 
     if not 0 <= port < 2**16:
         raise BadConfiguration(f"--port is {port}, allowed is 0 to 65535")
@@ -65,15 +65,15 @@ def serve(
     taken = bind_socket(host, port)
     keep_pages()
     from flows.inference.load_version import load_version, select_versions
-    from flows.inference.served_version import served_model
-    from infra.web.app import application, protected
-    from infra.web.static_site import StaticSite
+    from flows.web.app import application, protected
+    from flows.web.served_version import ServedVersion
+    from flows.web.static_site import StaticSite
     from model.decoding.translation import Search
 
     versions = []
     for version in select_versions(models, site):
         loaded = load_version(version, site, engine, quantization)
-        versions.append(served_model(version, loaded))
+        versions.append(ServedVersion(version, loaded))
         also = "".join(f", {alias}" for alias in version.aliases)
         why = loaded.engine.why_own(Search(loaded.decoding)) or loaded.engine.opened.note
         say(f"{loaded.name}{also}: {versions[-1].engine} ({why}), beam {loaded.decoding.beam}")

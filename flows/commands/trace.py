@@ -93,7 +93,7 @@ def _draw_sentence(sentence: str, model: str, target: str, out: Path) -> None:
     site = Site.named()
     configure_libraries(site.root)
     from flows.inference.load_version import load_version, select_versions
-    from flows.inference.served_version import attention_of
+    from flows.inference.sentence_attention import attention_of
     from tasks.evaluation.network_plots import attention_heads
     from tasks.evaluation.plots import LIGHT
 

@@ -17,6 +17,7 @@ from flows.inspection.run_history import read_history
 from flows.runner import records
 from flows.runner.artifact_names import find_artifacts
 from flows.runs.hugging_face import shards
+from flows.web.static_site import StaticSite
 from flows.website.write import _known_files
 from infra.errors import BadConfiguration, BadData, Fault
 from infra.guards.path_names import is_path_name
@@ -26,7 +27,6 @@ from infra.store.local import LocalStore
 from infra.store.manifest import MANIFEST, Manifest, content_digest, manifest_envelope, parse_manifest
 from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket, NoSuchKey
-from infra.web.static_site import StaticSite
 from tasks.corpus.archives import open_text
 from tasks.corpus.catalogue import File, Text
 

@@ -10,12 +10,14 @@ from typing import Any
 
 import httpx
 
+from flows.web.app import Application, application, protected
+from flows.web.limits import Limits
+from flows.web.served_version import SentenceJson, Source
+from flows.web.server import Server, address, bind_socket, server
+from flows.web.static_site import StaticSite
 from infra.servers.credentials import Credentials
-from infra.web.app import Application, application, protected
-from infra.web.limits import Limits
-from infra.web.served_model import SearchSettings, SentenceJson, Source
-from infra.web.server import Server, address, bind_socket, server
-from infra.web.static_site import StaticSite
+from model.config import Decoding
+from model.decoding.translation import Search
 
 
 @dataclass
@@ -27,15 +29,20 @@ class Fake:
     aliases: tuple[str, ...] = ("champion",)
     remark: str = "first of its name"
     languages: tuple[str, str] = ("en", "de")
-    search: SearchSettings = field(default_factory=lambda: SearchSettings(4, 0.6))
+    decoding: Decoding = field(default_factory=Decoding)
     engine: str = "fake"
     longest: int = 30
     answer: Callable[[str], str] = str.upper
     gate: threading.Event = field(default_factory=threading.Event)
-    batches: list[tuple[list[str], SearchSettings, int]] = field(default_factory=list)
+    batches: list[tuple[list[str], Search, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.gate.set()
+
+    @property
+    def model(self) -> "Fake":
+        """The loaded model, which counts and splits."""
+        return self
 
     def sentences(self, line: str) -> Sequence[str]:
         return [each for each in re.split(r"(?<=\.) ", line.strip()) if each]
@@ -49,13 +56,10 @@ class Fake:
     def unknown_in_prefix(self, prefix: str) -> str:
         return "Zebra" * ("Zebra" in prefix)
 
-    def most_hypotheses(self, beam: int) -> int:
-        return 2 * beam - 1
-
-    def translate(self, sources: Sequence[Source], search: SearchSettings, n_best: int) -> Sequence[SentenceJson]:
+    def translate(self, sources: Sequence[Source], search: Search) -> Sequence[SentenceJson]:
         """Writes a prefix in front, and the settings of sampling and the sentence's number at the end."""
         sentences = [source.text for source in sources]
-        self.batches.append((list(sentences), search, n_best))
+        self.batches.append((sentences, search, search.n_best))
         self.gate.wait()
         if any("poison" in sentence for sentence in sentences):
             raise FloatingPointError("no numbers")
@@ -63,16 +67,16 @@ class Fake:
             {
                 "source": each.text,
                 "pieces": each.text.split(),
-                "hypotheses": [self._hypothesis(each, search, n) for n in range(n_best)],
+                "hypotheses": [self._hypothesis(each, search, n) for n in range(search.n_best)],
                 "engine": self.engine,
             }
             for each in sources
         ]
 
-    def _hypothesis(self, source: Source, search: SearchSettings, rank: int) -> dict[str, Any]:
+    def _hypothesis(self, source: Source, search: Search, rank: int) -> dict[str, Any]:
         drawn = search.sampling
         sampled = f" {drawn.temperature:g} {drawn.top_k} {drawn.seed} {source.number}" if drawn else ""
-        greedy = " greedily" if search.beam == 1 and not drawn else ""
+        greedy = " greedily" if search.decoding.beam == 1 and not drawn else ""
         text = " ".join(filter(None, (source.prefix, self.answer(source.text)))) + sampled + greedy
         words = text.split()
         ids = list(range(4, 4 + len(words)))

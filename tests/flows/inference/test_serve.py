@@ -14,20 +14,21 @@ import numpy as np
 import pytest
 
 from flows.inference.load_version import dev_lines, load_version, select_versions
-from flows.inference.served_version import served_model
+from flows.web.served_version import ServedVersion, Source
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site
 from infra.tracking.client import mlflow_client
 from infra.tracking.model_files import local_folder
 from infra.tracking.model_version import Version
-from infra.web.served_model import SamplingSettings, SearchSettings, ServedModel, Source
-from model.config import Sampling
+from model.config import Decoding, Sampling
 from model.decoding.search_engine import CTRANSLATE2, OWN
+from model.decoding.translation import Search
 from model.decoding.version_translator import VersionTranslator
 from tests.flows.test_cli import REPRO, repro
 
 LINES = ["The dog sees a cat.", "A man runs to the old house.", "The children read a book."]
 SOURCES = [Source(line) for line in LINES]
+BEAM_3 = Decoding(beam=3)
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
@@ -43,53 +44,58 @@ def loaded(registered: Version) -> VersionTranslator:
 
 
 @pytest.fixture
-def version(registered: Version, loaded: VersionTranslator) -> ServedModel:
-    return served_model(registered, loaded)
+def version(registered: Version, loaded: VersionTranslator) -> ServedVersion:
+    return ServedVersion(registered, loaded)
 
 
-def test_hypotheses_are_ranked_and_their_pieces_are_their_ids(version: ServedModel, loaded: VersionTranslator) -> None:
-    found = version.translate(SOURCES, SearchSettings(3, 0.6), 3)
+def test_hypotheses_are_ranked_and_their_pieces_are_their_ids(
+    version: ServedVersion, loaded: VersionTranslator
+) -> None:
+    found = version.translate(SOURCES, Search(BEAM_3, 3))
     assert [each["source"] for each in found] == LINES
     for sentence in found:
-        assert len(sentence["pieces"]) == version.lengths([sentence["source"]])[0]
+        assert len(sentence["pieces"]) == loaded.lengths([sentence["source"]])[0]
         assert len(sentence["hypotheses"]) == 3
         ranks = [(not each["finished"], -each["score"]) for each in sentence["hypotheses"]]
         assert ranks == sorted(ranks)
         for each in sentence["hypotheses"]:
             assert len(each["ids"]) == len(each["pieces"])
             assert each["text"] == loaded.translator.vocabulary.decode_target(each["ids"])
-    assert version.most_hypotheses(3) == 5
-    assert {len(each["hypotheses"]) for each in version.translate(SOURCES, SearchSettings(3, 0.6), 5)} <= {3, 4, 5}
-    [alone] = version.translate(SOURCES[1:2], SearchSettings(3, 0.6), 1)
+    assert {len(each["hypotheses"]) for each in version.translate(SOURCES, Search(BEAM_3, 5))} <= {3, 4, 5}
+    [alone] = version.translate(SOURCES[1:2], Search(BEAM_3))
     assert alone["hypotheses"][0]["ids"] == found[1]["hypotheses"][0]["ids"]
 
 
 def test_prefixes_and_samples_are_as_repro_translate_writes_them(
-    version: ServedModel, loaded: VersionTranslator
+    version: ServedVersion, loaded: VersionTranslator
 ) -> None:
-    begun = version.translate([Source(LINES[0], "Das Xylophon"), SOURCES[1]], version.search, 1)
-    plain = version.translate(SOURCES[:2], version.search, 1)
+    own = Search(loaded.decoding)
+    begun = version.translate([Source(LINES[0], "Das Xylophon"), SOURCES[1]], own)
+    plain = version.translate(SOURCES[:2], own)
     assert begun[0]["hypotheses"][0]["text"].startswith("Das Xylophon")
     assert begun[1]["hypotheses"][0]["ids"] == plain[1]["hypotheses"][0]["ids"]
-    assert version.prefix_length("Das Xylophon") == len(loaded.translator.vocabulary.encode_target(["Das Xylophon"])[0])
-    drawn = replace(version.search, sampling=SamplingSettings(0.9, 20, 3))
-    numbered = [replace(source, number=number) for number, source in enumerate(SOURCES)]
-    alone = [version.translate([source], drawn, 1)[0]["hypotheses"][0]["ids"] for source in numbered]
-    together = version.translate(numbered, drawn, 1)
+    assert loaded.prefix_length("Das Xylophon") == len(loaded.translator.vocabulary.encode_target(["Das Xylophon"])[0])
+    sampling = Sampling(0.9, 20, seed=3)
+    drawn = replace(own, sampling=sampling)
+    numbered = [source._replace(number=number) for number, source in enumerate(SOURCES)]
+    alone = [version.translate([source], drawn)[0]["hypotheses"][0]["ids"] for source in numbered]
+    together = version.translate(numbered, drawn)
     assert [each["hypotheses"][0]["ids"] for each in together] == alone
     sources = loaded.translator.vocabulary.encode_source(LINES)
-    expected = loaded.translator.sample(sources, Sampling(0.9, 20, seed=3), loaded.decoding)
+    expected = loaded.translator.sample(sources, sampling, loaded.decoding)
     assert alone == [each.pieces for each in expected]
-    assert alone != [each["hypotheses"][0]["ids"] for each in version.translate(SOURCES, version.search, 1)]
+    assert alone != [each["hypotheses"][0]["ids"] for each in version.translate(SOURCES, own)]
 
 
-def test_a_line_is_split_and_what_is_no_text_is_no_sentence(version: ServedModel) -> None:
-    assert version.sentences("  The dog sees a cat. A man runs. ") == ["The dog sees a cat.", "A man runs."]
-    assert version.sentences(" \t") == version.sentences("") == []
+def test_a_line_is_split_and_what_is_no_text_is_no_sentence(loaded: VersionTranslator) -> None:
+    assert loaded.sentences("  The dog sees a cat. A man runs. ") == ["The dog sees a cat.", "A man runs."]
+    assert loaded.sentences(" \t") == loaded.sentences("") == []
 
 
-def test_attention_is_of_the_pieces_that_were_read_and_written(version: ServedModel, loaded: VersionTranslator) -> None:
-    [sentence] = version.translate(SOURCES[:1], version.search, 1)
+def test_attention_is_of_the_pieces_that_were_read_and_written(
+    version: ServedVersion, loaded: VersionTranslator
+) -> None:
+    [sentence] = version.translate(SOURCES[:1], Search(loaded.decoding))
     best = sentence["hypotheses"][0]
     maps = loaded.attention(LINES[0], best["ids"])
     assert maps["encoder"].rows == maps["cross"].columns == (*sentence["pieces"], "</s>")
@@ -104,30 +110,31 @@ def test_attention_is_of_the_pieces_that_were_read_and_written(version: ServedMo
 
 
 def test_a_version_is_searched_by_ctranslate2_by_default(
-    small: Path, registered: Version, version: ServedModel, monkeypatch: pytest.MonkeyPatch
+    small: Path, registered: Version, version: ServedVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ctranslate2")
     site = Site.named()
     assert len(dev_lines(registered, site)) > 5
-    served = served_model(registered, load_version(registered, site))
+    served = ServedVersion(registered, load_version(registered, site))
     assert (served.engine, version.engine) == (CTRANSLATE2, OWN)
     assert (small / "ctranslate2").is_dir()
     for n_best, engine in ((1, CTRANSLATE2), (2, OWN)):
-        found = served.translate(SOURCES, SearchSettings(4, 0.6), n_best)
+        search = Search(Decoding(), n_best)
+        found = served.translate(SOURCES, search)
         assert [each["engine"] for each in found] == [engine] * 3
-        for theirs, ours in zip(found, version.translate(SOURCES, SearchSettings(4, 0.6), n_best), strict=True):
+        for theirs, ours in zip(found, version.translate(SOURCES, search), strict=True):
             assert ours["engine"] == OWN
             assert [each["ids"] for each in theirs["hypotheses"]] == [each["ids"] for each in ours["hypotheses"]]
             assert theirs["hypotheses"][0]["score"] == pytest.approx(ours["hypotheses"][0]["score"], abs=0.05)
-    mixed = served.translate([Source(LINES[0], "Das Xylophon"), SOURCES[1]], SearchSettings(2, 0.6), 1)
+    mixed = served.translate([Source(LINES[0], "Das Xylophon"), SOURCES[1]], Search(Decoding(beam=2)))
     assert [each["engine"] for each in mixed] == [OWN, CTRANSLATE2]
-    drawn = replace(served.search, sampling=SamplingSettings())
-    assert {each["engine"] for each in served.translate(SOURCES, drawn, 1)} == {OWN}
+    drawn = Search(Decoding(), sampling=Sampling())
+    assert {each["engine"] for each in served.translate(SOURCES, drawn)} == {OWN}
     monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
     monkeypatch.delitem(sys.modules, "model.export.ctranslate2_form", raising=False)
     monkeypatch.delitem(sys.modules, "model.export.ctranslate2", raising=False)
     with pytest.raises(BadConfiguration, match=r"ctranslate2 is not installed here: pip install"):
-        served_model(registered, load_version(registered, site, "ctranslate2"))
+        ServedVersion(registered, load_version(registered, site, "ctranslate2"))
     with pytest.raises(BadConfiguration, match=r"--quantization is 'int8', allowed is float32 with --engine own"):
         load_version(registered, site, "own", "int8")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from made_up_roots import record
 
+from flows.web.static_site import StaticSite
 from flows.website import write
 from flows.website.contents import Root, contents
 from flows.website.write import write_site
 from infra.site import Site
-from infra.web.static_site import StaticSite
 
 
 class Killed(BaseException):

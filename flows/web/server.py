@@ -16,8 +16,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from flows.web.limits import Limits
 from infra.errors import BadConfiguration
-from infra.web.limits import Limits
 
 BACKLOG = 1024
 KEEP_ALIVE_SECONDS = 15

@@ -7,12 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from web_fake import Fake
 
-from infra.web.batching import Batcher
-from infra.web.limits import Limits
-from infra.web.served_model import SearchSettings, SentenceJson, Source
+from flows.web.batching import Batcher
+from flows.web.limits import Limits
+from flows.web.served_version import SentenceJson, Source
+from model.config import Decoding
+from model.decoding.translation import Search
 
 REQUESTS = st.lists(
-    st.tuples(st.integers(0, 12), st.sampled_from([1, 2]), st.integers(1, 3), st.sampled_from([1, 4]), st.booleans()),
+    st.tuples(st.integers(0, 12), st.sampled_from([2, 3]), st.integers(1, 3), st.sampled_from([1, 4]), st.booleans()),
     max_size=8,
 )
 
@@ -20,7 +22,7 @@ REQUESTS = st.lists(
 async def answered(batcher: Batcher, fake: Fake, requests: Sequence[tuple[int, int, int, int, bool]]) -> None:
     async def one(number: int, count: int, beam: int, n_best: int, share: int, cancels: bool) -> None:
         sentences = [f"r{number} s{position}" for position in range(count)]
-        request = batcher.submit(fake, SearchSettings(beam, 0.6), n_best, [Source(each) for each in sentences], share)
+        request = batcher.submit(fake, Search(Decoding(beam), n_best), [Source(each) for each in sentences], share)
         found: dict[int, SentenceJson] = {}
         async for position, sentence in request.answers():
             assert position not in found
@@ -47,7 +49,7 @@ def test_every_request_gets_its_own_sentences_once(requests: list[tuple[int, int
     asyncio.run(work())
     assert all(1 <= len(sentences) <= limit for sentences, _, _ in fake.batches)
     for sentences, search, _ in fake.batches:
-        assert {requests[int(each.split()[0][1:])][1] for each in sentences} == {search.beam}
+        assert {requests[int(each.split()[0][1:])][1] for each in sentences} == {search.decoding.beam}
 
 
 def test_a_short_text_does_not_wait_for_a_long_one() -> None:
@@ -55,8 +57,8 @@ def test_a_short_text_does_not_wait_for_a_long_one() -> None:
 
     async def work() -> None:
         async with Batcher(Limits(batch=4)) as batcher:
-            long = batcher.submit(fake, fake.search, 1, [Source(f"long {n}") for n in range(40)])
-            short = batcher.submit(fake, fake.search, 1, [Source("short")])
+            long = batcher.submit(fake, Search(fake.decoding), [Source(f"long {n}") for n in range(40)])
+            short = batcher.submit(fake, Search(fake.decoding), [Source("short")])
             for request in (short, long):
                 async for _ in request.answers():
                     pass
@@ -71,7 +73,9 @@ def test_a_request_for_one_hypothesis_shares_no_batch_with_one_for_several() -> 
 
     async def work() -> None:
         async with Batcher(Limits()) as batcher:
-            asked = [batcher.submit(fake, fake.search, n_best, [Source(f"{n_best}")]) for n_best in (1, 3, 1, 2)]
+            asked = [
+                batcher.submit(fake, Search(fake.decoding, n_best), [Source(f"{n_best}")]) for n_best in (1, 3, 1, 2)
+            ]
             for request in asked:
                 async for _ in request.answers():
                     pass
@@ -84,7 +88,7 @@ def test_a_client_alone_does_not_wait_and_several_are_gathered() -> None:
     fake = Fake()
 
     async def ask(batcher: Batcher, name: str) -> None:
-        async for _ in batcher.submit(fake, fake.search, 1, [Source(name)]).answers():
+        async for _ in batcher.submit(fake, Search(fake.decoding), [Source(name)]).answers():
             pass
 
     async def work() -> None:

@@ -13,17 +13,19 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from infra.web.limits import Limits, RefusedRequest
-from infra.web.served_model import SearchSettings, SentenceJson, ServedModel, Source
+from flows.web.limits import Limits, RefusedRequest
+from flows.web.served_version import SentenceJson, ServedVersion, Source
+from model.decoding.translation import Search
 
 LOG = logging.getLogger(__name__)
 RETRY_SECONDS = 5
 """Retry-After of a request that finds the queue full."""
 
 T = TypeVar("T")
-CountBatch = Callable[[ServedModel, int, float], None]
+CountBatch = Callable[[ServedVersion, int, float], None]
 """Called after each batch with the version, the number of sentences and the seconds that they took."""
 
 
@@ -36,21 +38,28 @@ class QueuedRequest:
 
     def __init__(
         self,
-        served: ServedModel,
-        search: SearchSettings,
-        n_best: int,
+        served: ServedVersion,
+        search: Search,
         sentences: Sequence[Source],
         share: int,
         deadline: float,
     ) -> None:
         self.served = served
         self.search = search
-        self.n_best = n_best
         self.deadline = deadline
         self.waiting = deque(enumerate(sentences))
         self.missing = len(sentences)
         self.share = share
         self.done: asyncio.Queue[tuple[int, SentenceJson] | TranslationFailed] = asyncio.Queue()
+
+    def shares_a_batch_with(self, other: "QueuedRequest") -> bool:
+        """Whether one search can translate sentences of both."""
+        return (
+            self.served is other.served
+            and replace(self.search, n_best=1) == replace(other.search, n_best=1)
+            # The engine may depend on it: nobody's engine depends on who else asks.
+            and (self.search.n_best > 1) == (other.search.n_best > 1)
+        )
 
     def cancel(self) -> None:
         """Drop the sentences that have not started."""
@@ -100,12 +109,12 @@ class Batcher:
         return calls + sum(len(request.waiting) for request in self.queue)
 
     def submit(
-        self, served: ServedModel, search: SearchSettings, n_best: int, sentences: Sequence[Source], share: int = 1
+        self, served: ServedVersion, search: Search, sentences: Sequence[Source], share: int = 1
     ) -> QueuedRequest:
         """Queue sentences; ``share`` is how many the first batch takes. Raises RefusedRequest (429) if it is full."""
         self._admit(len(sentences))
         deadline = time.monotonic() + self.limits.request_seconds
-        request = QueuedRequest(served, search, n_best, sentences, share, deadline)
+        request = QueuedRequest(served, search, sentences, share, deadline)
         if sentences:
             self.queue.append(request)
             self._arrived.set()
@@ -167,14 +176,7 @@ class Batcher:
         Requests with sentences left move to the end of the queue.
         """
         first = self.queue[0]
-        compatible = [
-            request
-            for request in self.queue
-            if request.served is first.served
-            and request.search == first.search
-            # The engine may depend on it: nobody's engine depends on who else asks.
-            and (request.n_best > 1) == (first.n_best > 1)
-        ]
+        compatible = [request for request in self.queue if request.shares_a_batch_with(first)]
         batch: Batch = []
         free = self.limits.batch
         for request in compatible:
@@ -192,10 +194,11 @@ class Batcher:
     async def _translate(self, batch: Batch) -> None:
         first = batch[0][0]
         sentences = [sentence for _, part in batch for _, sentence in part]
-        n_best = max(request.n_best for request, _ in batch)
+        n_best = max(request.search.n_best for request, _ in batch)
+        search = replace(first.search, n_best=n_best)
 
         def translate() -> Sequence[SentenceJson]:
-            answers = first.served.translate(sentences, first.search, n_best)
+            answers = first.served.translate(sentences, search)
             if len(answers) != len(sentences):
                 raise RuntimeError(f"{first.served.name} has {len(answers)} translations of {len(sentences)} sentences")
             return answers
@@ -218,5 +221,5 @@ class Batcher:
         for request, part in batch:
             for number, _ in part:
                 sentence = next(answers)
-                sentence["hypotheses"] = sentence["hypotheses"][: request.n_best]
+                sentence["hypotheses"] = sentence["hypotheses"][: request.search.n_best]
                 request.done.put_nowait((number, sentence))

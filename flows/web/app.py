@@ -22,26 +22,28 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from infra.servers.basic_auth import BasicAuth
-from infra.servers.credentials import Credentials
-from infra.servers.loopback import own_names
-from infra.servers.same_origin import SameOrigin
-from infra.web.batching import Batcher, QueuedRequest, TranslationFailed
-from infra.web.limits import Limits, LimitsMiddleware, RefusedRequest
-from infra.web.metrics import Metrics
-from infra.web.schemas import (
+from flows.web.batching import Batcher, QueuedRequest, TranslationFailed
+from flows.web.limits import Limits, LimitsMiddleware, RefusedRequest
+from flows.web.metrics import Metrics
+from flows.web.schemas import (
     AttentionRequest,
     AttentionResponse,
     ErrorResponse,
     ModelIndex,
     ModelInfo,
+    SearchSettings,
     TranslateRequest,
     TranslateResponse,
     TranslationPlan,
     validation_message,
 )
-from infra.web.served_model import ServedModel, Source
-from infra.web.static_site import StaticSite, add_site
+from flows.web.served_version import ServedVersion, Source
+from flows.web.static_site import StaticSite, add_site
+from infra.servers.basic_auth import BasicAuth
+from infra.servers.credentials import Credentials
+from infra.servers.loopback import own_names
+from infra.servers.same_origin import SameOrigin
+from model.decoding.translation import Search
 
 LOG = logging.getLogger(__name__)
 PAGES = {"/": "index.html", "/docs": "docs.html"}
@@ -70,7 +72,7 @@ class Application(LimitsMiddleware):
         await self._measured(scope, receive, send)
 
 
-def application(served: Sequence[ServedModel], limits: Limits, site: StaticSite | None = None) -> Application:
+def application(served: Sequence[ServedVersion], limits: Limits, site: StaticSite | None = None) -> Application:
     """Build the ASGI application over at least one version; ``site`` is shown below ``/site/``."""
     metrics = Metrics(served)
     batcher = Batcher(limits, metrics.count_batch)
@@ -107,7 +109,7 @@ def application(served: Sequence[ServedModel], limits: Limits, site: StaticSite 
     async def translate(body: TranslateRequest, http_request: HTTPRequest) -> TranslateResponse:
         """Translate a text and answer when all of it is done."""
         plan = await _planned(index, body)
-        queued = batcher.submit(plan.served, plan.search, plan.n_best, plan.sources, share=limits.batch)
+        queued = batcher.submit(plan.served, plan.search, plan.sources, share=limits.batch)
         try:
             return plan.response(await _or_disconnected(http_request, _all_answers(queued), limits))
         finally:
@@ -121,7 +123,7 @@ def application(served: Sequence[ServedModel], limits: Limits, site: StaticSite 
         `paragraph` and `sentence` (counted from 0) and `translated`. The last line holds `done` or `error`.
         """
         plan = await _planned(index, body)
-        queued = batcher.submit(plan.served, plan.search, plan.n_best, plan.sources)
+        queued = batcher.submit(plan.served, plan.search, plan.sources)
         return StreamingResponse(_stream_lines(plan, queued, limits), media_type="application/x-ndjson")
 
     @app.post("/api/attention", responses=ERROR_RESPONSES)
@@ -133,7 +135,7 @@ def application(served: Sequence[ServedModel], limits: Limits, site: StaticSite 
         def compute() -> Mapping[str, Any]:
             target: str | Sequence[int] | None = body.target if body.ids is None else body.ids
             if target is None:
-                [sentence] = version.translate([Source(body.source)], version.search, 1)
+                [sentence] = version.translate([Source(body.source)], Search(version.decoding, split="never"))
                 target = sentence["hypotheses"][0]["ids"][: limits.attention_pieces]
             return version.attention(body.source, target, body.kind)
 
@@ -196,7 +198,9 @@ def _too_slow(limits: Limits) -> str:
 async def _stream_lines(plan: TranslationPlan, queued: QueuedRequest, limits: Limits) -> AsyncIterator[bytes]:
     started = time.monotonic()
     try:
-        yield _json_line({"model": plan.served.name, "search": asdict(plan.search), "paragraphs": plan.paragraphs})
+        yield _json_line(
+            {"model": plan.served.name, "search": asdict(SearchSettings.of(plan.search)), "paragraphs": plan.paragraphs}
+        )
         deadline = asyncio.get_running_loop().time() + limits.request_seconds
         answers = queued.answers()
         positions = plan.positions

@@ -8,7 +8,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from infra.web.served_model import ServedModel
+from flows.web.served_version import ServedVersion
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 """Upper ends of the classes of a request's time."""
@@ -19,7 +19,7 @@ OTHER = "other"
 class Metrics:
     """The metrics of one server, in a registry of their own."""
 
-    def __init__(self, served: Sequence[ServedModel]) -> None:
+    def __init__(self, served: Sequence[ServedVersion]) -> None:
         registry = self._registry = CollectorRegistry()
         self._requests = Counter(
             "repro_requests", "Requests by path and status.", ("path", "status"), registry=registry
@@ -43,7 +43,7 @@ class Metrics:
             self._sentences.labels(each.name)
             self._search.labels(each.name)
 
-    def count_batch(self, served: ServedModel, sentences: int, seconds: float) -> None:
+    def count_batch(self, served: ServedVersion, sentences: int, seconds: float) -> None:
         """Count sentences that a version translated together in so many seconds."""
         self._sentences.labels(served.name).inc(sentences)
         self._search.labels(served.name).inc(seconds)

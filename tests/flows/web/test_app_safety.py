@@ -9,7 +9,7 @@ import httpx
 import pytest
 from web_fake import HOSTILE, Fake, Site, ask, error_of, served
 
-import infra.web
+import flows.web
 from infra.servers.credentials import Credentials
 
 
@@ -85,7 +85,7 @@ def test_every_answer_forbids_content_of_other_origins(site: Site, path: str) ->
 def test_the_page_loads_no_foreign_content_and_never_parses_text_as_html() -> None:
     files = [
         file
-        for file in Path(infra.web.__file__).with_name("static").iterdir()
+        for file in Path(flows.web.__file__).with_name("static").iterdir()
         if file.suffix in (".html", ".css", ".js")
     ]
     assert len(files) >= 7

@@ -11,6 +11,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from flows.inference.sentence_attention import LONGEST
+
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -33,7 +35,7 @@ class Limits:
     """Per request."""
     pieces: int = 250
     """Tokens per sentence; the model's own limit may be lower."""
-    attention_pieces: int = 120
+    attention_pieces: int = LONGEST
     """Tokens per side of an attention request."""
     beam: int = 16
     waiting: int = 400

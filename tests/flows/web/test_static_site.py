@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from web_fake import Fake, served, until
 
-from infra.web.static_site import SELF_CONTAINED_POLICY, StaticSite
+from flows.web.static_site import SELF_CONTAINED_POLICY, StaticSite
 
 
 class Writer:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from web_fake import HOSTILE, Fake, Site, ask, error_of, served, until
 
-from infra.web.limits import Limits
+from flows.web.limits import Limits
 
 TEXT = "One dog. Two dogs.\n\nA cat."
 

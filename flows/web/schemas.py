@@ -6,13 +6,15 @@ the served versions only, never in the registry or the file system.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from infra.web.limits import Limits, RefusedRequest
-from infra.web.served_model import AttentionKind, SamplingSettings, SearchSettings, SentenceJson, ServedModel, Source
+from flows.web.limits import Limits, RefusedRequest
+from flows.web.served_version import AttentionKind, SentenceJson, ServedVersion, Source
+from model.config import Sampling
+from model.decoding.translation import Search
 
 MAX_ALPHA = 5.0
 """Above this alpha, length alone would decide."""
@@ -83,6 +85,32 @@ class ModelInfo:
 
 
 @dataclass(frozen=True)
+class SamplingSettings:
+    """Settings of sampling: each token is drawn from the model's distribution instead of searched for."""
+
+    temperature: float = 1.0
+    """Below 1 favours likely tokens."""
+    top_k: int = 0
+    """Only this many most likely tokens are drawn; 0: all."""
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Settings of beam search, or of sampling. Only sentences with equal settings share a batch."""
+
+    beam: int
+    alpha: float
+    sampling: SamplingSettings | None = None
+
+    @classmethod
+    def of(cls, search: Search) -> "SearchSettings":
+        drawn = search.sampling
+        sampling = SamplingSettings(drawn.temperature, drawn.top_k, drawn.seed) if drawn else None
+        return cls(search.decoding.beam, search.decoding.alpha, sampling)
+
+
+@dataclass(frozen=True)
 class TranslateResponse:
     """The translation of a text: the sentences of each paragraph, and the whole text."""
 
@@ -114,9 +142,8 @@ class ErrorResponse:
 class TranslationPlan:
     """A checked request: the version, the search settings and the sentences of each paragraph."""
 
-    served: ServedModel
-    search: SearchSettings
-    n_best: int
+    served: ServedVersion
+    search: Search
     paragraphs: tuple[tuple[str, ...], ...]
     prefix: str = ""
     """How the translation of the first sentence of each paragraph begins."""
@@ -139,22 +166,22 @@ class TranslationPlan:
         answers = iter(translated[number] for number in range(len(translated)))
         paragraphs = tuple(tuple(next(answers) for _ in paragraph) for paragraph in self.paragraphs)
         texts = (" ".join(sentence["hypotheses"][0]["text"] for sentence in paragraph) for paragraph in paragraphs)
-        return TranslateResponse(self.served.name, self.search, paragraphs, "\n".join(texts))
+        return TranslateResponse(self.served.name, SearchSettings.of(self.search), paragraphs, "\n".join(texts))
 
 
 class ModelIndex:
     """Finds served versions by ``demo/1``, ``demo@champion`` or ``demo`` (the first version of that model)."""
 
-    def __init__(self, served: Sequence[ServedModel], limits: Limits) -> None:
+    def __init__(self, served: Sequence[ServedVersion], limits: Limits) -> None:
         self.served = served
         self.limits = limits
-        self.by_name: dict[str, ServedModel] = {}
+        self.by_name: dict[str, ServedVersion] = {}
         for each in served:
             model = each.name.partition("/")[0]
             for name in (each.name, *(f"{model}@{alias}" for alias in each.aliases), model):
                 self.by_name.setdefault(name, each)
 
-    def find(self, name: str) -> ServedModel:
+    def find(self, name: str) -> ServedVersion:
         """Find a version; an empty name is the first. Raises RefusedRequest (404) for a version that is not served."""
         if not name:
             return self.served[0]
@@ -163,82 +190,77 @@ class ModelIndex:
             raise RefusedRequest(404, f"no such model is served, allowed are {allowed}")
         return self.by_name[name]
 
-    def longest(self, served: ServedModel) -> int:
+    def longest(self, served: ServedVersion) -> int:
         """Tokens of the longest sentence that is accepted."""
         return min(self.limits.pieces, served.longest)
 
-    def widest(self, served: ServedModel) -> int:
+    def widest(self, served: ServedVersion) -> int:
         """The largest beam that is accepted."""
-        return max(self.limits.beam, served.search.beam)
+        return max(self.limits.beam, served.decoding.beam)
 
     def cards(self) -> list[ModelInfo]:
         """Describe every version, in the order in which they are served."""
         names = ("characters", "sentences", "beam", "attention_pieces")
         limits = {name: getattr(self.limits, name) for name in names}
-        return [
-            ModelInfo(
-                each.name,
-                each.aliases,
-                each.remark,
-                *each.languages,
-                each.search.beam,
-                each.search.alpha,
-                each.engine,
-                limits | {"pieces": self.longest(each), "nbest": each.most_hypotheses(self.widest(each))},
-            )
-            for each in self.served
-        ]
+        cards = []
+        for each in self.served:
+            decoding = each.decoding
+            most = replace(decoding, beam=self.widest(each)).most_hypotheses
+            own_limits = limits | {"pieces": self.longest(each), "nbest": most}
+            about = (each.name, each.aliases, each.remark, *each.languages)
+            cards.append(ModelInfo(*about, decoding.beam, decoding.alpha, each.engine, own_limits))
+        return cards
 
     def plan(self, request: TranslateRequest) -> TranslationPlan:
         """Check a request and split its text. Raises RefusedRequest: 404 for an unknown model, 422 for other values."""
         served = self.find(request.model)
         limits = self.limits
-        search = SearchSettings(
-            served.search.beam if request.beam is None else request.beam,
-            served.search.alpha if request.alpha is None else request.alpha,
-            self.sampling(request),
-        )
-        check_range("beam", search.beam, 1, self.widest(served))
-        finished = f", the most that can finish with beam {search.beam}"
-        most = (1, " with sample") if request.sample else (served.most_hypotheses(search.beam), finished)
+        sampling = self.sampling(request)
+        beam = served.decoding.beam if request.beam is None else request.beam
+        alpha = served.decoding.alpha if request.alpha is None else request.alpha
+        check_range("beam", beam, 1, self.widest(served))
+        decoding = replace(served.decoding, beam=beam, alpha=alpha)
+        finished = f", the most that can finish with beam {beam}"
+        most = (1, " with sample") if sampling else (decoding.most_hypotheses, finished)
         check_range("nbest", request.nbest, 1, *most)
+        search = Search(decoding, request.nbest, sampling, split="never")
         check_characters("the text", request.text, limits)
         prefix = " ".join(request.prefix.split())
         check_characters("prefix", prefix, limits)
-        if (length := served.prefix_length(prefix)) > self.longest(served):
+        if (length := served.model.prefix_length(prefix)) > self.longest(served):
             raise RefusedRequest(422, f"prefix has {length} pieces, allowed are {self.longest(served)}")
-        if unknown := served.unknown_in_prefix(prefix):
+        if unknown := served.model.unknown_in_prefix(prefix):
             raise RefusedRequest(422, f"prefix has {unknown!r}, allowed are words and characters of the vocabulary")
         lines = request.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-        paragraphs = tuple(tuple(served.sentences(line)) for line in lines)
-        plan = TranslationPlan(served, search, request.nbest, paragraphs, prefix)
+        paragraphs = tuple(tuple(served.model.sentences(line)) for line in lines)
+        plan = TranslationPlan(served, search, paragraphs, prefix)
         sentences = [source.text for source in plan.sources]
         if len(sentences) > limits.sentences:
             raise RefusedRequest(422, f"the text has {len(sentences)} sentences, allowed are {limits.sentences}")
         longest = self.longest(served)
-        for (paragraph, _), length in zip(plan.positions, served.lengths(sentences), strict=True):
+        for (paragraph, _), length in zip(plan.positions, served.model.lengths(sentences), strict=True):
             if length > longest:
                 sentence = f"line {paragraph + 1} has a sentence of {length} pieces"
                 raise RefusedRequest(422, f"{sentence}, allowed are {longest}; split the sentence")
         return plan
 
     @staticmethod
-    def sampling(request: TranslateRequest) -> SamplingSettings | None:
+    def sampling(request: TranslateRequest) -> Sampling | None:
         """Check the settings of sampling; None for beam search. Raises RefusedRequest (422)."""
-        asked = SamplingSettings(request.temperature, request.top_k, request.seed)
-        if not request.sample:
-            for name, value in vars(asked).items():
-                if value != getattr(SamplingSettings, name):
-                    raise RefusedRequest(422, f"{name} is {value}, allowed with sample only")
-            return None
-        return asked
+        sampling = Sampling(request.temperature, request.top_k, seed=request.seed)
+        if request.sample:
+            return sampling
+        for name, value in vars(sampling).items():
+            if value != getattr(Sampling, name):
+                raise RefusedRequest(422, f"{name} is {value}, allowed with sample only")
+        return None
 
-    def check_attention(self, served: ServedModel, request: AttentionRequest) -> None:
+    def check_attention(self, served: ServedVersion, request: AttentionRequest) -> None:
         """Raise RefusedRequest (422) if the source is empty or a side is too long."""
         texts = {"source": request.source} | ({} if request.target is None else {"target": request.target})
         for name, text in texts.items():
             check_characters(name, text, self.limits)
-        lengths = dict(zip(texts, served.lengths(list(texts.values())), strict=True))
+        lengths = dict(zip(texts, served.model.lengths(list(texts.values())), strict=True))
         if not lengths["source"]:
             raise RefusedRequest(422, "source is empty, allowed is a sentence")
         if request.ids is not None:

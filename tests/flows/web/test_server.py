@@ -12,18 +12,18 @@ import httpx
 import pytest
 from web_fake import Fake, served, until
 
+from flows.web.limits import Limits
+from flows.web.server import address, bind_socket
 from infra.errors import BadConfiguration
-from infra.web.limits import Limits
-from infra.web.server import address, bind_socket
 
 PROJECT_ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import sys, time
 sys.path.insert(0, "tests/support")
 from web_fake import Fake
-from infra.web.app import application
-from infra.web.limits import Limits
-from infra.web.server import address, bind_socket, end_at_once, serve
+from flows.web.app import application
+from flows.web.limits import Limits
+from flows.web.server import address, bind_socket, end_at_once, serve
 seconds, bound_seconds = float(sys.argv[1]), int(sys.argv[2])
 class Slow(Fake):
     def translate(self, *arguments):

@@ -1,0 +1,34 @@
+"""The attention of one sentence and its translation."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from infra.errors import BadConfiguration
+from model.decoding.translation import AttentionMap, Search
+
+if TYPE_CHECKING:
+    from model.decoding.version_translator import VersionTranslator
+
+LONGEST = 120
+"""Tokens of the longest side that is still readable in a picture."""
+
+
+def attention_of(
+    translator: "VersionTranslator", sentence: str, target: str = ""
+) -> tuple[str, Mapping[str, AttentionMap]]:
+    """The translation, or ``target`` in its place, and the weights of each kind of attention.
+
+    Raises BadConfiguration for an empty sentence, and for a sentence or target that is too long for a picture.
+    """
+    if not translator.lengths([sentence])[0]:
+        raise BadConfiguration("the sentence is empty, allowed is a sentence")
+    limit = min(LONGEST, translator.translator.longest_source)
+    for name, text in (("the sentence", sentence), ("the target", target)):
+        length = translator.lengths([text])[0]
+        if length > limit:
+            raise BadConfiguration(f"{name} has {length} pieces, allowed are {limit}")
+    if target:
+        return target, translator.attention(sentence, target)
+    [found] = translator.translate([sentence], Search(translator.decoding, split="never"))
+    best = found.hypotheses[0]
+    return best.text, translator.attention(sentence, best.pieces[:limit])
