@@ -14,6 +14,7 @@ from .config.keying import require
 from .experimental import packed_attention
 from .experimental.whole_step import WholeStep
 from .job import Facts, Job, StopSignal, main
+from .metric_names import UPDATES
 from .network.weights import MODEL_CONFIG
 from .training.checkpoint import CheckpointPolicy, Checkpoints
 from .training.distributed import Ranks
@@ -34,7 +35,7 @@ def work(job: Job) -> Facts:
         facts = read_facts(job.out)
         if os.environ.get("RANK", "0") == "0":
             policy = CheckpointPolicy(from_json(Training, job.config["training"]))
-            policy.last = facts["updates"]
+            policy.last = facts[UPDATES]
             Checkpoints(job.out, policy).finish()
         return facts
     with Ranks.join(job.site.rank_timeout_seconds) as ranks:

@@ -136,7 +136,14 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "model.experimental": {"model.config", "model.data", "model.network", "model.numerics", "model.training"},
         "model.network": {"model.config", "model.errors"},
         "model.numerics": {"model.config", "model.job"},
-        "model.train": {"model.config", "model.experimental", "model.job", "model.network", "model.training"},
+        "model.train": {
+            "model.config",
+            "model.experimental",
+            "model.job",
+            "model.metric_names",
+            "model.network",
+            "model.training",
+        },
         "model.training": {
             "model.config",
             "model.data",

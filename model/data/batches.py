@@ -294,25 +294,3 @@ def load_packed(shards: Shards, rows: Array, shape: BatchShape, source_ends: Sou
     source, target, labels = (torch.from_numpy(x) for x in (packed.source, packed.target, packed.labels))
     pieces = int((packed.labels != PAD).sum())
     return Batch(source, target, labels, None, packed.packing, packed.padding, pieces)
-
-
-def out_of_memory_error(update: Update, number: int, advise: Callable[[Batch], str], error: Exception) -> JobError:
-    """The JobError for an update that ran out of memory; ``advise`` says what helps against its largest batch."""
-    largest = max(update.micro_batches, key=lambda part: part.num_positions)
-    cause = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return JobError(
-        "out_of_memory",
-        f"update {number} did not fit into memory: the largest of {len(update.micro_batches)} parts has "
-        f"{describe_batch(largest)}; {advise(largest)}: {cause}",
-    )
-
-
-def describe_batch(batch: Batch) -> str:
-    """Describe the size of a batch for a message."""
-    pairs = int((batch.target == BOS).sum())
-    sources = batch.source.numel()
-    targets = batch.target.numel()
-    return (
-        f"{pairs:,} pairs, {sources:,} source and {targets:,} target positions, {batch.padding:,} of them padding, "
-        f"{batch.pieces:,} target pieces"
-    )

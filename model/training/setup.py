@@ -42,53 +42,61 @@ def build_trainer(
     sentences (``model.train.trainer_for``).
     Raises JobError for inputs that are missing or damaged, ValueError for a configuration that this device cannot run.
     """
-    site = job.site
-    device = site.torch_device()
-    config = from_json(Model, job.config["model"])
-    training = from_json(Training, job.config["training"])
-    check_compatible(config, training)
-    configure_numerics(training.numerics, site)
+    config, training = read_configuration(job)
+    device = prepare_device(job, config, training, own_attention=packed_attention is not None)
     vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
-    shards = load_shards(job, "shards", config, vocabulary)
+    sampler = sampler_of(config, training, load_shards(job, "shards", config, vocabulary))
     dev = load_shards(job, "dev", config, vocabulary)
-    sampler = sampler_of(config, training, shards)
-    if training.epochs:
-        training = replace(training, epochs=0, updates=sampler.updates_of(training.epochs))
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    configure_training(config, training, device, own_attention=packed_attention is not None)
-    torch.manual_seed(training.seed)
-    model = build(config, vocabulary.source_size, vocabulary.target_size).to(device)
-    model.residual_dtype = torch.bfloat16 if training.residual == "bf16" else None
-    model.packed_attention = packed_attention
+    training = count_updates(training, sampler)
+    model = new_model(config, training, vocabulary, device, packed_attention)
     optimizer = optimizer_of(training, model)
-    passes = 2 if training.r_drop else 1
-    flops = passes * training_flops(config, vocabulary.target_size, sampler.source, sampler.target)
-    work = Work(flops / float(sampler.target.sum()), peak_flops(device_name(device)))
+    work = work_of(config, training, vocabulary, sampler, device)
     metrics = MetricsLogger(job, training.updates, ranks.is_main, work.mfu(ranks.world_size))
     ema = WeightAverage(model, training.ema) if training.ema else None
-    checkpoints = Checkpoints(job.out, CheckpointPolicy(training, site.resume_seconds), ema)
-    position = resume(checkpoints, model, optimizer, metrics, ranks)
-    if not position.update and "start" in job.inputs:
-        load_weights(model, job.inputs["start"])
-        if ema:
-            ema.load(model.state_dict())
+    checkpoints = Checkpoints(job.out, CheckpointPolicy(training, job.site.resume_seconds), ema)
+    position = load_position(job, checkpoints, model, optimizer, metrics, ranks)
     hardware = HardwareMonitor(device, position.gpu_kwh)
     objective = build_objective(job, model, training, sampler.packed)
     strict = training.numerics == "strict"
-    if step_class is None:
-        step_class = StrictStep if strict else TrainingStep
-    step = step_class(training, objective, optimizer, ranks, device, site.micro_batch_tokens)
+    step_class = step_class or (StrictStep if strict else TrainingStep)
+    reader_class = StrictReader if strict else UpdateReader
+    step = step_class(training, objective, optimizer, ranks, device, job.site.micro_batch_tokens)
+    reader = reader_class(sampler, ranks, device, job.site.micro_batch_tokens)
+    if ranks.wrapped:
+        arrange_gradients(step, reader)
     precision = partial(autocast, training, device)
     validation = Validation(dev, ranks, device, precision, vocabulary, training.dev_bleu, config.source_ends)
-    reader = (StrictReader if strict else UpdateReader)(sampler, ranks, device, site.micro_batch_tokens)
-    if ranks.wrapped:
-        # After its first backward pass DDP rearranges the gradients, and over three or more ranks their layout decides
-        # how sums round. With that pass done, a resumed training rounds as an uninterrupted one does.
-        step.compute_gradients(reader.read(np.zeros(1, np.int64), Cursor()))
-    if ranks.is_main:
-        checkpoints.remove_after(position.update)
     return Trainer(training, ranks, reader, step, validation, checkpoints, metrics, hardware, work, position, job.out)
+
+
+def read_configuration(job: Job) -> tuple[Model, Training]:
+    """The job's model and training. Raises ValueError where they cannot be combined."""
+    config = from_json(Model, job.config["model"])
+    training = from_json(Training, job.config["training"])
+    check_compatible(config, training)
+    return config, training
+
+
+def prepare_device(job: Job, config: Model, training: Training, own_attention: bool) -> torch.device:
+    """Choose the kernels of this process, before it computes anything; returns the device of this rank.
+
+    Raises ValueError for what the device does not support.
+    """
+    device = job.site.torch_device()
+    configure_numerics(training.numerics, job.site)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    configure_training(config, training, device, own_attention)
+    return device
+
+
+def load_shards(job: Job, name: str, config: Model, vocabulary: TokenizerPair) -> Shards:
+    """Open an input folder of shards. Raises JobError where a pair fits neither vocabulary nor positions."""
+    shards = Shards(job.inputs[name])
+    check_lengths(shards, config)
+    shards.check_pieces("source", vocabulary.source_size)
+    shards.check_pieces("target", vocabulary.target_size)
+    return shards
 
 
 def sampler_of(config: Model, training: Training, shards: Shards) -> BatchSampler:
@@ -104,26 +112,59 @@ def sampler_of(config: Model, training: Training, shards: Shards) -> BatchSample
     )
 
 
-def load_shards(job: Job, name: str, config: Model, vocabulary: TokenizerPair) -> Shards:
-    """Open an input folder of shards. Raises JobError where a pair fits neither vocabulary nor positions."""
-    shards = Shards(job.inputs[name])
-    check_lengths(shards, config)
-    shards.check_pieces("source", vocabulary.source_size)
-    shards.check_pieces("target", vocabulary.target_size)
-    return shards
+def count_updates(training: Training, sampler: BatchSampler) -> Training:
+    """A training of so many epochs as one of their updates, which the batches decide."""
+    return replace(training, epochs=0, updates=sampler.updates_of(training.epochs)) if training.epochs else training
 
 
-def resume(
+def new_model(
+    config: Model,
+    training: Training,
+    vocabulary: TokenizerPair,
+    device: torch.device,
+    packed_attention: PackedAttention | None,
+) -> Transformer:
+    """A model with the initial weights that the seed draws."""
+    torch.manual_seed(training.seed)
+    model = build(config, vocabulary.source_size, vocabulary.target_size).to(device)
+    model.residual_dtype = torch.bfloat16 if training.residual == "bf16" else None
+    model.packed_attention = packed_attention
+    return model
+
+
+def work_of(
+    config: Model, training: Training, vocabulary: TokenizerPair, sampler: BatchSampler, device: torch.device
+) -> Work:
+    """The operations of a target token; with R-Drop those of two passes."""
+    passes = 2 if training.r_drop else 1
+    flops = passes * training_flops(config, vocabulary.target_size, sampler.source, sampler.target)
+    return Work(flops / float(sampler.target.sum()), peak_flops(device_name(device)))
+
+
+def load_position(
+    job: Job,
     checkpoints: Checkpoints,
     model: Transformer,
     optimizer: torch.optim.Optimizer,
     metrics: MetricsLogger,
     ranks: Ranks,
 ) -> Position:
-    """Load the main rank's newest whole checkpoint. Raises JobError where another rank does not find it."""
+    """Load the main rank's newest whole checkpoint into model and optimizer, and remove newer ones.
+
+    Without one the training begins, with the weights of the input ``start`` if the job has it. Raises JobError where
+    another rank does not find the checkpoint.
+    """
     position = checkpoints.resume(model, optimizer, metrics.log_damaged) if ranks.is_main else Position()
     update = ranks.broadcast(position.update)
-    return position if ranks.is_main or not update else checkpoints.load(update, model, optimizer)
+    if update and not ranks.is_main:
+        position = checkpoints.load(update, model, optimizer)
+    if not update and "start" in job.inputs:
+        load_weights(model, job.inputs["start"])
+        if checkpoints.ema:
+            checkpoints.ema.load(model.state_dict())
+    if ranks.is_main:
+        checkpoints.remove_after(update)
+    return position
 
 
 def build_objective(job: Job, model: Transformer, training: Training, packed: bool) -> Objective:
@@ -138,3 +179,12 @@ def build_objective(job: Job, model: Transformer, training: Training, packed: bo
             # Packed batches have one shape; for another the compiler switches to dynamic shapes by itself.
             layer.compile(dynamic=None if packed else True)
     return Objective(model, training.label_smoothing, coverage, compiled, training.r_drop)
+
+
+def arrange_gradients(step: TrainingStep, reader: UpdateReader) -> None:
+    """Do a backward pass whose gradients nothing uses.
+
+    After its first backward pass DDP rearranges the gradients, and over three or more ranks their layout decides how
+    sums round. With that pass done, a resumed training rounds as an uninterrupted one does.
+    """
+    step.compute_gradients(reader.read(np.zeros(1, np.int64), Cursor()))

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Training
-from ..data.batches import Batch, BatchSampler, Cursor, Update, out_of_memory_error
+from ..data.batches import Batch, BatchSampler, Cursor, Update
 from ..data.shards import Array
+from ..errors import JobError
 from ..job import is_out_of_memory
 from ..numerics import autocast
 from .distributed import Ranks
@@ -90,13 +91,24 @@ class TrainingStep:
             losses = self.compute_gradients(batches)
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
-                raise out_of_memory_error(batches, update, self.advise_on_memory, error) from error
+                raise self.out_of_memory(batches, error) from error
             raise
         # All ranks hold the same sums, so they decide alike.
         self.skipped = self.training.skip_nonfinite > 0 and not math.isfinite(float(self.gradient_norm()))
         if not self.skipped:
             self.change_weights()
         return losses
+
+    def out_of_memory(self, batches: Update, error: Exception) -> JobError:
+        """The error for an update that did not fit: its size, and what helps."""
+        largest = max(batches.micro_batches, key=lambda part: part.num_positions)
+        cause = (str(error).strip() or type(error).__name__).splitlines()[0]
+        size = f"{largest.source.numel():,} source and {largest.target.numel():,} target positions"
+        message = (
+            f"update {self.update} did not fit into memory: the largest of {len(batches.micro_batches)} parts has "
+            f"{size}; {self.advise_on_memory(largest)}: {cause}"
+        )
+        return JobError("out_of_memory", message)
 
     def advise_on_memory(self, largest: Batch) -> str:
         """What to do where the batch does not fit into memory."""

@@ -14,7 +14,21 @@ from ..data.batches import Cursor, Update
 from ..data.prefetch import read_ahead
 from ..errors import JobError
 from ..job import Facts, StopSignal
-from ..metric_names import BEST_DEV_PERPLEXITY, DEV_PERPLEXITY, EPOCH, GPU_KWH, GRADIENT_NORM, SKIPPED
+from ..metric_names import (
+    BEST_DEV_PERPLEXITY,
+    BEST_UPDATE,
+    DEV_PERPLEXITY,
+    EPOCH,
+    FLOPS,
+    GPU_KWH,
+    GRADIENT_NORM,
+    PARAMETERS,
+    PEAK_FLOPS,
+    SKIPPED,
+    STOPPED_EARLY,
+    TARGET_TOKENS,
+    UPDATES,
+)
 from ..network.weights import save_model_config
 from .checkpoint import Checkpoints
 from .distributed import Ranks
@@ -177,23 +191,23 @@ class Trainer:
         """
         position = self.position
         facts: Facts = {
-            "updates": position.update,
+            UPDATES: position.update,
             DEV_PERPLEXITY: position.dev_perplexity,
-            "target_tokens": position.target_tokens,
-            "flops": self.work.flops_per_token * position.target_tokens,
+            TARGET_TOKENS: position.target_tokens,
+            FLOPS: self.work.flops_per_token * position.target_tokens,
             "seconds": position.seconds,
-            "parameters": sum(p.numel() for p in self.step.model.parameters()),
+            PARAMETERS: sum(p.numel() for p in self.step.model.parameters()),
             "device": self.step.device.type,
             "ranks": self.ranks.world_size,
         }
         if self.step.device.type == "cpu":
             facts["kernels"] = cpu_kernels()
         if self.work.device_peak:
-            facts["peak_flops"] = self.work.device_peak
+            facts[PEAK_FLOPS] = self.work.device_peak
         if self.training.patience:
-            facts["best_update"] = position.best_update
+            facts[BEST_UPDATE] = position.best_update
             facts[BEST_DEV_PERPLEXITY] = position.best_dev_perplexity
-            facts["stopped_early"] = position.update < self.training.updates
+            facts[STOPPED_EARLY] = position.update < self.training.updates
         if self.training.skip_nonfinite:
             facts[SKIPPED] = position.skipped
         if self.hardware.gpus.begun:

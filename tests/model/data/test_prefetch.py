@@ -9,7 +9,7 @@ from model.data.prefetch import DEPTH, read_ahead
 
 
 def running() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "read ahead"]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("read ahead")]
 
 
 def test_items_come_in_their_order_and_the_thread_ends() -> None:
