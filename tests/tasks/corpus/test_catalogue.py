@@ -26,11 +26,6 @@ def test_the_embedded_corpus_is_the_pinned_one() -> None:
         assert file.sha256 == hashlib.sha256(demo_corpus.content(file.path)).hexdigest()
 
 
-def test_a_path_means_one_file() -> None:
-    paths = [file.path for file in catalogue()]
-    assert len(set(paths)) == len(paths)
-
-
 def test_real_files_have_the_pinned_sums(real_text: Path) -> None:
     present = [file for file in catalogue() if (real_text / file.path).is_file()]
     assert len(present) >= 13
