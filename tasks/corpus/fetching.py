@@ -1,4 +1,4 @@
-"""Downloads a file of the catalogue and checks it: mirrors first, then upstream, with resume and retries.
+"""Downloads a file of the catalogue and checks it: mirrors first, then upstream. A later attempt resumes.
 
 ``fetch_file(file, folder, ("http://mirror",))`` writes ``folder/<name>``. Needs nothing of the file's content.
 """
@@ -15,15 +15,12 @@ from infra.errors import BadData, Fault, NetworkFault, NoSpace
 from infra.fetch import Download, NotFound, Unreachable, open_download
 from infra.guards.address_secrets import public_address, public_text
 from infra.guards.shown_text import shown
-from infra.processes import signals
 from tasks.corpus.catalogue import EMBEDDED, File
 from tasks.corpus.partial_file import PartialFile
 from tasks.demo import corpus as demo_corpus
 from tasks.engine.stage import Facts, progress
 
-RETRY_PAUSES = (1.0, 2.0, 4.0)
-"""Seconds before each retry of the URLs that did not answer; enough progress resets them."""
-RESUME_AT_ONCE_BYTES = 1 << 20
+RESUME_AT_ONCE_BYTES = 1 << 16
 """A URL that broke off after so many bytes is resumed at once; with fewer it could cost attempts without end."""
 HOW_TO_MIRROR = "Put the file under that path below a folder or URL, and name it in REPRO_MIRRORS (separated by spaces)"
 
@@ -70,37 +67,27 @@ def candidate_urls(file: File, mirrors: tuple[str, ...]) -> tuple[str, ...]:
 def fetch_file(file: File, folder: Path, mirrors: tuple[str, ...]) -> Facts:
     """Download ``file`` into ``folder`` under its own name; returns its ``bytes``, ``sha256`` and ``origin``.
 
-    Resumes a partial file in ``folder`` where the server supports ranges. Retries URLs that do not answer after growing
-    pauses. Raises BadData when no URL has the file or each has a wrong one, NetworkFault when a URL did not answer and
-    no other had it, NoSpace before the disk is full. A NetworkFault or an interrupt keeps the partial file, any other
-    error deletes it.
+    Resumes a partial file in ``folder`` where the server supports ranges. Raises BadData when no URL has the file or
+    each has a wrong one, NetworkFault when a URL did not answer and no other had it, NoSpace before the disk is full.
+    A NetworkFault, after which the stage is retried, and an interrupt keep the partial file; other errors delete it.
     """
     failures = DownloadFailures()
-    candidates = list(candidate_urls(file, mirrors))
     partial = PartialFile(folder / file.name, file)
-    pauses = list(RETRY_PAUSES)
     try:
-        while True:
-            failures.unreachable.clear()
-            for url in tuple(candidates):
-                place = public_address(url)
-                try:
-                    while not _download(partial, url):
-                        pauses = list(RETRY_PAUSES)
-                    return partial.facts(url)
-                except NotFound:
-                    failures.missing.append(place)
-                    candidates.remove(url)
-                except _ChecksumMismatch as error:
-                    failures.wrong.append(f"{place} has {error}")
-                    candidates.remove(url)
-                    log.warning("Skipping %s: expected %s, found %s", place, _expected_checksum(file), error)
-                except Unreachable as error:
-                    failures.unreachable[place] = shown(public_text(f"{error}", url))
-                    log.warning("Could not download %s from %s: %s", file.path, place, failures.unreachable[place])
-            if not candidates or not pauses:
-                raise failures.fault(file)
-            signals.wait(pauses.pop(0))
+        for url in candidate_urls(file, mirrors):
+            place = public_address(url)
+            try:
+                _download(partial, url)
+                return partial.facts(url)
+            except NotFound:
+                failures.missing.append(place)
+            except _ChecksumMismatch as error:
+                failures.wrong.append(f"{place} has {error}")
+                log.warning("Skipping %s: expected %s, found %s", place, _expected_checksum(file), error)
+            except Unreachable as error:
+                failures.unreachable[place] = shown(public_text(f"{error}", url))
+                log.warning("Could not download %s from %s: %s", file.path, place, failures.unreachable[place])
+        raise failures.fault(file)
     except NetworkFault:
         if not partial.size:
             partial.discard()
@@ -116,19 +103,7 @@ def _expected_checksum(file: File) -> str:
     return f"sha256 {file.sha256}" if file.sha256 else f"md5 {file.md5}"
 
 
-def _download(partial: PartialFile, url: str) -> bool:
-    """Whether ``partial`` is now complete; False if the URL broke off but gave enough to resume it at once."""
-    before = partial.size
-    try:
-        _download_rest(partial, url)
-    except Unreachable:
-        if partial.size >= before + RESUME_AT_ONCE_BYTES:
-            return False
-        raise
-    return True
-
-
-def _download_rest(partial: PartialFile, url: str) -> None:
+def _download(partial: PartialFile, url: str) -> None:
     """Download until the checksum is right. Raises Unreachable, NotFound, or _ChecksumMismatch after dropping all."""
     while not partial.is_complete:
         offset = partial.size
@@ -137,6 +112,8 @@ def _download_rest(partial: PartialFile, url: str) -> None:
         except Unreachable:
             if partial.is_complete:  # the server announced more bytes than the file has
                 return
+            if partial.size >= offset + RESUME_AT_ONCE_BYTES:
+                continue
             raise
         except _ChecksumMismatch:
             partial.restart()
