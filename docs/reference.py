@@ -15,7 +15,7 @@ from typing import Any, get_args, get_type_hints
 
 from flows import api
 from flows.cli import application
-from flows.runs.filter_rules import RULES
+from flows.runs.plain_values import RULES
 from flows.runs.run import Run
 from flows.runs.synthetic import BackTranslation, Distillation
 from flows.runs.toml_runs import field_documentation

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, SiteOption
 from flows.runs.completion import RUN_NAMES
-from flows.runs.values import unknown_name
+from flows.runs.unknown_names import unknown_name
 from flows.views.terminal import print_text, say
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
 from flows.runs import RUNS
-from flows.runs.values import did_you_mean, unknown_name
+from flows.runs.unknown_names import did_you_mean, unknown_name
 from flows.views.terminal import print_text, say
 from infra.errors import BadConfiguration
 from infra.servers.environment import configure_libraries

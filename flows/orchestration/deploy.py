@@ -21,7 +21,7 @@ from prefect.types.entrypoint import EntrypointType
 
 from flows.inspection.check import expected_of
 from flows.runner.find_run import find_run, foreign_sets, is_file, own_files
-from flows.runs.values import did_you_mean
+from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
 from infra.service.applications import TEMPLATE, TYPE
 

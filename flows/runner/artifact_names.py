@@ -14,7 +14,7 @@ from flows.runner import records
 from flows.runner.find_run import find_run, is_file
 from flows.runner.named_runs import NamedRun, name_run
 from flows.runner.recorded_runs import read_headers, read_runs, run_names
-from flows.runs.values import did_you_mean
+from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
 from infra.store.manifest import Manifest
 from infra.store.store import Store

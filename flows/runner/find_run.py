@@ -5,7 +5,7 @@ from pathlib import Path
 from flows.runs import RUNS, Run
 from flows.runs.paper_rows import parse_run_name
 from flows.runs.toml_runs import SUFFIX, run_from_toml
-from flows.runs.values import did_you_mean
+from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
 from tasks.engine.own_classes import load_user_file
 

@@ -19,7 +19,7 @@ from flows.runs import Run
 from flows.runs.initial_weights import InitialWeights, initial_weights_of
 from flows.runs.overrides import changes_results, override, without_replaced
 from flows.runs.synthetic import COUNTED_AS
-from flows.runs.values import did_you_mean
+from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.store import Store

@@ -3,18 +3,15 @@
 from dataclasses import replace
 
 from flows.runs.languages import standard_filters
-from flows.runs.presets import PROFILES
 from flows.runs.run import Run
 from flows.runs.synthetic import BackTranslation, Distillation, monolingual
 from model.config import Averaging, Decoding, Model, Training
+from model.config.normalise import Normalise
 from model.config.paper_models import BASE, BASE_TRAINING, BIG, BIG_TRAINING, TABLE_3
-from tasks.cleaning.filters import Length
+from tasks.cleaning.filters import Empty, Filters, Length
 from tasks.corpus import catalogue
 from tasks.stages.learn_bpe import Vocabulary
 from tasks.stages.shard import Sharding
-
-PAPER_PROFILE = PROFILES["paper"]
-"""The paper names no cleaning (§5.1): only empty lines are removed, all others are used as published."""
 
 DATA_LIMITS = (
     "warn clean.rejected_share <= 0.1",
@@ -152,9 +149,10 @@ PAPER_BASE = Run(
         catalogue.WMT14_ENDE_NEWSTEST2014_FULL,
     ),
     dev="newstest2013",
-    filters=PAPER_PROFILE.filters,
+    # The paper names no cleaning (§5.1): only empty lines are removed, all others are used as published.
+    filters=Filters((Empty(),), Normalise(nfc=False, control=False, white_space=False)),
     vocabulary=Vocabulary(size=37_000),
-    sharding=PAPER_PROFILE.sharding,
+    sharding=Sharding(max_pieces=256),
     model=BASE,
     training=BASE_TRAINING,
     averaging=Averaging(5),

@@ -1,22 +1,24 @@
 """Apply ``--set training.updates=200`` to a run: typed values, checked by the dataclasses that hold them."""
 
+import re
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import fields, is_dataclass, replace
+from operator import itemgetter
 from typing import Any, TypeVar, get_type_hints
 
-from flows.runs.filter_rules import parse_rules
-from flows.runs.presets import PRESETS, PROFILES
-from flows.runs.values import parse_value, unknown_name
+from flows.runs.plain_values import RULE, from_plain
+from flows.runs.presets import NAMED
+from flows.runs.unknown_names import unknown_name
 from infra.errors import BadConfiguration
 from tasks.cleaning.filters import Filter
 
 Value = TypeVar("Value")
-PRESET = "preset"
-ADDED_UP = (PRESET, "filters.rules")
+ADDED_UP = ("preset", "filters.rules")
 """Paths of which each assignment counts: ``filters.rules=+Length`` changes the rules that are there."""
 STRICT_NUMERICS = ("training.numerics=strict", "decoding.numerics=strict")
 """What ``--strict-numerics`` stands for (docs/reproducibility.md)."""
+RULE_ITEM = re.compile(r"([+-]?)(\w+)(?:\(([^()]*)\))?")
 SEPARATOR = " · "
 
 
@@ -24,27 +26,41 @@ def override(run: Value, assignments: Sequence[str]) -> Value:
     """``run`` with each ``path=value`` applied. Raises BadConfiguration naming field, value and what is allowed.
 
     A path names fields, and members of tuples by their class: ``filters.rules.LengthRatio.max=1.5``. ``filters.rules``
-    also takes a file of rules or a list (``flows.runs.filter_rules``). ``profile=NAME`` sets filters and limits of
-    ``flows.runs.presets``, ``preset=NAME`` the values of ``flows.runs.presets``; other assignments then change them.
-    The last of two values for one path counts. Otherwise the order does not matter: checks run after all values are
-    set.
+    also takes a list of rules, or of changes to them. ``preset=NAME`` and ``profile=NAME`` stand for the
+    assignments in ``flows.runs.presets``; other assignments then change them. The last of two values for one path
+    counts. Otherwise the order does not matter: checks run after all values are set.
     """
-    for assignment in [*_preset_values(assignments), *sorted(assignments, key=_sort_key)]:
-        path, equals, text = assignment.partition("=")
-        if not equals or not path:
-            raise BadConfiguration(f"--set {assignment}: not of the form field=value, as in training.updates=200")
-        if path == PRESET:
-            continue
+    for path, text in _single_fields(assignments):
         try:
-            run = _with_profile(run, text) if path == "profile" else _with_field(run, path.split("."), text, path)
+            run = _with_field(run, path.split("."), text, path)
         except ValueError as error:
-            raise BadConfiguration(f"--set {assignment}: {error}") from error
+            raise BadConfiguration(f"--set {path}={text}: {error}") from error
     try:
         checked: Value = _checked(run)
         _check_used(checked, assignments)
     except ValueError as error:
-        raise BadConfiguration(f"--set {', '.join(sorted(assignments, key=_sort_key))}: {error}") from error
+        raise BadConfiguration(f"--set {', '.join(sorted(assignments))}: {error}") from error
     return checked
+
+
+def _single_fields(assignments: Sequence[str]) -> list[tuple[str, str]]:
+    """Paths of single fields with their texts: those of presets, then of profiles, then the others by their path."""
+    pairs = [_split(assignment) for assignment in assignments]
+    found: list[tuple[str, str]] = []
+    for name, named in NAMED.items():
+        for path, text in pairs:
+            if path == name and text not in named:
+                raise BadConfiguration(f"--set {path}={text}: {name} is {text!r}, allowed is {' or '.join(named)}")
+            if path == name:
+                found += _single_fields(named[text])
+    return found + sorted((pair for pair in pairs if pair[0] not in NAMED), key=itemgetter(0))
+
+
+def _split(assignment: str) -> tuple[str, str]:
+    path, equals, text = assignment.partition("=")
+    if not equals or not path:
+        raise BadConfiguration(f"--set {assignment}: not of the form field=value, as in training.updates=200")
+    return path, text
 
 
 def without_replaced(assignments: Sequence[str]) -> tuple[str, ...]:
@@ -59,23 +75,11 @@ def without_replaced(assignments: Sequence[str]) -> tuple[str, ...]:
 def _check_used(run: Any, assignments: Sequence[str]) -> None:
     """Raise ValueError for an assigned height of the learning rate that the run's schedule does not use. Values of a
     preset, and of the run itself, may be left unused when the schedule is another."""
-    assigned = {path for path, _, _ in (each.partition("=") for each in assignments)}
+    assigned = {assignment.partition("=")[0] for assignment in assignments}
     for path, uses_paper, used in (("training.factor", True, "peak"), ("training.peak", False, "factor")):
         if path in assigned and (run.training.schedule == "paper") != uses_paper:
             schedule = run.training.schedule
             raise ValueError(f"{path} is not used where training.schedule is {schedule}; set training.{used} instead")
-
-
-def _preset_values(assignments: Sequence[str]) -> list[str]:
-    """The assignments that the presets among ``assignments`` stand for, the profile first."""
-    values: list[str] = []
-    for assignment in assignments:
-        path, _, name = assignment.partition("=")
-        if path == PRESET:
-            if name not in PRESETS:
-                raise BadConfiguration(f"--set {assignment}: preset is {name!r}, allowed is {' or '.join(PRESETS)}")
-            values += sorted(PRESETS[name], key=_sort_key)
-    return values
 
 
 def value_of(run: Any, path: str, text: str) -> object:
@@ -93,21 +97,6 @@ def value_of(run: Any, path: str, text: str) -> object:
 def changes_results(assignments: Sequence[str]) -> bool:
     """Whether a run with these assignments may have other results; limits on results do not change them."""
     return any(assignment.partition("=")[0] != "expect" for assignment in assignments)
-
-
-def _sort_key(assignment: str) -> tuple[bool, str]:
-    """Sorts the profile first, then by path."""
-    path = assignment.partition("=")[0]
-    return path != "profile", path
-
-
-def _with_profile(run: Value, profile: str) -> Value:
-    if profile not in PROFILES:
-        raise ValueError(f"profile is {profile!r}, allowed is {' or '.join(PROFILES)}")
-    chosen = PROFILES[profile]
-    whole: Any = run
-    cleaned: Value = _unchecked(whole, filters=chosen.filters, sharding=chosen.limits(whole.sharding))
-    return cleaned
 
 
 def _with_field(holder: Any, path: list[str], text: str, whole: str) -> Any:
@@ -132,8 +121,35 @@ def _with_field(holder: Any, path: list[str], text: str, whole: str) -> Any:
         inner = ", ".join(f"{whole}.{field.name}" for field in fields(present))
         raise ValueError(f"{whole} is not a single value; set one of {inner}")
     kind = get_type_hints(type(holder))[name]
-    value = parse_rules(text, present, whole) if kind == tuple[Filter, ...] else parse_value(kind, text, whole)
+    value = _rules_from(text, present, whole) if kind == tuple[Filter, ...] else from_plain(kind, text, whole)
     return _unchecked(holder, **{name: value})
+
+
+def _rules_from(text: str, present: Sequence[Filter], whole: str) -> tuple[Filter, ...]:
+    """The rules that ``text`` says, where the run has ``present``.
+
+    Empty,Length(min=2,max=60),NotIn    these rules
+    +NumbersDiffer,-Identical           the run's rules, with one more at the end and one fewer
+    """
+    items = [item.strip() for item in re.findall(r"[^,()]+(?:\([^()]*\))?", text) if item.strip()]
+    matches = [RULE_ITEM.fullmatch(item) for item in items]
+    changes = any(match and match[1] for match in matches)
+    rules = list(present) if changes else []
+    for item, match in zip(items, matches, strict=True):
+        if match is None or (changes and not match[1]):
+            allowed = "Rule,Rule(field=value), or +Rule and -Rule for changes to the run's rules"
+            raise ValueError(f"{whole} has {item!r}, allowed is {allowed}")
+        name = match[2]
+        if match[1] == "-":
+            names = [type(rule).__name__ for rule in rules]
+            if name not in names:
+                raise ValueError(unknown_name(name, names, whole, "rule"))
+            del rules[names.index(name)]
+        else:
+            pairs = (pair.partition("=") for pair in (match[3] or "").split(",") if pair.strip())
+            values = {field.strip(): value.strip() for field, _, value in pairs}
+            rules.append(from_plain(Filter, {RULE: name, **values}, whole))
+    return tuple(rules)
 
 
 def _unchecked(holder: Any, **values: Any) -> Any:

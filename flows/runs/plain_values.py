@@ -1,20 +1,32 @@
-"""Runs as plain values (tables, lists, text, numbers), as TOML has them, and back.
+"""Runs as plain values (tables, lists, text, numbers), as TOML and ``--set`` have them, and back.
 
 ``plain(run)`` has all fields; ``from_plain(Run, plain(run), "run")`` is the run again. A member of a tuple of rules
 names its class in ``rule``, a value of one of several classes names its own in ``kind``; ``"none"`` stands for None.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from contextlib import suppress
+from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from flows.runs.filter_rules import RULES
-from flows.runs.values import record, unknown_name
+from flows.runs.unknown_names import unknown_name
 from infra.errors import BadConfiguration
+from tasks.cleaning import filters, language_id, web_filters
 from tasks.cleaning.filters import Filter
 from tasks.corpus.catalogue import File, Text
 
+RULES: Mapping[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        *(filters.Empty, filters.InvalidUnicode, filters.NoLetters, filters.Length, filters.LengthRatio),
+        *(filters.OverlongWord, filters.Identical, filters.Script, filters.Language, filters.NotIn, filters.Distinct),
+        *(language_id.Identified, web_filters.Moses, web_filters.RepeatedWords, web_filters.NumbersDiffer),
+        *(web_filters.AddressesDiffer, web_filters.Markup, web_filters.Alphabet, web_filters.ManyPartners),
+    )
+}
+"""Every rule by the name of its class."""
+TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 RULE = "rule"
 KIND = "kind"
 NONE = "none"
@@ -53,7 +65,8 @@ def plain(value: Any, kind: Any = None) -> Any:
 def from_plain(kind: Any, value: Any, path: str) -> Any:
     """The value of the declared type ``kind``; ``path`` is its name in error messages.
 
-    Raises ValueError naming the field, its value and what is allowed.
+    Text stands for a number, for true or false, and with commas for a list, as ``--set`` has them. Raises ValueError
+    naming the field, its value and what is allowed.
     """
     if value == NONE and NoneType in get_args(kind):
         return None
@@ -65,19 +78,25 @@ def from_plain(kind: Any, value: Any, path: str) -> Any:
     if classes:
         return _record(classes[0], value, path)
     if get_origin(kind) is tuple:
-        if not isinstance(value, list):
+        members = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        if not isinstance(members, list):
             raise ValueError(f"{path} is {_short(value)}, allowed is a list in square brackets")
-        return tuple(from_plain(get_args(kind)[0], each, f"{path}.{n}") for n, each in enumerate(value, 1))
+        return tuple(from_plain(get_args(kind)[0], each, f"{path}.{n}") for n, each in enumerate(members, 1))
     if get_origin(kind) is Literal:
         if value not in get_args(kind):
             raise ValueError(f"{path} is {_short(value)}, allowed is {' or '.join(map(str, get_args(kind)))}")
         return value
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text in quotation marks"}
+    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+        return value
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text in quotation marks"}
-    if kind not in words or not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ValueError(f"{path} is {_short(value)}, allowed is {words.get(kind, kind)}")
-    return value
+    if isinstance(value, str) and kind is bool and value.lower() in TRUTH:
+        return TRUTH[value.lower()]
+    if isinstance(value, str) and kind in (int, float):
+        with suppress(ValueError):
+            return kind(value)
+    raise ValueError(f"{path} is {_short(value)}, allowed is {words.get(kind, kind)}")
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,13 +137,22 @@ def _member(known: Mapping[str, type], value: Any, path: str, by: str) -> Any:
         raise ValueError(f"{path} is {_short(value)}, allowed is a table with {by}, one of {', '.join(known)}")
     if name not in known:
         raise ValueError(unknown_name(name, list(known), path, by))
-    return _record(known[name], {key: each for key, each in value.items() if key != by}, f"{path} ({name})")
+    return _record(known[name], {key: each for key, each in value.items() if key != by}, f"{path}.{name}")
 
 
 def _record(kind: Any, value: Any, path: str) -> Any:
+    """A dataclass of the values in a table. Raises ValueError naming a field that does not exist or is missing."""
     if not isinstance(value, dict):
         raise ValueError(f"{path} is {_short(value)}, allowed is a table")
-    return record(kind, value, path, from_plain)
+    known = {field.name: field for field in fields(kind)}
+    for name in value:
+        if name not in known:
+            raise ValueError(unknown_name(name, list(known), path))
+    for name, field in known.items():
+        if name not in value and field.default is MISSING and field.default_factory is MISSING:
+            raise ValueError(f"{path} has no {name}")
+    hints = get_type_hints(kind)
+    return kind(**{name: from_plain(hints[name], inner, f"{path}.{name}") for name, inner in value.items()})
 
 
 def _short(value: object) -> str:

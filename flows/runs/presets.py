@@ -1,14 +1,10 @@
 """Named settings: cleaning profiles (``--set profile=tutorial``) and published reproductions (``--set preset=…``).
 
-A preset is a list of assignments as for ``--set``, no more. docs/presets.md says where each value comes from and what
+Both are lists of assignments as for ``--set``, no more. docs/presets.md says where each value comes from and what
 of the reproduction it leaves out. All other values stay those of the run.
 """
 
-from dataclasses import dataclass, replace
-
-from model.config.normalise import Normalise
-from tasks.cleaning.filters import Empty, Filters
-from tasks.stages.shard import Sharding
+from collections.abc import Mapping
 
 _OFFICIAL_CODE = (
     "model.norm=pre",
@@ -71,24 +67,21 @@ PRESETS = {
 """Assignments by the name of the preset."""
 
 
-@dataclass(frozen=True)
-class Profile:
-    """Which pairs are trained on: filters of text, and limits in pieces."""
-
-    filters: Filters
-    sharding: Sharding
-
-    def limits(self, sharding: Sharding) -> Sharding:
-        """``sharding`` with this profile's limits in pieces."""
-        theirs = self.sharding
-        return replace(sharding, min_pieces=theirs.min_pieces, max_pieces=theirs.max_pieces, max_ratio=theirs.max_ratio)
-
-
-AS_READ = Normalise(nfc=False, control=False, white_space=False)
-
+_EMPTY_LINES_ONLY = (
+    "filters.rules=Empty",
+    "filters.exclude=",
+    "filters.seed=1",
+    "filters.max_rejected=0.2",
+    "filters.normalise.nfc=false",
+    "filters.normalise.control=false",
+    "filters.normalise.white_space=false",
+    "filters.normalise.quotes=false",
+)
 PROFILES = {
-    "paper": Profile(Filters((Empty(),), AS_READ), Sharding(min_pieces=1, max_pieces=256)),
-    "tutorial": Profile(Filters((Empty(),), AS_READ), Sharding(min_pieces=3, max_pieces=150, max_ratio=2.0)),
+    "paper": (*_EMPTY_LINES_ONLY, "sharding.min_pieces=1", "sharding.max_pieces=256", "sharding.max_ratio=0"),
+    "tutorial": (*_EMPTY_LINES_ONLY, "sharding.min_pieces=3", "sharding.max_pieces=150", "sharding.max_ratio=2"),
 }
-"""``paper`` removes empty lines only; repeated lines and lines of the sets stay. Its limit of 256 pieces per side is
-what fits the model, not a rule of the paper. ``tutorial``: 3 to 150 pieces per side, ratio at most 2."""
+"""Both remove empty lines only; repeated lines and lines of the sets stay. The limit of 256 pieces per side is what
+fits the paper's model, not a rule of the paper."""
+NAMED: Mapping[str, Mapping[str, tuple[str, ...]]] = {"preset": PRESETS, "profile": PROFILES}
+"""What ``preset=NAME`` and ``profile=NAME`` stand for, in the order in which they apply."""

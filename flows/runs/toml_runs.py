@@ -17,8 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from flows.runs.filter_rules import RULES
-from flows.runs.plain_values import COMPACT, KIND, RULE, difference, from_plain, merged, plain
+from flows.runs.plain_values import COMPACT, KIND, RULE, RULES, difference, from_plain, merged, plain
 from flows.runs.run import Run
 from infra.errors import BadConfiguration
 

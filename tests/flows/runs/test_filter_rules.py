@@ -1,8 +1,8 @@
 """Rules from a list, from changes and from a file; a wrong name is met with its neighbour."""
 
 from flows.runs import RUNS
-from flows.runs.filter_rules import RULES
 from flows.runs.overrides import override
+from flows.runs.plain_values import RULES
 from tasks.cleaning import filters, language_id, web_filters
 from tasks.cleaning.filters import Distinct, Empty, Filter, Length, LengthRatio, NotIn
 

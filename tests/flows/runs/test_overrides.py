@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from flows.runner.request import RunRequest
 from flows.runs import RUNS
 from flows.runs.overrides import override, run_title, without_replaced
-from flows.runs.presets import PRESETS, PROFILES
+from flows.runs.presets import PRESETS
 from infra.errors import BadConfiguration
 from tasks.cleaning.filters import LengthRatio
 
@@ -42,7 +42,7 @@ def test_the_last_of_two_values_for_a_field_counts_and_is_the_only_one_shown() -
 
 def test_a_profile_sets_rules_and_limits_and_what_follows_changes_it() -> None:
     run = override(RUNS["demo"], ["profile=tutorial", "sharding.max_pieces=90"])
-    assert run.filters == PROFILES["tutorial"].filters
+    assert run.filters == RUNS["wmt14-ende-base"].filters
     assert (run.sharding.min_pieces, run.sharding.max_pieces, run.sharding.max_ratio) == (3, 90, 2.0)
     assert run.sharding.pairs_per_shard == RUNS["demo"].sharding.pairs_per_shard
     paper = RUNS["wmt14-ende-base"]
