@@ -3,7 +3,6 @@
 SQLite's own backup copies a database as it is at one moment, also while servers write to it.
 """
 
-import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -17,7 +16,6 @@ FILES = ("mlflow.db", "prefect/prefect.db")
 FOLDER = "backups"
 TIME_FORMAT = "%Y%m%dT%H%M%S-%f"
 LOCK_SECONDS = 60
-ABOUT = "backup.json"
 
 
 def default_folder(root: Path) -> Path:
@@ -26,60 +24,43 @@ def default_folder(root: Path) -> Path:
 
 
 def back_up(root: Path, folder: Path) -> list[Path]:
-    """Copy each database of ``root`` that exists into ``folder``; return the copies.
+    """Copy each database of ``root`` that exists into a new ``folder``; return the copies.
 
-    Raises BadConfiguration if there is none or the folder has a backup already, BadData if a database is damaged.
+    Raises BadConfiguration if there is none or the folder exists, BadData if a database is damaged.
     """
-    found = [name for name in FILES if (root / name).is_file()]
-    if not found:
+    names = [name for name in FILES if (root / name).is_file()]
+    if not names:
         raise BadConfiguration(f"{root} has no database: neither {' nor '.join(FILES)} exists")
-    if (folder / ABOUT).exists():
-        raise BadConfiguration(f"{folder} holds a backup already; name another folder")
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)  # Prefect's database holds addresses of notifications
-    copies = []
-    for name in found:
-        copy = folder / Path(name).name
-        _copy(root / name, copy)
-        copies.append(copy)
-    names = [copy.name for copy in copies]
-    about = {"root": f"{root}", "at": datetime.now(UTC).isoformat(timespec="seconds"), "files": names}
-    (folder / ABOUT).write_text(json.dumps(about, indent=1) + "\n")  # last: without it a backup is not whole
-    return copies
+    if folder.exists():
+        raise BadConfiguration(f"{folder} exists; name a new folder")
+    partial = folder.with_name(f"{folder.name}.partial")  # so that a backup under its name is whole
+    partial.mkdir(parents=True, exist_ok=True)
+    partial.chmod(0o700)  # Prefect's database holds addresses of notifications
+    for name in names:
+        _copy(root / name, partial / Path(name).name)
+    partial.rename(folder)
+    return [folder / Path(name).name for name in names]
 
 
 def restore(root: Path, folder: Path, say: Callable[[str], None]) -> list[Path]:
     """Put the databases of a backup back in their places, after a backup of the present ones; return their paths.
 
-    The caller makes sure that no server runs. Raises BadConfiguration for a folder without a whole backup or a database
-    in use, BadData for a damaged copy, before anything changes.
+    The caller makes sure that no server runs. Raises BadConfiguration for a folder without databases or a database in
+    use, BadData for a damaged copy, before anything changes.
     """
-    try:
-        names = json.loads((folder / ABOUT).read_text())["files"]
-    except (OSError, ValueError, KeyError, TypeError):
-        known = ", ".join(f"{backup}" for backup in sorted((root / FOLDER).glob("*"))) or "none"
-        raise BadConfiguration(f"{folder} is no whole backup: it has no {ABOUT}; backups here: {known}") from None
-    places = {name: root / name for name in FILES if Path(name).name in names}
-    if not places:
-        raise BadConfiguration(f"{folder} is a backup of PostgreSQL databases: restore it with pg_restore")
-    for name in places:
+    names = [name for name in FILES if (folder / Path(name).name).is_file()]
+    if not names:
+        raise BadConfiguration(f"{folder} is no backup: it holds neither {' nor '.join(FILES)}")
+    for name in names:
         _check(folder / Path(name).name)
-    if any(place.is_file() for place in places.values()):
+    if any((root / name).is_file() for name in names):
         before = default_folder(root)
         back_up(root, before)
         say(f"the present databases are kept in {before}")
-    put_back(root, folder)
-    return list(places.values())
-
-
-def put_back(root: Path, folder: Path) -> None:
-    """Copy the databases of a whole backup over those of ``root``."""
-    for name in FILES:
-        copy = folder / Path(name).name
-        if copy.exists():
-            place = root / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            _copy(copy, place)
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        _copy(folder / Path(name).name, root / name)
+    return [root / name for name in names]
 
 
 def _copy(source: Path, target: Path) -> None:

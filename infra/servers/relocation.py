@@ -16,9 +16,8 @@ from infra.servers.mlflow_sqlite import has_known_schema
 DATABASE = "mlflow.db"
 ARTIFACTS = "mlflow-artifacts"
 PATIENCE_SECONDS = 60
-EXPERIMENTS = ("experiments", "artifact_location")
 COLUMNS = (
-    EXPERIMENTS,
+    ("experiments", "artifact_location"),
     ("runs", "artifact_uri"),
     ("logged_models", "artifact_location"),
     ("model_versions", "source"),
@@ -29,9 +28,8 @@ COLUMNS = (
 def relocate(root: Path) -> None:
     """Rewrite the addresses in the database of ``root`` that start with a former path of it.
 
-    Takes a millisecond if nothing moved. A run or model whose files exist only at the former path keeps its address; an
-    experiment does not, because new runs would be written there. A database that cannot be read or written, or is of
-    another version of MLflow, is not changed.
+    Takes a millisecond if nothing moved. A database that cannot be read or written, or is of another version of MLflow,
+    is not changed.
     """
     root = root.absolute()
     file = root / DATABASE
@@ -62,7 +60,7 @@ def same_folder(one: Path, other: Path) -> bool:
 
 def _former(connection: sqlite3.Connection, root: Path) -> list[str]:
     """Other folders whose ``mlflow-artifacts`` contain experiments."""
-    table, column = EXPERIMENTS
+    table, column = COLUMNS[0]
     found = set()
     for (address,) in connection.execute(f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL"):
         place, artifacts, _ = _path(address).rpartition(f"/{ARTIFACTS}/")
@@ -73,19 +71,15 @@ def _former(connection: sqlite3.Connection, root: Path) -> list[str]:
 
 def _rewrite(connection: sqlite3.Connection, root: Path, former: Iterable[str]) -> None:
     for place in former:
-        before = f"{place}/{ARTIFACTS}"
-        now = f"{root / ARTIFACTS}"
+        before = Path(place) / ARTIFACTS
+        now = root / ARTIFACTS
         for table, column in COLUMNS:
-            rows = connection.execute(f"SELECT rowid, {column} FROM {table} WHERE {column} IS NOT NULL").fetchall()
-            for row, address in rows:
-                old = _path(address)
-                if not old.startswith(f"{before}/"):
-                    continue
-                new = f"{now}{old.removeprefix(before)}"
-                if (table, column) != EXPERIMENTS and Path(old).exists() and not Path(new).exists():
-                    continue
-                moved = Path(new).as_uri() if address.startswith("file:") else new
-                connection.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (moved, row))
+            for old, new in ((f"{before}/", f"{now}/"), (f"{before.as_uri()}/", f"{now.as_uri()}/")):
+                connection.execute(
+                    f"UPDATE {table} SET {column} = ?2 || substr({column}, length(?1) + 1)"
+                    f" WHERE substr({column}, 1, length(?1)) = ?1",
+                    (old, new),
+                )
         # An interrupted training resumes by this tag, which holds the machine's name and the path.
         connection.execute(
             "UPDATE tags SET value = substr(value, 1, length(value) - length(?1)) || ?2"

@@ -45,8 +45,8 @@ class Databases:
     def for_mlflow(self) -> str:
         return self._at(self.names[1])
 
-    def make(self) -> tuple[str, ...]:
-        """Create the missing databases; returns their names.
+    def create_missing(self) -> list[str]:
+        """Create the missing databases; returns their names. The server's database ``postgres`` must exist.
 
         Raises NetworkFault if the server cannot be reached, BadConfiguration if the user may not create databases.
         """
@@ -54,36 +54,29 @@ class Databases:
         from sqlalchemy.exc import OperationalError, ProgrammingError
         from sqlalchemy.pool import NullPool
 
-        refused = ""
-        # A connection needs an existing database; the one in the address may be missing.
-        for database in dict.fromkeys((f"{self._url.database}", "postgres", "template1")):
+        patience = {"connect_timeout": PATIENCE_SECONDS}
+        try:
+            engine = create_engine(
+                self._at("postgres"), isolation_level="AUTOCOMMIT", connect_args=patience, poolclass=NullPool
+            )
+            connection = engine.connect()
+        except ImportError:
+            raise BadConfiguration("PostgreSQL needs psycopg2: pip install -e '.[postgresql]'") from None
+        except OperationalError as error:
+            raise NetworkFault(f"PostgreSQL at {self.place} refuses the connection: {_first_line(error)}") from None
+        with connection:
+            existing = connection.exec_driver_sql("SELECT datname FROM pg_database").scalars().all()
+            missing = [name for name in self.names if name not in existing]
             try:
-                patience = {"connect_timeout": PATIENCE_SECONDS}
-                engine = create_engine(
-                    self._at(database), isolation_level="AUTOCOMMIT", connect_args=patience, poolclass=NullPool
-                )
-                connection = engine.connect()
-            except ImportError:
-                raise BadConfiguration("PostgreSQL needs psycopg2: pip install -e '.[postgresql]'") from None
-            except OperationalError as error:
-                refused = refused or _first_line(error)
-                continue
-            with connection:
-                existing = set(connection.exec_driver_sql("SELECT datname FROM pg_database").scalars())
-                missing = tuple(name for name in self.names if name not in existing)
-                try:
-                    for name in missing:
-                        quoted = engine.dialect.identifier_preparer.quote_identifier(name)
-                        connection.exec_driver_sql(f"CREATE DATABASE {quoted}")
-                except (OperationalError, ProgrammingError) as error:
-                    user = self._url.username or "the user"
-                    commands = "; ".join(f"createdb --owner={user} {name}" for name in missing)
-                    raise BadConfiguration(
-                        f"{user} may not create {' and '.join(missing)} at {self.place} ({_first_line(error)}); "
-                        f"an administrator can run {commands}"
-                    ) from None
-                return missing
-        raise NetworkFault(f"PostgreSQL at {self.place} cannot be reached or refuses the connection: {refused}")
+                for name in missing:
+                    quoted = engine.dialect.identifier_preparer.quote_identifier(name)
+                    connection.exec_driver_sql(f"CREATE DATABASE {quoted}")
+            except (OperationalError, ProgrammingError) as error:
+                raise BadConfiguration(
+                    f"the databases {' and '.join(missing)} cannot be created at {self.place} ({_first_line(error)}); "
+                    f"an administrator can run createdb --owner={self._url.username} for each"
+                ) from None
+        return missing
 
     def _at(self, database: str) -> str:
         url = self._url.set(drivername="postgresql+psycopg2", database=database)

@@ -2,7 +2,8 @@
 
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from infra.processes.locks import file_lock
 from infra.servers import mlflow_sqlite
 from infra.servers.environment import private_folder
 from infra.servers.service_settings import Service, read
+from infra.servers.temporary_prefect import start_lock
 from infra.service import databases, supervision
 from infra.service.applications import MLFLOW_HOSTS, PREFECT_HOSTS, allowed_hosts
 from infra.service.databases import Databases
 from infra.service.supervision import ProgramState, states
+from infra.tracking.client import create_lock
 
 HEALTHY_SECONDS = 300.0
 """Two new databases take 40 s on idle cores."""
@@ -67,17 +70,8 @@ def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = 
             say(f"ended {count} processes of a killed service")
         service.check_ports()
         _prepare(service, outer, say)
-        started = service.with_health_ports()
-        started.write()
-        try:
-            process = supervision.start(started, outer, foreground)
-            found = _wait_until_healthy(started, say)
-        except BaseException:
-            supervision.stop(started)
-            raise
-        published = replace(started, supervisor=process_identity(supervision.supervisor_of(started)))
-        published.write()
-        return RunningService(published, found, process)
+        with _alone_with_tables(service.place, say):
+            return _start(service.with_health_ports(), outer, say, foreground)
 
 
 def down(folder: Path, say: Say) -> bool:
@@ -100,21 +94,38 @@ def running(folder: Path) -> Service | None:
     return service if supervision.supervisor_of(service) else None
 
 
+@contextmanager
+def _alone_with_tables(place: Path, say: Say) -> Iterator[None]:
+    """Wait while a run starts a server on the same databases, whose tables it may create; others wait meanwhile."""
+
+    def waiting(holder: str) -> None:
+        say(f"{holder} starts a server on the same database: waiting")
+
+    with file_lock(start_lock(place / "prefect"), waiting), file_lock(create_lock(place / "mlflow.db"), waiting):
+        yield
+
+
+def _start(service: Service, outer: Mapping[str, str], say: Say, foreground: bool) -> RunningService:
+    service.write()
+    try:
+        process = supervision.start(service, outer, foreground)
+        programs = _wait_until_healthy(service, say)
+    except BaseException:
+        supervision.stop(service)
+        raise
+    published = replace(service, supervisor=process_identity(supervision.supervisor_of(service)))
+    published.write()
+    return RunningService(published, programs, process)
+
+
 def _prepare(service: Service, outer: Mapping[str, str], say: Say) -> None:
     private_folder(service.place / "prefect")
     (service.place / "mlflow-artifacts").mkdir(exist_ok=True)
     if address := outer.get(databases.VARIABLE):
-        found = Databases(address)
-        created = found.make()
-        for name in found.names:
-            say(f"PostgreSQL at {found.place}: database {name}{' (created)' if name in created else ''}")
-        files = (service.place / "prefect" / "prefect.db", service.place / "mlflow.db")
-        if unused := [f"{file}" for file in files if file.exists()]:
-            say(f"the runs in {' and '.join(unused)} stay there: servers on PostgreSQL do not show them")
+        for name in Databases(address).create_missing():
+            say(f"created the database {name}")
     else:
         mlflow_sqlite.check_version(service.place / "mlflow.db")
-        if not service.on_loopback and (service.place / "mlflow.db").exists():
-            say(f"experiments already in {service.place / 'mlflow.db'} keep their artifacts on this machine only")
 
 
 def _wait_until_healthy(service: Service, say: Say) -> list[ProgramState]:

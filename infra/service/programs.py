@@ -16,12 +16,12 @@ from infra.servers.credentials import Credentials
 from infra.servers.environment import CLIENT_RETRIES, NO_TELEMETRY, PERSISTENT_LEASES, prefect_database
 from infra.servers.service_settings import Service
 from infra.servers.sqlite_addresses import sqlite_uri
-from infra.servers.temporary_prefect import serve, start_lock
+from infra.servers.temporary_prefect import serve
 from infra.service import databases
 from infra.service.applications import PREFECT_ORIGINS, allowed_origins
 from infra.service.databases import Databases
 from infra.service.process_tags import process_tag
-from infra.tracking.client import create_lock, with_sqlite_timeout
+from infra.tracking.client import with_sqlite_timeout
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 """The checkout or the installed packages, with ``flows/orchestration/prefect_flows.py``, which deployments name by its
@@ -45,8 +45,6 @@ class Program:
     """The port of a worker's ``health``."""
     device: str = ""
     """The GPU of a worker that uses one alone."""
-    lock: str = ""
-    """The lock file that a server holds while it starts: a run that starts at the same time creates the same tables."""
 
     @property
     def serves(self) -> bool:
@@ -60,10 +58,9 @@ def programs(service: Service) -> tuple[Program, ...]:
     mlflow = serve("infra.service.applications:mlflow", service.host, service.mlflow_port, "warning")
     ui = service.prefect.removesuffix("/api")
     alive = f"{service.prefect}/health"
-    tables = service.place / "mlflow.db"
     servers = (
-        Program("prefect", prefect, alive, ui, lock=f"{start_lock(service.place / 'prefect')}"),
-        Program("mlflow", mlflow, f"{service.mlflow}/health", service.mlflow, lock=f"{create_lock(tables)}"),
+        Program("prefect", prefect, alive, ui),
+        Program("mlflow", mlflow, f"{service.mlflow}/health", service.mlflow),
     )
     workers = []
     for (pool, number), port in zip(service.pools, service.health_ports, strict=True):

@@ -8,22 +8,17 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from contextlib import nullcontext
 from pathlib import Path
 
 from infra.processes import signals
 from infra.processes.children import die_with_parent, follow_parent
-from infra.processes.locks import file_lock
 from infra.servers.loopback import healthy
 from infra.servers.service_settings import read
 from infra.service.process_tags import end_all, folder_of, signal_all, tagged_pids, wait_until_none
-from infra.service.programs import PROJECT_ROOT, Program, environment_of, programs
+from infra.service.programs import PROJECT_ROOT, environment_of, programs
 
 STARTED_SECONDS = 5.0
 """For the processes that the program started to end and report to it; a training writes its last checkpoint."""
-LOCK_SECONDS = 300.0
-"""How long a server that starts may hold its lock; new tables take 40 s on idle cores."""
 OWN_SECONDS = 3.0
 """For the program itself."""
 POLL_SECONDS = 0.5
@@ -40,35 +35,17 @@ def main(name: str) -> int:
     end_all(lambda: tagged_pids(folder, name), OWN_SECONDS)  # left by a killed predecessor
     while program.after and not healthy(program.after):
         signals.wait(POLL_SECONDS)
-    with file_lock(Path(program.lock), _say_wait) if program.lock else nullcontext():
-        process = subprocess.Popen(
-            program.command,
-            cwd=PROJECT_ROOT,
-            stdin=subprocess.DEVNULL,
-            preexec_fn=die_with_parent(),
-            env=environment_of(service, program, os.environ),
-        )
-        try:
-            if program.lock:
-                _wait_until_started(process, program)
-        except BaseException:
-            _end(process, folder, name)
-            raise
+    process = subprocess.Popen(
+        program.command,
+        cwd=PROJECT_ROOT,
+        stdin=subprocess.DEVNULL,
+        preexec_fn=die_with_parent(),
+        env=environment_of(service, program, os.environ),
+    )
     try:
         return process.wait()
     finally:
         _end(process, folder, name)
-
-
-def _say_wait(holder: str) -> None:
-    print(f"waiting for {holder}, which starts a server on the same database", flush=True)
-
-
-def _wait_until_started(process: subprocess.Popen[bytes], program: Program) -> None:
-    """Wait until the server answers, but not longer than others should wait for the lock."""
-    deadline = time.monotonic() + LOCK_SECONDS
-    while process.poll() is None and time.monotonic() < deadline and not healthy(program.health):
-        signals.wait(POLL_SECONDS)
 
 
 def _end(process: subprocess.Popen[bytes], folder: Path, name: str) -> None:

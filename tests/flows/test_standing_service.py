@@ -205,8 +205,7 @@ def test_a_planted_secret_is_nowhere(root: Path, tmp_path: Path, monkeypatch: py
         (root / "prefect").mkdir(parents=True)
         (root / "prefect" / "prefect.db").touch()
         with up(root, "--host", "0.0.0.0") as at:
-            assert "paper_prefect (created)" in at["said"]
-            assert "prefect.db stay there" in at["said"]
+            assert "created the database paper_prefect" in at["said"]
             auth, prefect, mlflow = f"reader:{SECRETS['auth']}", at["PREFECT_API_URL"], at["MLFLOW_TRACKING_URI"]
             search = f"{mlflow}/api/2.0/mlflow/experiments/search?max_results=5"
             for address, body in ((f"{prefect}/flow_runs/count", {}), (search, None), (mlflow, None)):
