@@ -68,7 +68,7 @@ class DeploymentDispatch:
                 link = url_for(run) or run.id
                 self.say(f"{remote.call.label}: {action} pool {self.pool}, flow run {run.name} ({link})")
                 try:
-                    state = self._wait_until_final(client, run, remote, mine)
+                    state = self._wait_until_final(client, run, remote)
                 except BaseException as error:
                     if not isinstance(error, Exception):  # this run is stopped
                         _cancel(client, run, mine)
@@ -98,7 +98,7 @@ class DeploymentDispatch:
             raise BadConfiguration(f"{message}: create it with `repro deploy`") from error
         return submitted
 
-    def _wait_until_final(self, client: SyncPrefectClient, run: FlowRun, remote: RemoteStage, mine: bool) -> State:
+    def _wait_until_final(self, client: SyncPrefectClient, run: FlowRun, remote: RemoteStage) -> State:
         label = remote.call.label
         started = time.monotonic()
         warned = False
@@ -127,11 +127,6 @@ class DeploymentDispatch:
                 continue
             if run.state and run.state.is_final():
                 return run.state
-            try:
-                remote.watch()
-            except Fault:
-                _cancel(client, run, mine)
-                raise
             if now - started > LATE_SECONDS and not _is_started(run) and not warned:
                 warned = True
                 self.say(f"{label}: no worker of pool {self.pool} has started it yet")

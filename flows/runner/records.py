@@ -126,10 +126,10 @@ def record_folders(name: str = "") -> list[str]:
     return list(dict.fromkeys([record_folder(name), f"runs/{NOT_ASCII.sub('-', name)}"])) if name else ["runs/*"]
 
 
-def receive_records(store: Store, name: str = "", newest: int = 0) -> None:
-    """Fetch the records of a run, or of all runs for "", that other machines sent; only the ``newest`` unless 0."""
+def receive_records(store: Store, name: str = "") -> None:
+    """Fetch the records of a run, or of all runs for "", that other machines sent."""
     for folder in record_folders(name) if name else ["runs"]:
-        store.fetch_newer(folder, newest)
+        store.fetch_newer(folder)
 
 
 def record_files(root: Path, name: str = "") -> list[Path]:

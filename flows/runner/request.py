@@ -123,7 +123,7 @@ def make_plan(resolved: ResolvedRun) -> RunPlan:
     site = resolved.site
     store = open_store(site)
     name = resolved.run.name
-    records.receive_records(store, name, newest=1)
+    records.receive_records(store, name)
     interrupted = attempt_to_resume(site, name, vars(resolved.request), again=resolved.again)
     scope = resolved.scope
     if scope.attempt.stages and interrupted and interrupted.forced_attempt:

@@ -12,7 +12,6 @@ from flows.runs.hugging_face import SCHEME, hub_files, shards
 from flows.runs.languages import SCRIPT_OF, WITHOUT_SPACES, standard_filters
 from flows.runs.run import Run
 from infra.errors import BadConfiguration, BadData
-from infra.store.files import expanded
 from tasks.cleaning.filters import KNOWN, SIDES, STOP_WORDS, Filters, InvalidUnicode, Language, Length, NotIn
 from tasks.cleaning.partitions import first_rejecting_rule, normalise_sides, shuffle_positions
 from tasks.corpus.catalogue import ARCHIVES, COMPRESSED, TABLES, Corpus, EvaluationSet, File, Part, Text, text_suffix
@@ -51,9 +50,12 @@ class TextFile:
         """``FILE`` or ``FILE:COLUMN``; raises BadConfiguration naming the option if it does not exist or fit."""
         if words.startswith(SCHEME):
             return cls._on_hub(words, option)
-        whole = expanded(words)
+        whole = Path(words).expanduser()
         file, _, column = words.rpartition(":")
-        path, column = (whole, "") if whole.exists() or not file else (expanded(file), column)
+        path = Path(file).expanduser()
+        if whole.exists() or not file:
+            path = whole
+            column = ""
         if path.is_dir():
             if not column:
                 raise BadConfiguration(f"{option} is {words!r}, a dataset; add its column: {words}:translation.en")

@@ -56,7 +56,7 @@ class SweepRequest:
         spaces: A field and the values to search: FIELD=LOW..HIGH, FIELD=LOW..HIGH:log or FIELD=A,B,C; repeatable.
         trials: Number of trials, those of earlier calls of the same sweep included.
         on: What to search for: dev.bleu, dev.chrf or dev.perplexity.
-        prune: End a training whose dev curve is worse than the median of the other trials.
+        prune: End a training of this machine whose dev curve is worse than the median of the other trials.
         overrides: Fields of every trial's run to change, for example training.updates=200; repeatable.
         at_once: Trials that run at the same time.
         site: Where to compute: local or gpu. With gpu, a worker of another pool dispatches trainings to the pool gpu.

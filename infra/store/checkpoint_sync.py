@@ -63,18 +63,6 @@ def snapshots(bucket: Bucket, prefix: str) -> Iterator[SnapshotIndex]:
         yield index
 
 
-def newest_file(bucket: Bucket, prefix: str, name: str) -> bytes:
-    """A file of the newest snapshot; b"" where there is none, or an altered one. Raises NetworkFault."""
-    index = next(snapshots(bucket, prefix), None)
-    if index is None or name not in index.files:
-        return b""
-    try:
-        content = bucket.read(f"{index.place}/{index.files[name]}")
-    except NoSuchKey:  # a newer snapshot replaced it meanwhile
-        return b""
-    return content if hashlib.sha256(content).hexdigest() == index.files[name] else b""
-
-
 @dataclass
 class Snapshot:
     """This machine's snapshot of ``folder``, in the bucket below ``prefix`` and a name of this machine."""

@@ -10,7 +10,7 @@ import os
 import shutil
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +49,8 @@ class LocalStore(Store):
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
-        self._checked: dict[tuple[str, str], str] = {}
-        """Content digest of each artifact that this process has read in full."""
+        self.checked: dict[tuple[str, str], str] = {}
+        """Content digest of each artifact that this process has made, or read in full."""
         self._checking = threading.Lock()
 
     def address(self, stage: str, key: str) -> str:
@@ -93,10 +93,10 @@ class LocalStore(Store):
             manifest = self.find(stage, key)
             if manifest is None or manifest.content != artifact.content:
                 raise BadData(f"{artifact.folder} was removed or replaced meanwhile; run again")
-            if self._checked.get((stage, key)) != artifact.content:
-                if self.damage_by_bytes(manifest) or self._unlisted(manifest):
+            if self.checked.get((stage, key)) != artifact.content:
+                if self.damage(manifest, every_byte=True) or self._unlisted(manifest):
                     self._repair(artifact)
-                self._checked[stage, key] = artifact.content
+                self.checked[stage, key] = artifact.content
         return artifact.folder
 
     def path_as_it_is(self, manifest: Manifest) -> Path:
@@ -111,16 +111,16 @@ class LocalStore(Store):
             manifest = self.find(stage, key) if free else None
             if manifest is None or manifest.content != artifact.content:
                 raise BadData(f"{artifact.folder} is being replaced or was removed meanwhile; run again")
-            if damage := self.damage_by_bytes(manifest):
+            if damage := self.damage(manifest, every_byte=True):
                 moved = self.quarantine(stage, key)
                 raise BadData(f"{stage} {key}: {damage}; moved to {moved}; repeat the run, which makes it again")
-            self.move_unlisted(manifest, self.say)
+            self.move_unlisted(manifest)
 
     def _unlisted(self, manifest: Manifest) -> Sequence[str]:
         """Names of files and folders in the artifact that its manifest does not list."""
         return unlisted_names(self.folder(manifest.stage, manifest.key), {MANIFEST, *manifest.files})
 
-    def move_unlisted(self, manifest: Manifest, say: Callable[[str], None]) -> None:
+    def move_unlisted(self, manifest: Manifest) -> None:
         """Move what the manifest does not list out of the folder, so that no stage reads it. Raises BadData."""
         folder = self.folder(manifest.stage, manifest.key)
         aside = folder.with_name(f"{folder.name}.unlisted-{uuid.uuid4().hex[:8]}")
@@ -134,16 +134,12 @@ class LocalStore(Store):
                 raise BadData(
                     f"{folder / name} is not listed in {MANIFEST} and cannot be moved ({error.strerror}): remove it"
                 ) from error
-            say(f"{folder / name} is not listed in {MANIFEST}: moved to {aside / name}")
+            self.say(f"{folder / name} is not listed in {MANIFEST}: moved to {aside / name}")
 
-    def damage(self, manifest: Manifest) -> str:
+    def damage(self, manifest: Manifest, *, every_byte: bool = False) -> str:
+        """See ``Store``; with ``every_byte`` each file is hashed, whatever its stamp."""
         stamps = self.stamp_file(manifest.stage, manifest.key)
-        return folder_damage(self.folder(manifest.stage, manifest.key), manifest.files, stamps)
-
-    def damage_by_bytes(self, manifest: Manifest) -> str:
-        """The same, but every file is hashed, whatever its stamps."""
-        stamps = self.stamp_file(manifest.stage, manifest.key)
-        return folder_damage(self.folder(manifest.stage, manifest.key), manifest.files, stamps, every_byte=True)
+        return folder_damage(self.folder(manifest.stage, manifest.key), manifest.files, stamps, every_byte=every_byte)
 
     def damages(self, manifest: Manifest) -> Sequence[str]:
         folder = self.folder(manifest.stage, manifest.key)
@@ -201,7 +197,7 @@ class LocalStore(Store):
             sync(parent)
         attempt_file.unlink(missing_ok=True)
         write_stamps(self.stamp_file(manifest.stage, manifest.key), stamps)
-        self._checked[manifest.stage, manifest.key] = manifest.content
+        self.checked[manifest.stage, manifest.key] = manifest.content
         if replaced:
             shutil.rmtree(replaced, ignore_errors=True)
         return self.artifact(manifest)
@@ -221,12 +217,6 @@ class LocalStore(Store):
                 path.rename(folder)
                 return True
         return False
-
-    def unfinished_file(self, stage: str, key: str, name: str) -> bytes:
-        for folder in (self.root / stage).glob(f"{key}.partial-*"):
-            with contextlib.suppress(OSError):
-                return (folder / name).read_bytes()
-        return b""
 
     def remove(self, stage: str, key: str) -> None:
         self.drop_stamps(stage, key)
@@ -249,7 +239,7 @@ class LocalStore(Store):
     def share(self, path: Path) -> None:
         """Every machine that has the folder has the file."""
 
-    def fetch_newer(self, folder: str, newest: int = 0) -> None:
+    def fetch_newer(self, folder: str) -> None:
         """Every machine that has the folder has the files."""
 
 

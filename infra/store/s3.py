@@ -21,7 +21,7 @@ from infra.guards.path_names import path_below
 from infra.processes.locks import file_lock
 from infra.store.bucket_probe import check_write_access
 from infra.store.cache import ArtifactCache
-from infra.store.checkpoint_sync import Snapshot, newest_file
+from infra.store.checkpoint_sync import Snapshot
 from infra.store.files import stamp_of, write_atomically, write_stamps
 from infra.store.leftovers import leftover_objects
 from infra.store.local import LocalStore
@@ -47,10 +47,9 @@ class S3Store(Store):
         self.bucket = bucket
         self._manifests = RemoteManifests(bucket, self.root)
         self._local = LocalStore(root)
+        self._local.say = lambda text: self.say(text)
         """Copies, and artifacts of use on this machine only."""
         self._cache = ArtifactCache(self._local, limit_bytes, self._is_remote)
-        self._read: dict[tuple[str, str], str] = {}
-        """Content digest of each artifact that this process has made, or read in full."""
         self._replaces: dict[tuple[str, str], str] = {}
         """ETag of the manifest that stood there when its stage was found to run: the only one that sealing replaces."""
         self._is_writable = False
@@ -116,15 +115,11 @@ class S3Store(Store):
             check_write_access(self.bucket)
             self._is_writable = True
 
-    def unfinished_file(self, stage: str, key: str, name: str) -> bytes:
-        return newest_file(self.bucket, f"{stage}/{key}", name)
-
     def seal(self, partial: Path, description: Mapping[str, Any]) -> Artifact:
         stage = description["stage"]
         key = description["key"]
         with self._copy_lock(stage, key):  # else a reader of the artifact before would put that in its place
-            sealed = self._local.seal(partial, description)
-            self._read[stage, key] = sealed.content
+            self._local.seal(partial, description)
             copy = self._local.find(stage, key)
             assert copy, "it was just sealed"
             published = self._publish(copy, self._replaces.pop((stage, key), ""))
@@ -140,7 +135,7 @@ class S3Store(Store):
             copy = self._local.find(stage, key)
             if copy is None or not is_of_attempt(copy, attempt):
                 return False
-            if MANIFEST in self.bucket.list(f"{stage}/{key}") or self._local.damage_by_bytes(copy):
+            if MANIFEST in self.bucket.list(f"{stage}/{key}") or self._local.damage(copy, every_byte=True):
                 return False
             self.say(f"{stage} {key} is on this machine only: sent to {self.bucket.address}")
             self._publish(copy, "")
@@ -163,14 +158,13 @@ class S3Store(Store):
         key = artifact.key
         self._cache.pin(stage, key)
         with self._copy_lock(stage, key):
-            is_checked = self._has_read(artifact)
+            is_checked = self._local.checked.get((stage, key)) == artifact.content
             copy = self._local.find(stage, key)
-            look = self._local.damage if is_checked else self._local.damage_by_bytes
-            damage = look(copy) if copy else ""
+            damage = self._local.damage(copy, every_byte=not is_checked) if copy else ""
             if copy and copy.content == artifact.content and not damage:
                 if not is_checked:
-                    self._local.move_unlisted(copy, self.say)
-                    self._read[stage, key] = artifact.content
+                    self._local.move_unlisted(copy)
+                    self._local.checked[stage, key] = artifact.content
                 return artifact.folder
             if damage:
                 self.say(f"{stage} {key}: {damage} in the copy on this machine; downloading it again")
@@ -178,15 +172,11 @@ class S3Store(Store):
             if remote is None or remote.manifest.content != artifact.content:
                 raise BadData(f"{self.bucket.url(f'{stage}/{key}')} was removed or replaced meanwhile; run again")
             self._download(remote)
-            self._read[stage, key] = artifact.content
+            self._local.checked[stage, key] = artifact.content
         return artifact.folder
 
     def path_as_it_is(self, manifest: Manifest) -> Path:
         return self.path(self.artifact(manifest))
-
-    def _has_read(self, artifact: Artifact) -> bool:
-        """Whether this process got the artifact's folder, or made it."""
-        return self._read.get((artifact.stage, artifact.key)) == artifact.content
 
     def leftovers(self, before: float) -> Iterator[Leftover]:
         yield from self._local.leftovers(before)
@@ -197,18 +187,13 @@ class S3Store(Store):
         if snapshot := self._snapshots.get(path):
             snapshot.upload_in_background()
         elif path.is_file():
-            self.bucket.put(self._name_of(path), path.read_bytes())
+            self.bucket.put(path.absolute().relative_to(self.root).as_posix(), path.read_bytes())
 
-    def _name_of(self, path: Path) -> str:
-        """The name in the bucket of a file or folder below the root."""
-        return path.absolute().relative_to(self.root).as_posix()
-
-    def fetch_newer(self, folder: str, newest: int = 0) -> None:
+    def fetch_newer(self, folder: str) -> None:
         listed = self.bucket.list(folder)
+        # A file with the name of a folder would stand where a run's folder belongs.
         files = [name for name in sorted(listed) if "." in name.rpartition("/")[2]]
-        for name in listed.keys() - {*files}:  # its file would stand where a run's folder belongs
-            self.bucket.ignore(f"{folder}/{name}", "it has the name of a folder")
-        for name in files[-newest:]:
+        for name in files:
             path = path_below(self.root / folder, name)
             info = listed[name]
             if _is_current(path, info):
@@ -216,10 +201,8 @@ class S3Store(Store):
             try:
                 write_atomically(path, self.bucket.read(f"{folder}/{name}").decode())
                 os.utime(path, (info.modified, info.modified))
-            except NoSuchKey:
-                continue
-            except (UnicodeDecodeError, FileExistsError, IsADirectoryError, NotADirectoryError):
-                self.bucket.ignore(f"{folder}/{name}", "it is no text, or a folder has its name")
+            except (NoSuchKey, UnicodeDecodeError, FileExistsError, IsADirectoryError, NotADirectoryError):
+                continue  # it was removed meanwhile, is no text, or a folder has its name
 
     def _copy_lock(self, stage: str, key: str) -> contextlib.AbstractContextManager[int]:
         """Held by the process that downloads, seals or sends this machine's copy of an artifact."""

@@ -6,7 +6,6 @@ endpoint and the object, and never a secret.
 
 import contextlib
 import hashlib
-import logging
 import os
 import sys
 import time
@@ -32,10 +31,6 @@ QUOTA_CODES = ("QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorage
 """Error codes of a store whose quota or disk is full; Ceph answers 403, which otherwise means refused credentials."""
 CONNECT_SECONDS = 10
 READ_SECONDS = 60
-_ignoring: set[str] = set()
-"""Addresses of the buckets of which this process has said that it ignores an object."""
-
-log = logging.getLogger(__name__)
 
 
 class PreconditionFailed(Exception):
@@ -97,8 +92,6 @@ class Bucket:
                 name = entry["Key"].removeprefix(start)
                 if is_path_name(name):
                     found[name] = info
-                elif not name.endswith("/"):  # other programs mark folders so
-                    self.ignore(f"{folder}/{name}".removeprefix("/"), "its name is no path below that address")
             if not page.get("IsTruncated"):
                 return found
             token = {"ContinuationToken": page["NextContinuationToken"]}
@@ -171,14 +164,6 @@ class Bucket:
         answer = self._call("", "list_objects_v2", Prefix=self._prefix, MaxKeys=1)
         now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
         return now.timestamp() - time.time()
-
-    def ignore(self, name: str, why: str) -> None:
-        """Warn of an object that is not used, once for all such objects of a bucket."""
-        if self.address not in _ignoring:
-            _ignoring.add(self.address)
-            log.warning(
-                "%s: the object %s and others like it are ignored: %s; remove them", self.address, ascii(name), why
-            )
 
     def url(self, name: str) -> str:
         """The address of an object, for messages."""

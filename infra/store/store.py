@@ -135,10 +135,6 @@ class Store(abc.ABC):
         With an ``attempt``, only an artifact of that attempt is brought back. Returns whether there was one.
         """
 
-    @abc.abstractmethod
-    def unfinished_file(self, stage: str, key: str, name: str) -> bytes:
-        """A file of an artifact that a machine is making, as new as it can be read; b"" where there is none."""
-
     # Removing
 
     @abc.abstractmethod
@@ -160,8 +156,8 @@ class Store(abc.ABC):
         """Let other machines see a small file below the root, or an unfinished folder, as it is now."""
 
     @abc.abstractmethod
-    def fetch_newer(self, folder: str, newest: int = 0) -> None:
-        """Fetch the small files that others shared below ``folder``: the ``newest`` ones, or all for 0."""
+    def fetch_newer(self, folder: str) -> None:
+        """Fetch the small files that others shared below ``folder``."""
 
     # The same in every store
 

@@ -1,12 +1,8 @@
 """Run a job of a stage: start it by the site's launcher on locked GPUs, pass its metrics to MLflow and the display."""
 
-import json
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 
-from infra.errors import NetworkFault
 from infra.launch.batch_queue import QueueLauncher
 from infra.launch.job import JobSpec, Launcher
 from infra.launch.kubernetes import kubernetes_launcher
@@ -14,10 +10,9 @@ from infra.launch.local import LocalLauncher
 from infra.launch.slurm import slurm_launcher
 from infra.processes.compute import load_remark
 from infra.processes.gpu_locks import lock_gpus
-from infra.store.store import Store
 from infra.tracking.metrics_tail import MetricsTail
 from model.metric_names import DEV_PERPLEXITY, LOSS
-from tasks.engine.progress import MetricsWatch, describe_metrics
+from tasks.engine.progress import describe_metrics
 from tasks.engine.run_settings import RunSettings
 from tasks.engine.stage import StageCall
 
@@ -30,8 +25,6 @@ LAUNCHERS: dict[str, Callable[[], Launcher]] = {
 RUN_CURVES = (LOSS, DEV_PERPLEXITY)
 """Metrics of the training that MLflow's run of the whole pipeline has too."""
 METRICS = "metrics.jsonl"
-READ_SECONDS = 10.0
-"""Least pause between two reads of another machine's metrics: a bucket needs a list request and up to two reads."""
 
 
 class JobRunner:
@@ -74,34 +67,3 @@ class JobRunner:
         gpus = site.gpus if call.stage.needs == "gpu" and is_here else ()
         with lock_gpus(gpus, job.ranks, waiting) as locked:
             self.launcher.run(replace(job, gpus=locked.names, pass_fds=(lock, *locked.locks)), poll)
-
-
-class RemoteMetrics:
-    """Passes new rows of ``metrics.jsonl`` to ``watch`` while another machine makes the artifact.
-
-    In a folder that machines share, rows are as new as the job's file; in a bucket, as its newest checkpoint.
-    """
-
-    def __init__(
-        self, store: Store, call: StageCall, watch: MetricsWatch, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.store = store
-        self.call = call
-        self.watch = watch
-        self._clock = clock
-        self._next = 0.0
-        self._seen = 0
-
-    def __call__(self) -> None:
-        """Read new rows if it is time; raises what the watch raises."""
-        if self._clock() < self._next:
-            return
-        self._next = self._clock() + READ_SECONDS
-        content = b""
-        with suppress(NetworkFault):
-            content = self.store.unfinished_file(self.call.stage.name, self.call.key, METRICS)
-        rows = [json.loads(line) for line in content.split(b"\n")[:-1]]
-        new = rows[self._seen :]
-        self._seen = len(rows)  # fewer than before where the job resumed from a checkpoint
-        if new:
-            self.watch(self.call, new)

@@ -23,8 +23,6 @@ class RemoteStage:
     """The attempt that a forced stage belongs to; "" for a stage that is not forced."""
     parent: str
     """The MLflow run that is the parent of the stage's run."""
-    watch: Callable[[], None] = lambda: None
-    """Called again and again until the worker has ended; a Fault that it raises gives the stage up."""
 
 
 Dispatch = Callable[[RemoteStage], None]
@@ -54,7 +52,7 @@ class RunSettings:
     plan: Mapping[str, Hit | Miss] = field(default_factory=dict)
     """The lookups of the plan by key; its hits are not looked up again."""
     watch: MetricsWatch = ignore_metrics
-    """Sees the metrics of its jobs, and may end a job by raising a Fault."""
+    """Sees the metrics of the jobs that this process runs, and may end one by raising a Fault."""
     limits: Limits = field(default_factory=Limits)
     on_completed: Callable[[], None] = lambda: None
     """Called after each stage that was made, so that the record of a run that is killed later names it."""

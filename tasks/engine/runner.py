@@ -16,10 +16,9 @@ from infra.store.store import Artifact, Store
 from infra.tracking.provenance import provenance
 from infra.tracking.tracker import PRUNED
 from tasks.engine.datasets import log_datasets
-from tasks.engine.jobs import JobRunner, RemoteMetrics
+from tasks.engine.jobs import JobRunner
 from tasks.engine.lookup import Hit, Miss, MissReason, code_of, look_up, remedy, store_for
 from tasks.engine.planner import StageResult, StageState
-from tasks.engine.progress import ignore_metrics
 from tasks.engine.run_settings import RemoteStage, RunSettings
 from tasks.engine.stage import Engine, Facts, StageCall, StageContext, stage_context
 
@@ -94,7 +93,7 @@ class Runner(Engine):
                 if isinstance(found, Miss) and call.stage.needs not in settings.dispatch:
                     found = Hit(self._make_here(store, call, attempt, lock), is_new=True)
             if isinstance(found, Miss):
-                found = Hit(self._make_elsewhere(store, call, attempt), is_new=True)
+                found = Hit(self._make_elsewhere(call, attempt), is_new=True)
         self._hits[call.key] = found
         return found
 
@@ -157,12 +156,10 @@ class Runner(Engine):
         self._finish(run_id, "FINISHED", facts)
         return artifact
 
-    def _make_elsewhere(self, store: Store, call: StageCall, attempt: str) -> Artifact:
+    def _make_elsewhere(self, call: StageCall, attempt: str) -> Artifact:
         """Have a worker of another pool make the artifact."""
         settings = self.settings
-        is_watched = settings.watch is not ignore_metrics
-        watch = RemoteMetrics(store, call, settings.watch) if is_watched else (lambda: None)
-        settings.dispatch[call.stage.needs](RemoteStage(call, attempt, settings.tracker.run_id, watch))
+        settings.dispatch[call.stage.needs](RemoteStage(call, attempt, settings.tracker.run_id))
         # An artifact of any attempt counts: the worker may already have been making it for another run.
         found = look_up(settings.store, settings.site, call)
         if isinstance(found, Miss):

@@ -112,20 +112,6 @@ def test_another_machine_resumes_from_a_snapshot(here: Machine, there: Machine) 
     assert len(there.messages) == 1
 
 
-def test_another_machine_reads_a_file_of_unfinished_work(here: Machine, there: Machine) -> None:
-    def metrics() -> bytes:
-        return there.store.unfinished_file("train", "k1", "metrics.jsonl")
-
-    assert metrics() == b""
-    here.send(FIRST)
-    assert metrics() == FIRST["metrics.jsonl"]
-    here.send(SECOND)
-    assert there.store.unfinished_file("train", "k1", "no.file") == b""
-    (index,) = (name for name in there.store.bucket.list("train/k1") if name.endswith("index.json"))
-    there.store.bucket.put(f"train/k1/{index.rpartition('/')[0]}/{here.index()['metrics.jsonl']}", b"altered")
-    assert metrics() == b"", "altered bytes are not used"
-
-
 def test_a_machine_prefers_its_own_folder_when_it_is_further(s3: Server, here: Machine) -> None:
     here.send(FIRST)
     here.write(SECOND)
