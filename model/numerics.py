@@ -5,9 +5,8 @@ from pathlib import Path
 
 import torch
 
-from .config import Model, Training, supports_varlen_attention
+from .config import STRICT_ENVIRONMENT, Model, Numerics, Training, supports_varlen_attention
 from .config.keying import require
-from .config.strict import STRICT_ENVIRONMENT, Numerics
 from .job import JobSettings
 
 CPU_FLAGS = Path("/proc/cpuinfo")

@@ -8,8 +8,7 @@ out     checkpoints/<update>/model.safetensors, model.json (written last), metri
 
 import os
 
-from .config import Training, from_json
-from .config.job_checks import check_whole_updates
+from .config import Training, check_whole_updates, from_json
 from .config.keying import require
 from .experimental import packed_attention
 from .experimental.whole_step import WholeStep

@@ -36,15 +36,11 @@ TORCH_FREE = {
     "model",
     "model.errors",
     "model.config",
-    "model.config.job_checks",
     "model.config.keying",
-    "model.config.parameter_count",
     "model.config.mixture",
     "model.config.normalise",
     "model.config.paper_models",
-    "model.config.quotes",
     "model.config.special_pieces",
-    "model.config.strict",
     "model.decoding",
     "model.decoding.translation",
     "model.data",
@@ -54,7 +50,6 @@ TORCH_FREE = {
     "model.metric_names",
     "model.training",
     "model.training.flops",
-    "model.training.gpu_driver",
 }
 """What ``tasks`` may import of ``model``; none of it loads torch, directly or not."""
 PREFECT = {"tasks.engine.prefect_runner", "flows.orchestration"}

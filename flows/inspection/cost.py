@@ -15,8 +15,7 @@ from flows.inspection.artifact_graph import sealed_everywhere
 from flows.runner.request import RunPlan
 from infra.site import Site
 from infra.store.manifest import Manifest, bytes_of
-from model.config import Model
-from model.config.parameter_count import parameters
+from model.config import Model, count_parameters
 from model.training.flops import TRAINED
 from tasks.engine.planner import StageResult
 
@@ -200,7 +199,7 @@ class _Estimator:
         learnt = self._forms.get(form["vocabulary"]["key"], {}).get("vocabulary", {})
         size = self._facts.get(form["vocabulary"]["key"], {}).get("size") or learnt.get("size", 0)
         known = {field.name for field in fields(Model)}
-        return parameters(Model(**{name: v for name, v in form["model"].items() if name in known}), size, size)
+        return count_parameters(Model(**{name: v for name, v in form["model"].items() if name in known}), size, size)
 
 
 def _similarity(work: _Work, manifest: Manifest, done: _Work) -> tuple[bool, float, str]:

@@ -23,7 +23,7 @@ from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.store import Store
-from model.config.job_checks import check_whole_updates
+from model.config import check_whole_updates
 from tasks.engine.keys import differences
 from tasks.engine.limits import Limits
 from tasks.engine.lookup import Hit, Miss

@@ -10,11 +10,21 @@ from typing import Any, Literal, TypeVar
 
 from .keying import require, require_choices, unkeyed, unkeyed_default
 from .mixture import parse_mixture
-from .strict import Numerics
 
 Config = TypeVar("Config")
 SourceEnds = Literal["eos", "none", "bos+eos"]
 """The special tokens around a source."""
+Numerics = Literal["fast", "strict"]
+"""fast: the kernels that suit the machine; strict: the same bits on different CPUs, several times slower."""
+STRICT_ENVIRONMENT = {
+    "ATEN_CPU_CAPABILITY": "default",
+    "MKL_CBWR": "COMPATIBLE",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+"""What strict numerics (docs/reproducibility.md) needs: torch's kernels without vector instructions, and the code path
+of MKL that computes the same on every x86 CPU. Both libraries read their variable once, so a job must have them when it
+starts."""
 
 LARGEST_SIZES = {
     "layers": 1_000,
@@ -332,6 +342,42 @@ def check_compatible(model: Model, training: Training) -> None:
     for name in ("attention_coverage_encoder", "attention_coverage_cross"):
         weight = getattr(training, name)
         require(model.attention == "own" or not weight, f"training.{name}", weight, "0 where model.attention is torch")
+
+
+def check_whole_updates(
+    training: Training, compiled: str, *, on_cpu: bool, ranks: int, micro_batch_tokens: int
+) -> None:
+    """Raise ValueError for what REPRO_COMPILE=update does not support; any other ``compiled`` passes.
+
+    Checked when a run is planned and again when its training begins. ``on_cpu``: the device is a CPU for certain; a
+    plan does not know what ``auto`` will find elsewhere.
+    """
+    unsupported = {
+        "on a CPU": on_cpu,
+        "where training.batching is not packed": training.batching != "packed",
+        "where training.skip_nonfinite is above 0": training.skip_nonfinite > 0,
+        "where training.attention_coverage_encoder is above 0": training.attention_coverage_encoder > 0,
+        "where training.attention_coverage_cross is above 0": training.attention_coverage_cross > 0,
+        "with several ranks": ranks > 1,
+        "where REPRO_MICRO_BATCH_TOKENS is set": micro_batch_tokens > 0,
+    }
+    for where, holds in unsupported.items():
+        fits = compiled != "update" or not holds
+        require(fits, "site.compile (REPRO_COMPILE)", compiled, f"auto, always or never {where}")
+
+
+def count_parameters(model: Model, source_size: int, target_size: int) -> int:
+    """Number of parameters for these vocabulary sizes; if ``model.tied``, both sides share one vocabulary."""
+    attention = model.heads * model.d_model * (2 * model.d_k + 2 * model.d_v) + model.d_model
+    attention += model.heads * (2 * model.d_k + model.d_v) * model.qkv_bias
+    feed_forward = 2 * model.d_model * model.d_ff + model.d_ff + model.d_model
+    norm = 2 * model.d_model
+    encoder = attention + feed_forward + 2 * norm
+    decoder = 2 * attention + feed_forward + 3 * norm
+    matrices = target_size if model.tied else source_size + 2 * target_size
+    tables = 2 * model.max_positions if model.learns_positions else 0
+    last = 2 * norm if model.norm == "pre" else 0
+    return model.layers * (encoder + decoder) + (matrices + tables) * model.d_model + last
 
 
 def supports_varlen_attention(model: Model) -> bool:

@@ -14,6 +14,12 @@ REMOVED = f"[{_CONTROL}{_INVISIBLE}]"
 UNEVEN = f"[{_SPACE}{_OTHER_WHITE}]{{2,}}|[{_OTHER_WHITE}]"
 """The white space that ``white_space`` replaces by one space: all of Unicode but a single space."""
 
+DOUBLE_QUOTES = "“”„‟«»"
+SINGLE_QUOTES = "‘’‚‛‹›"
+"""Includes the typographic apostrophe."""
+PLAIN_QUOTES = {f"[{DOUBLE_QUOTES}]": '"', f"[{SINGLE_QUOTES}]": "'"}
+"""Regular expressions of both kinds of typographic quotation marks, and the plain character of each."""
+
 
 @dataclass(frozen=True)
 class Normalise:

@@ -23,8 +23,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config import quotes
-from ..config.normalise import REMOVED, UNEVEN, Normalise
+from ..config.normalise import PLAIN_QUOTES, REMOVED, UNEVEN, Normalise
 from ..config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from ..errors import JobError
 from ..lazy_import import lazy_import
@@ -77,7 +76,7 @@ class TokenizerPair:
             nfc=any(step["type"] == "NFC" for step in steps),
             control=REMOVED in patterns,
             white_space=UNEVEN in patterns,
-            quotes=not patterns.isdisjoint(quotes.REPLACEMENTS),
+            quotes=not patterns.isdisjoint(PLAIN_QUOTES),
         )
 
     @cached_property
@@ -142,7 +141,7 @@ def _steps_of(normalise: Normalise) -> list[normalizers.Normalizer]:
     if normalise.control:
         steps.append(normalizers.Replace(regex(REMOVED), ""))
     if normalise.quotes:
-        steps += [normalizers.Replace(regex(marks), plain) for marks, plain in quotes.REPLACEMENTS.items()]
+        steps += [normalizers.Replace(regex(marks), plain) for marks, plain in PLAIN_QUOTES.items()]
     if normalise.nfc:
         steps.append(normalizers.NFC())
     if normalise.white_space:
@@ -201,7 +200,7 @@ def _without_normalising(tokenizer: Tokenizer) -> Tokenizer:
 def _is_normalising(step: dict[str, Any]) -> bool:
     """Whether a step of a normaliser is of ``Normalise``, and not of the vocabulary itself."""
     pattern = step.get("pattern", {}).get("Regex")
-    return step["type"] in ("NFC", "Strip") or pattern in (REMOVED, UNEVEN, *quotes.REPLACEMENTS)
+    return step["type"] in ("NFC", "Strip") or pattern in (REMOVED, UNEVEN, *PLAIN_QUOTES)
 
 
 def _from_form(form: str) -> Tokenizer:

@@ -21,12 +21,11 @@ from torch import Tensor, nn
 
 from ..config.keying import require
 from ..config.special_pieces import PAD
-from ..network.attention import KeysValues, PaddedMask
+from ..network.attention import KeysValues, PaddedMask, Widths
 from ..network.attention_maps import attention_maps, with_own_layers
 from ..network.linear import wide_product, without_gradient, without_gradient_in_bfloat16
 from ..network.reference import Reference
 from ..network.transformer import DecoderLayer, Residual, Transformer
-from ..network.widths import Widths
 from .beam_search import IncrementalDecoder
 
 MIN_POSITIONS = 32

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..network.attention import PackedMask
-from ..network.widths import Widths
+from ..network.attention import PackedMask, Widths
 
 OPERATORS = __name__.partition(".")[0]
 """torch keeps one operator of a name per process, but a registered version has this package under a name of its own."""

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..network.widths import Widths
+from ..network.attention import Widths
 
 TILE = 32
 DRAWS = 1 << 31

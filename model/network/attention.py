@@ -10,6 +10,7 @@ In shapes "…" stands for B and T (padded) or for M (packed); the heads are bef
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,10 +18,27 @@ from torch import Tensor, nn
 
 from ..config import Model
 from .linear import Linear, linear
-from .widths import Widths
 
 KeysValues = tuple[Tensor, ...]
 """Keys (B, H, S, K) and values (B, H, S, V) of one attention; packed: one tensor with both, (S, H * (K + V))."""
+
+
+class Widths(NamedTuple):
+    """Number of heads, and the width of a query or key and of a value in each."""
+
+    heads: int
+    d_k: int
+    d_v: int
+
+    def split(self, x_MX: Tensor, memory_SY: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (M, H * K), keys (S, H * K) and values (S, H * V) as views."""
+        keys = self.heads * self.d_k
+        values = self.heads * self.d_v
+        if memory_SY is None:
+            q, k, v = torch.split(x_MX, [keys, keys, values], dim=-1)
+            return q, k, v
+        k, v = torch.split(memory_SY, [keys, values], dim=-1)
+        return x_MX, k, v
 
 
 @dataclass(frozen=True)

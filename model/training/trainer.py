@@ -22,6 +22,7 @@ from ..metric_names import (
     FLOPS,
     GPU_KWH,
     GRADIENT_NORM,
+    MEMORY_BYTES,
     PARAMETERS,
     PEAK_FLOPS,
     SKIPPED,
@@ -33,7 +34,7 @@ from ..network.weights import save_model_config
 from .checkpoint import Checkpoints
 from .distributed import Ranks
 from .flops import Work
-from .hardware import HardwareMonitor, cpu_kernels
+from .hardware import GpuMeter, cpu_kernels, memory_bytes
 from .metrics import LossSums, MetricsLogger
 from .position import Position, after_validation, is_finished
 from .step import TrainingStep, UpdateReader
@@ -51,7 +52,7 @@ class Trainer:
     validation: Validation
     checkpoints: Checkpoints
     metrics: MetricsLogger
-    hardware: HardwareMonitor
+    gpus: GpuMeter
     work: Work
     position: Position
     out: Path
@@ -141,7 +142,7 @@ class Trainer:
 
     def hardware_metrics(self) -> dict[str, float]:
         skipped = {SKIPPED: self.position.skipped} if self.training.skip_nonfinite else {}
-        return self.hardware.read() | skipped
+        return {MEMORY_BYTES: memory_bytes(self.step.device)} | self.gpus.read() | skipped
 
     def validate(self) -> None:
         """Compute the dev metrics. Raises JobError (diverged) when the perplexity is NaN."""
@@ -160,7 +161,7 @@ class Trainer:
         self.metrics.check()
         if not all(bool(p.isfinite().all()) for p in self.step.model.parameters()):
             raise self.diverged("a weight after", self.position.update)
-        self.position = replace(self.position, gpu_kwh=self.hardware.gpus.kwh())
+        self.position = replace(self.position, gpu_kwh=self.gpus.kwh())
         self.checkpoints.save(self.step.model, self.step.optimizer, self.position)
         self.metrics.last_saved = self.position.update
         self.policy.record_save(started)
@@ -210,6 +211,6 @@ class Trainer:
             facts[STOPPED_EARLY] = position.update < self.training.updates
         if self.training.skip_nonfinite:
             facts[SKIPPED] = position.skipped
-        if self.hardware.gpus.begun:
-            facts[GPU_KWH] = self.hardware.gpus.kwh()
+        if self.gpus.measures_energy:
+            facts[GPU_KWH] = self.gpus.kwh()
         return facts

@@ -11,9 +11,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
-from model.config import quotes
 from model.config.keying import require, unkeyed, unkeyed_default
-from model.config.normalise import REMOVED, STANDARD, UNEVEN, Normalise
+from model.config.normalise import PLAIN_QUOTES, REMOVED, STANDARD, UNEVEN, Normalise
 from tasks.lazy_libraries import pl
 
 SIDES = ("source", "target")
@@ -279,7 +278,7 @@ def normalised(side: str, normalise: Normalise) -> pl.Expr:
     """The normalised column; normalising it again changes nothing."""
     patterns = [
         (normalise.control, REMOVED),
-        (normalise.quotes, "|".join(quotes.REPLACEMENTS)),
+        (normalise.quotes, "|".join(PLAIN_QUOTES)),
         (normalise.nfc, _COMPOSED),
         (normalise.white_space, rf"{UNEVEN}|^\s|\s$"),
     ]
@@ -292,7 +291,7 @@ def normalised(side: str, normalise: Normalise) -> pl.Expr:
     if normalise.control:
         text = text.str.replace_all(REMOVED, "")
     if normalise.quotes:
-        for typographic, plain in quotes.REPLACEMENTS.items():
+        for typographic, plain in PLAIN_QUOTES.items():
             text = text.str.replace_all(typographic, plain)
     if normalise.nfc:
         text = pl.when(text.str.contains(_COMPOSED)).then(text.str.normalize("NFC")).otherwise(text)

@@ -30,7 +30,7 @@ from infra.launch.job import JobSpec
 from infra.site import Site
 from infra.store.store import Artifact
 from infra.tracking.tracker import Tracker
-from model.config.strict import STRICT_ENVIRONMENT, Numerics
+from model.config import STRICT_ENVIRONMENT, Numerics
 from tasks.engine.keys import artifact_key, artifacts_in, canonical
 from tasks.engine.limits import Check
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from model.config import Model
-from model.config.parameter_count import parameters
+from model.config import Model, count_parameters
 from model.metric_names import BLEU, BLEU_PAPER, BLEU_PAPER_UNTWEAKED, GPU_KWH, PERPLEXITY
 from tasks.evaluation.paper_figures import ROWS, PaperFigures
 
@@ -76,7 +75,7 @@ def compare_to_paper(
     ``flops`` are counted; ``device_flops``, the hours times the peak rate of the device, is the paper's estimate.
     """
     size = row.vocabulary
-    ours: dict[str, Any] = {"set": row.set_name, "parameters": parameters(row.model, size, size), "pieces": size}
+    ours: dict[str, Any] = {"set": row.set_name, "parameters": count_parameters(row.model, size, size), "pieces": size}
     names = ("parameters", "updates", "target_tokens", "flops", "seconds", "device", "ranks", GPU_KWH)
     ours |= {name: training[name] for name in names if name in training}
     if training:

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from model import metric_names
-from model.config import quotes
+from model.config.normalise import DOUBLE_QUOTES, SINGLE_QUOTES
 from tasks.lazy_libraries import np
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ RESAMPLES = 1_000
 SEED = 12_345
 CONFIDENCE_LEVEL = 0.95
 COMPOUND = re.compile(r"(\S)-(\S)")
-PLAIN_QUOTES = str.maketrans(dict.fromkeys(quotes.DOUBLE, '"') | dict.fromkeys(quotes.SINGLE, "'"))
+PLAIN_QUOTES = str.maketrans(dict.fromkeys(DOUBLE_QUOTES, '"') | dict.fromkeys(SINGLE_QUOTES, "'"))
 """Typographic quotation marks, and the apostrophe, as ASCII ones."""
 
 

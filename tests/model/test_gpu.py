@@ -21,9 +21,8 @@ from model.data.shards import Shards
 from model.experimental import packed_attention
 from model.experimental.whole_step import WARM_UPDATES
 from model.job import Job, StopSignal
-from model.network.attention import PackedMask, SequenceOffsets
+from model.network.attention import PackedMask, SequenceOffsets, Widths
 from model.network.transformer import Transformer
-from model.network.widths import Widths
 from model.train import trainer_for
 from model.training.distributed import Ranks
 from model.training.loss import Objective

@@ -19,8 +19,7 @@ from torch.distributed import TCPStore
 from infra.launch.local import LocalLauncher
 from infra.site import Site
 from model.average import average_checkpoints
-from model.config import Decoding, Model
-from model.config.strict import Numerics
+from model.config import Decoding, Model, Numerics
 from model.data.batches import Update
 from model.network.weights import save_tensors
 from model.training import setup

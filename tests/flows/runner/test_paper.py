@@ -33,7 +33,7 @@ from infra.launch.job import JobSpec
 from infra.processes import signals
 from infra.tracking.client import mlflow_client
 from infra.tracking.tracker import PARENT
-from model.config.parameter_count import parameters
+from model.config import count_parameters
 from tasks.engine import jobs
 from tasks.engine.planner import StageResult
 from tests.flows.test_cli import repro
@@ -157,7 +157,7 @@ def test_one_row_that_fails_leaves_the_others_whole_and_is_rerun_alone(
     for line, outcome in zip(again.comparisons(), again.outcomes.values(), strict=True):
         (facts,) = (row.facts for row in outcome.rows if row.stage == "train")
         size = line.row.vocabulary
-        assert facts["parameters"] == parameters(line.row.model, size, size) == line.ours["parameters"]
+        assert facts["parameters"] == count_parameters(line.row.model, size, size) == line.ours["parameters"]
         assert (line.ours["device"], line.ours["ranks"]) == ("cpu", 1)
         (report,) = (Path(row.path) / "report.html" for row in outcome.rows if row.stage == "report")
         assert f"Table 3, row {line.row.row}." in report.read_text()

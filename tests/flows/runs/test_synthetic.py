@@ -9,7 +9,7 @@ from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS
 from flows.runs.built_in_runs import MULTI30K_ENDE, MULTI30K_ENDE_BACK_TRANSLATION
 from flows.runs.reversal import reversed_run
-from model.config.parameter_count import parameters
+from model.config import count_parameters
 from tasks.cleaning.filters import Language
 
 BACK = "multi30k-ende-bt"
@@ -85,7 +85,7 @@ def test_the_teacher_is_the_model_of_its_own_run_and_the_student_has_a_third_of_
     same = {of for of in own if distilled[of] == own[of]}
     assert {stage for stage, _ in same} == {"download", "prepare_sets", "clean", "learn_bpe", "shard"}
     size = RUNS[name].vocabulary.size
-    student, large = (parameters(RUNS[each].model, size, size) for each in (name, teacher))
+    student, large = (count_parameters(RUNS[each].model, size, size) for each in (name, teacher))
     assert 0.3 < student / large < 0.36
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from small_training import MODEL, TRAINING, write_job
 
-from model.config.job_checks import check_whole_updates
+from model.config import check_whole_updates
 from model.data.batches import load_packed
 from model.data.packing import BatchShape
 from model.data.shards import Shards

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from model.config import Model
+from model.config import count_parameters as closed_formula
 from model.config.paper_models import BASE, TABLE_3
-from model.config.parameter_count import parameters as closed_formula
 from model.config.special_pieces import BOS, EOS, PAD
 from model.network.transformer import Transformer, sinusoid
 

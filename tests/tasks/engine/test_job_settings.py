@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from infra.launch.job import JobSpec
 from infra.site import Site
-from model.config.strict import Numerics
+from model.config import Numerics
 from model.job import JobSettings
 from tasks.engine.stage import StageContext, run_job, stage_context
 

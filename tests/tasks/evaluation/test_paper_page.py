@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from model.config import count_parameters
 from model.config.paper_models import BASE, TABLE_3
-from model.config.parameter_count import parameters
 from tasks.evaluation.paper_figures import DEV, PEERS, ROWS
 from tasks.evaluation.paper_page import COLUMNS, markdown, page, row_cells
 from tasks.evaluation.paper_row import PaperComparison, PaperRow, compare_to_paper
@@ -32,7 +32,7 @@ def card(sentences: int = 3_000) -> dict[str, Any]:
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if "parameters" in row.figures])
 def test_the_paper_s_parameters_are_those_of_its_row_s_model(name: str) -> None:
     size = 35_500 if name == "big" else 41_000
-    assert abs(parameters(TABLE_3[name][0], size, size) - ROWS[name].figures["parameters"]) < 1e6
+    assert abs(count_parameters(TABLE_3[name][0], size, size) - ROWS[name].figures["parameters"]) < 1e6
 
 
 def test_bleu_is_compared_with_the_paper_s_within_one_protocol_alone() -> None:
