@@ -37,9 +37,9 @@ def version(
     CTranslate2's form is written into ``folder``, which must not exist: it is used however it compares. ``workers``
     batches are searched at once, each by ``chosen.threads`` threads.
     """
-    from flows.inference.export import find_trained_model
     from flows.inference.load_version import load_version, select_versions
     from infra.site import Site
+    from infra.tracking.model_files import local_folder
     from model.decoding.search_engine import Opened, SearchEngine
     from model.export.ctranslate2 import write_folder
     from model.export.ctranslate2_search import CTranslate2Search
@@ -47,10 +47,11 @@ def version(
     folder.mkdir(parents=True)
     if chosen.model:
         site = replace(Site.named(), threads=chosen.threads)
-        served = load_version(select_versions([chosen.model], site)[0], site, "own")
-        trained = find_trained_model(served.name, site)
-        weights = trained.weights
-        vocabulary = trained.vocabulary
+        [registered] = select_versions([chosen.model], site)
+        served = load_version(registered, site, "own")
+        model = local_folder(site.tracking, registered)
+        weights = model / "weights"
+        vocabulary = model / "vocabulary"
     else:
         weights = folder / "weights"
         vocabulary = folder / "vocabulary"

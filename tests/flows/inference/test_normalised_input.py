@@ -8,10 +8,11 @@ from small_pipeline import run_small
 from tokenizers import Tokenizer
 
 from flows import api
-from flows.inference.export import export, find_trained_model
+from flows.inference.export import export
 from flows.inference.load_version import load_version
 from flows.runner.request import RunRequest
 from infra.site import Site
+from infra.tracking.model_files import local_folder
 from infra.tracking.registry import resolve
 from model.data.bpe import TokenizerPair
 from model.decoding.translation import Search
@@ -57,18 +58,18 @@ def test_mlflow_reads_marked_text_as_training_text(small: Path) -> None:
     assert len(set(model.predict([PLAIN, *MARKED], params={"engine": "own"}))) == 1
 
 
-@pytest.mark.parametrize("name", ["small/1", "small"])
-def test_an_export_reads_marked_text_as_training_text(small: Path, tmp_path: Path, name: str) -> None:
+def test_an_export_reads_marked_text_as_training_text(small: Path, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
     from model.export.ctranslate2_runtime import Folder
 
-    trained = find_trained_model(name, Site.named())
-    export(trained, "ctranslate2", "float32", tmp_path / "ct2")
+    site = Site.named()
+    version = resolve(site.tracking, "small/1")
+    export(version, site, "ctranslate2", "float32", tmp_path / "ct2")
     assert not list(tmp_path.glob("ct2.*")), "nothing else is left"
     folder = Folder(tmp_path / "ct2", threads=1)
     assert len(set(folder.translate([PLAIN, *MARKED], folder.search))) == 1
     pytest.importorskip("transformers")
-    export(trained, "huggingface", "float32", tmp_path / "hf")
+    export(version, site, "huggingface", "float32", tmp_path / "hf")
     tokenizer = Tokenizer.from_file(str(tmp_path / "hf" / "tokenizer.json"))
     assert len({tuple(tokenizer.encode(line).ids) for line in (PLAIN, *MARKED)}) == 1
 
@@ -77,7 +78,7 @@ def test_scores_say_how_sources_were_read_and_the_version_reads_so(small: Path) 
     site = Site.named()
     version = resolve(site.tracking, "small/1")
     assert version.tags["dev.source_input"] == SAID
-    vocabulary = find_trained_model("small/1", site).vocabulary
+    vocabulary = local_folder(site.tracking, version) / "vocabulary"
     assert TokenizerPair.load(vocabulary).normalise.about == SAID
 
 

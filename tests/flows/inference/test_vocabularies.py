@@ -6,7 +6,7 @@ import pytest
 from small_models import translated
 from small_pipeline import run_small
 
-from flows.inference.export import export, find_trained_model
+from flows.inference.export import export
 from flows.inference.load_version import load_version
 from flows.runner.request import RunRequest
 from infra.site import Site
@@ -35,7 +35,8 @@ def test_typed_text_is_read_as_training_text_was(
     outcome = run_small(RunRequest("small", overrides=overrides))
     assert outcome.model_version == "small/2"
     site = Site.named()
-    served = load_version(resolve(site.tracking, "small/2"), site, "own")
+    version = resolve(site.tracking, "small/2")
+    served = load_version(version, site, "own")
     (ids,) = served.translator.vocabulary.encode_source([LINES[2]])
     assert served.translator.vocabulary.source_pieces(ids).count("<unk>") == unknown
     own = [translation.text for translation in translated(served.translator, LINES, served.decoding)]
@@ -49,7 +50,6 @@ def test_typed_text_is_read_as_training_text_was(
         assert own == [text.lower() for text in own]
     for hypothesis in served.attention(LINES[2], LINES[2])["cross"].rows:
         assert hypothesis
-    trained = find_trained_model("small/2", site)
-    export(trained, "ctranslate2", "float32", tmp_path / "exported")
+    export(version, site, "ctranslate2", "float32", tmp_path / "exported")
     folder = Folder(tmp_path / "exported", threads=1)
     assert folder.translate(LINES, folder.search) == own

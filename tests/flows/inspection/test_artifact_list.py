@@ -11,7 +11,6 @@ from toy_stages import Untracked
 
 from flows.commands.show import show
 from flows.commands.verify import verify
-from flows.inference.export import find_trained_model
 from flows.inspection.artifacts import folders_of, list_artifacts
 from flows.inspection.compare import find_system
 from flows.runner.artifact_names import ArtifactName, is_version, parse_name
@@ -104,7 +103,6 @@ def test_other_commands_take_names(small: Path, capsys: pytest.CaptureFixture[st
     assert find_system("small/score", site).scores == find_system("small", site).scores
     with pytest.raises(BadConfiguration, match="'small/clean' .*small/score"):
         find_system("small/clean", site)
-    assert find_trained_model("small/translate/test", site).weights == find_trained_model("small", site).weights
     (folder,) = folders_of("small/clean", site)
     verify("small/clean", "small/score", as_json=True)
     assert json.loads(capsys.readouterr().out)["artifacts"] == 3
