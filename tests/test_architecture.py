@@ -78,7 +78,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
             "flows.web",
             "flows.website",
         },
-        "flows.inference": {"flows.runner", "flows.views"},
+        "flows.inference": {"flows.views"},
         "flows.inspection": {"flows.runner", "flows.runs"},
         "flows.orchestration": {
             "flows.inspection",
