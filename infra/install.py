@@ -46,16 +46,16 @@ def uv_environment(listed: str, present: Mapping[str, str]) -> dict[str, str]:
 
     A variable of uv that is set counts more than pip's settings, and a variable of pip more than its files.
     """
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for line in sorted(listed.splitlines(), key=lambda line: line.startswith(":env:")):
         name, equals, value = line.partition("=")
         if equals and (variable := UV_NAMES.get(name.rpartition(".")[2])):
             values = str(ast.literal_eval(value)).split()
-            found[variable] = (",".join if variable in LISTS else " ".join)(values)
-    if "UV_INDEX" in found:
+            variables[variable] = (",".join if variable in LISTS else " ".join)(values)
+    if "UV_INDEX" in variables:
         # As pip does: the best version of all indexes. The checksums of the lock say which files are meant.
-        found["UV_INDEX_STRATEGY"] = "unsafe-best-match"
-    return {**found, **present}
+        variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    return {**variables, **present}
 
 
 def install(folder: Path, *, dev: bool, with_uv: bool = True) -> None:
@@ -123,12 +123,12 @@ def main() -> None:
     parser.add_argument("--dev", action="store_true", help="install what the tests need as well")
     parser.add_argument("--pip", action="store_true", help="use pip even if uv can be had")
     parser.add_argument("--lock", action="store_true", help="rewrite both locks and install nothing")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     try:
-        if asked.lock:
-            lock(asked.folder.absolute())
+        if options.lock:
+            lock(options.folder.absolute())
         else:
-            _install_by_any(asked.folder.absolute(), dev=asked.dev, with_uv=not asked.pip)
+            _install_by_any(options.folder.absolute(), dev=options.dev, with_uv=not options.pip)
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)
 

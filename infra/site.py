@@ -174,8 +174,8 @@ SITES = {
 def _nearest(root: Path) -> Path:
     """``root`` in the working folder or the nearest folder above that has one, as git finds its repository."""
     here = Path.cwd()
-    found = next((folder for folder in (here, *here.parents) if (folder / root).is_dir()), here)
-    return root if found == here else found / root
+    nearest = next((folder for folder in (here, *here.parents) if (folder / root).is_dir()), here)
+    return root if nearest == here else nearest / root
 
 
 def _cache_of(remote: str) -> Path:

@@ -50,12 +50,12 @@ def status(
         closed = close_dead_runs(where)
         say(f"closed runs whose process is dead: {closed}" if closed else "no open run has a dead process")
     service = lifecycle.running(folder)
-    found = states(service) if service else []
+    programs = states(service) if service else []
     interrupted = unfinished(where)
-    if found:
-        console().print(state_table(found))
+    if programs:
+        console().print(state_table(programs))
     if as_json:
-        print(json.dumps({**form(found), "interrupted": [*map(_as_json, interrupted)]}, ensure_ascii=False))
+        print(json.dumps({**form(programs), "interrupted": [*map(_as_json, interrupted)]}, ensure_ascii=False))
     elif interrupted:
         say("these runs were interrupted; their finished stages are kept. To resume them:")
         for each in interrupted:
@@ -64,9 +64,9 @@ def status(
         say("no run is interrupted")
     if close:
         return
-    if not found:
+    if not programs:
         raise Fault(f"no service is running under {folder.parent}; start it with `repro up`")
-    if bad := [each.name for each in found if not each.healthy]:
+    if bad := [each.name for each in programs if not each.healthy]:
         raise Fault(f"not healthy: {', '.join(bad)}; see the logs in {folder / 'logs'}")
 
 

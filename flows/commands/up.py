@@ -91,11 +91,11 @@ def up(
             "--foreground needs to start the service, but it is running already; stop it with `repro down`"
         )
     with _stop_at_exit(service) if foreground else nullcontext():
-        found = lifecycle.up(service, outer, say, foreground)
-        _show(found)
+        running = lifecycle.up(service, outer, say, foreground)
+        _show(running)
         _close_and_list_interrupted(site)
-        if foreground and found.supervisor:
-            status = found.supervisor.wait()
+        if foreground and running.supervisor:
+            status = running.supervisor.wait()
             raise JobFailed(f"the supervisor exited with status {status}; see {service.folder / 'logs'}")
 
 
@@ -110,16 +110,16 @@ def _stop_at_exit(service: Service) -> Iterator[None]:
         lifecycle.down(service.folder, say)
 
 
-def _show(found: lifecycle.RunningService) -> None:
-    if not found.supervisor:
-        logs = found.service.folder / "logs"
+def _show(running: lifecycle.RunningService) -> None:
+    if not running.supervisor:
+        logs = running.service.folder / "logs"
         say(f"the service is up already and was not changed; `repro down` stops it; logs are in {logs}")
     error = console()
-    error.print(state_table(found.states))
+    error.print(state_table(running.states))
     error.print()
-    for name, value in found.service.exports.items():
+    for name, value in running.service.exports.items():
         error.print(f"export {name}={value}", markup=False, soft_wrap=True)
-    if found.service.closed:
+    if running.service.closed:
         error.print("Clients also need the same REPRO_AUTH or REPRO_AUTH_FILE.")
 
 

@@ -248,7 +248,10 @@ def manifests(job: JobSpec, settings: KubernetesSettings) -> list[dict[str, Any]
                 ]
             },
             "ttlSecondsAfterFinished": KEPT_SECONDS,
-            "template": {"metadata": {"labels": labels}, "spec": _merged(_pod(job, settings, name), settings.pod)},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": _with_additions(_pod(job, settings, name), settings.pod),
+            },
         },
     }
     return [service, batch] if job.nodes > 1 else [batch]
@@ -335,15 +338,10 @@ def _message(error: Any) -> str:
         return str(error.reason)
 
 
-def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """``one`` updated by ``other``: objects are merged, lists are joined, anything else is replaced."""
-    result = dict(one)
-    for name, value in other.items():
-        before = result.get(name)
-        if isinstance(before, dict) and isinstance(value, dict):
-            result[name] = _merged(before, value)
-        elif isinstance(before, list) and isinstance(value, list):
-            result[name] = [*before, *value]
-        else:
-            result[name] = value
-    return result
+def _with_additions(pod: Mapping[str, Any], additions: Mapping[str, Any]) -> dict[str, Any]:
+    """The pod's ``spec`` with the fields of ``additions``: lists are joined, anything else is replaced."""
+    joined = {
+        name: [*pod[name], *value] if isinstance(value, list) and name in pod else value
+        for name, value in additions.items()
+    }
+    return {**pod, **joined}

@@ -88,8 +88,8 @@ class Slurm:
         return script(job, self.settings)
 
     def find(self, job: JobSpec) -> str:
-        found = _run("squeue", "--me", "--noheader", "--format=%i", f"--name={job_name(job)}").split()
-        return _named(found[0]) if found else ""
+        numbers = _run("squeue", "--me", "--noheader", "--format=%i", f"--name={job_name(job)}").split()
+        return _named(numbers[0]) if numbers else ""
 
     def submit(self, job: JobSpec) -> str:
         try:

@@ -79,20 +79,20 @@ def run_shielded(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T
     as after a SIGKILL, its children end with it and finished results are kept.
     """
     global _shield
-    found: Future[T] = Future()
+    outcome: Future[T] = Future()
 
     def run() -> None:
         try:
-            found.set_result(work())
+            outcome.set_result(work())
         except BaseException as error:
-            found.set_exception(error)
+            outcome.set_exception(error)
 
     _shield = True
     left = patience
     worker = threading.Thread(target=run, name="work", daemon=True)
     worker.start()
     try:
-        while not found.done():
+        while not outcome.done():
             worker.join(POLL_SECONDS)
             left -= POLL_SECONDS if _received else 0.0
             if left < 0 or len(_received) > 1:
@@ -100,7 +100,7 @@ def run_shielded(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T
     finally:
         _shield = False
     check()
-    return found.result()
+    return outcome.result()
 
 
 def _exit_now() -> None:

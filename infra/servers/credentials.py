@@ -63,8 +63,8 @@ def read_credentials(environment: Mapping[str, str]) -> Credentials | None:
 
 def export_to_environment() -> None:
     """Set the variables of Prefect's and MLflow's clients from the credentials, except those already set."""
-    found = read_credentials(os.environ)
-    for name, value in found.for_clients.items() if found else ():
+    login = read_credentials(os.environ)
+    for name, value in login.for_clients.items() if login else ():
         os.environ.setdefault(name, value)
 
 

@@ -80,11 +80,11 @@ def _check(file: Path) -> None:
     """Raise BadData unless the file is a whole database."""
     try:
         with closing(_open(file)) as connection:
-            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.DatabaseError as error:
-        found = f"{error}"
-    if found != "ok":
-        raise BadData(f"{file} is damaged ({found}); use another backup")
+        verdict = f"{error}"
+    if verdict != "ok":
+        raise BadData(f"{file} is damaged ({verdict}); use another backup")
 
 
 def _open(file: Path) -> sqlite3.Connection:

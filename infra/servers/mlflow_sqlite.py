@@ -53,14 +53,14 @@ def version_rows(file: Path, name: str = "") -> list[tuple[Any, ...]] | None:
 
 def model_address(file: Path, name: str, version: int) -> str | None:
     """The address of a version's files; None also where MLflow does not know the version."""
-    found = _query(file, MODEL_ADDRESS, {"name": name, "version": version})
-    return str(found[0][0]) if found and found[0][0] else None
+    rows = _query(file, MODEL_ADDRESS, {"name": name, "version": version})
+    return str(rows[0][0]) if rows and rows[0][0] else None
 
 
 def experiment_id(file: Path, name: str) -> str | None:
     """The id of an experiment; None also where there is none of this name."""
-    found = _query(file, EXPERIMENT, {"name": name})
-    return f"{found[0][0]}" if found else None
+    rows = _query(file, EXPERIMENT, {"name": name})
+    return f"{rows[0][0]}" if rows else None
 
 
 def check_database(uri: str) -> None:

@@ -65,7 +65,7 @@ def has_abandoned_flow_runs() -> bool:
         labels = [json.loads(text or "{}") for (text,) in rows]
     except (sqlite3.Error, ValueError):
         return False
-    return any(process_state(f"{found.get(PROCESS_LABEL, '')}") == "gone" for found in labels if found)
+    return any(process_state(f"{label.get(PROCESS_LABEL, '')}") == "gone" for label in labels if label)
 
 
 def close_abandoned(flows: Sequence[str]) -> int:
@@ -187,14 +187,14 @@ def _filters(
     """Prefect's filters for a query: flows of these names, and runs with these fields."""
     from prefect.client.schemas.filters import FlowFilter, FlowRunFilter, TaskRunFilter
 
-    found: dict[str, Any] = {}
+    filters: dict[str, Any] = {}
     if flows:
-        found["flow_filter"] = FlowFilter.model_validate({"name": {"any_": list(flows)}})
+        filters["flow_filter"] = FlowFilter.model_validate({"name": {"any_": list(flows)}})
     if flow_run:
-        found["flow_run_filter"] = FlowRunFilter.model_validate(flow_run)
+        filters["flow_run_filter"] = FlowRunFilter.model_validate(flow_run)
     if task_run:
-        found["task_run_filter"] = TaskRunFilter.model_validate(task_run)
-    return found
+        filters["task_run_filter"] = TaskRunFilter.model_validate(task_run)
+    return filters
 
 
 def _any_type(states: Sequence[str]) -> dict[str, Any]:

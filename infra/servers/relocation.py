@@ -61,12 +61,12 @@ def same_folder(one: Path, other: Path) -> bool:
 def _former(connection: sqlite3.Connection, root: Path) -> list[str]:
     """Other folders whose ``mlflow-artifacts`` contain experiments."""
     table, column = COLUMNS[0]
-    found = set()
+    places = set()
     for (address,) in connection.execute(f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL"):
         place, artifacts, _ = _path(address).rpartition(f"/{ARTIFACTS}/")
         if artifacts and place != f"{root}":
-            found.add(place)
-    return sorted(place for place in found if not same_folder(Path(place), root))
+            places.add(place)
+    return sorted(place for place in places if not same_folder(Path(place), root))
 
 
 def _rewrite(connection: sqlite3.Connection, root: Path, former: Iterable[str]) -> None:

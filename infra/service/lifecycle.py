@@ -132,16 +132,16 @@ def _wait_until_healthy(service: Service, say: Say) -> list[ProgramState]:
     deadline = time.monotonic() + HEALTHY_SECONDS
     healthy = set[str]()
     while True:
-        found = states(service)
-        for state in found:
+        programs = states(service)
+        for state in programs:
             if state.healthy and state.name not in healthy:
                 healthy.add(state.name)
                 say(f"{state.name} is healthy")
-        bad = [state for state in found if state.given_up]
-        if found and all(state.healthy for state in found):
-            return found
-        if bad or not found or time.monotonic() > deadline:
-            raise JobFailed(_failure(service, bad or [state for state in found if not state.healthy]))
+        bad = [state for state in programs if state.given_up]
+        if programs and all(state.healthy for state in programs):
+            return programs
+        if bad or not programs or time.monotonic() > deadline:
+            raise JobFailed(_failure(service, bad or [state for state in programs if not state.healthy]))
         signals.wait(POLL_SECONDS)
 
 

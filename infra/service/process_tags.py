@@ -26,7 +26,7 @@ def folder_of(environment: Mapping[str, str]) -> Path:
 def tagged_pids(folder: Path, program: str = "") -> set[int]:
     """Ids of the living processes with the tag, of one program or of all, without this process."""
     wanted = f"{VARIABLE}={folder}//{program}".encode()
-    found = set()
+    pids = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
@@ -34,8 +34,8 @@ def tagged_pids(folder: Path, program: str = "") -> set[int]:
             except OSError:  # it has ended, or belongs to another user
                 continue
             if any(variable == wanted or (not program and variable.startswith(wanted)) for variable in variables):
-                found.add(int(entry.name))
-    return found
+                pids.add(int(entry.name))
+    return pids
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:

@@ -80,7 +80,7 @@ def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
         str(Path(place).absolute()) if Path(place).is_dir() else place
         for place in outer.get("REPRO_MIRRORS", "").split()
     ]
-    made = {
+    variables = {
         **process_tag(service.folder),
         **NO_TELEMETRY,
         **CLIENT_RETRIES,
@@ -93,32 +93,32 @@ def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
     }
     for name in ("REPRO_CACHE", credentials.FILE_VARIABLE):
         if outer.get(name):
-            made[name] = str(Path(outer[name]).absolute())
+            variables[name] = str(Path(outer[name]).absolute())
     # The user's own servers, or a profile that names one, must not redirect these programs.
     others = {"PREFECT_API_URL", "PREFECT_API_KEY", "PREFECT_PROFILE", "MLFLOW_TRACKING_URI"}
-    return {name: value for name, value in outer.items() if name not in others} | made
+    return {name: value for name, value in outer.items() if name not in others} | variables
 
 
 def environment_of(service: Service, program: Program, outer: Mapping[str, str]) -> dict[str, str]:
     """The environment of one program, derived from the supervisor's ``outer``, with only its own secrets."""
-    found = credentials.read_credentials(outer)
-    made = {**process_tag(service.folder, program.name)}
+    login = credentials.read_credentials(outer)
+    variables = {**process_tag(service.folder, program.name)}
     if program.name == "prefect":
-        made |= _prefect(service, found, outer)
+        variables |= _prefect(service, login, outer)
     elif program.name == "mlflow":
-        made |= _mlflow(service, outer)
+        variables |= _mlflow(service, outer)
     else:
-        made |= {**service.exports, **(found.for_clients if found else {})}
-        made |= {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(program.port)}
-        made |= {"CUDA_VISIBLE_DEVICES": program.device} if program.device else {}
+        variables |= {**service.exports, **(login.for_clients if login else {})}
+        variables |= {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(program.port)}
+        variables |= {"CUDA_VISIBLE_DEVICES": program.device} if program.device else {}
     # MLflow's application checks the credentials itself, and workers start runs, which are clients.
     secrets = {databases.VARIABLE} | ({credentials.VARIABLE} if program.name == "prefect" else set())
-    return {name: value for name, value in outer.items() if name not in secrets} | made
+    return {name: value for name, value in outer.items() if name not in secrets} | variables
 
 
-def _prefect(service: Service, found: Credentials | None, outer: Mapping[str, str]) -> dict[str, str]:
+def _prefect(service: Service, login: Credentials | None, outer: Mapping[str, str]) -> dict[str, str]:
     api = service.prefect
-    made = {
+    variables = {
         "PREFECT_API_URL": api,
         "PREFECT_UI_API_URL": outer.get("PREFECT_UI_API_URL") or "/api",  # works under any host name
         PREFECT_ORIGINS: ",".join(allowed_origins(PREFECT_ORIGINS, outer)) or api.removesuffix("/api"),
@@ -129,10 +129,10 @@ def _prefect(service: Service, found: Credentials | None, outer: Mapping[str, st
         **prefect_database(service.place / "prefect"),
     }
     if outer.get(databases.VARIABLE):
-        made["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = Databases(outer[databases.VARIABLE]).for_prefect
-    if found:
-        made |= {**found.for_prefect, **found.for_clients}  # its own services are clients too
-    return made
+        variables["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = Databases(outer[databases.VARIABLE]).for_prefect
+    if login:
+        variables |= {**login.for_prefect, **login.for_clients}  # its own services are clients too
+    return variables
 
 
 def _mlflow(service: Service, outer: Mapping[str, str]) -> dict[str, str]:

@@ -160,7 +160,7 @@ def _process_info(service: Service) -> dict[str, dict[str, Any]]:
 def states(service: Service) -> list[ProgramState]:
     """The states of all programs, servers first; empty if nothing runs."""
     info = _process_info(service)
-    found = list[ProgramState]()
+    listed = list[ProgramState]()
     for program in programs(service):
         if not (process := info.get(program.name)):
             continue
@@ -169,7 +169,7 @@ def states(service: Service) -> list[ProgramState]:
         is_healthy = pid > 0 and healthy(program.health)
         if is_healthy and state == "starting":  # which supervisord says for STABLE_SECONDS
             state = "running"
-        found.append(
+        listed.append(
             ProgramState(
                 name=program.name,
                 state=state,
@@ -181,13 +181,13 @@ def states(service: Service) -> list[ProgramState]:
                 message=process["spawnerr"],
             )
         )
-    return found
+    return listed
 
 
-def as_json(found: Sequence[ProgramState]) -> dict[str, Any]:
+def as_json(listed: Sequence[ProgramState]) -> dict[str, Any]:
     """The JSON form. ``running``: there is a service; ``healthy``: all its programs answer."""
-    well = bool(found) and all(program.healthy for program in found)
-    return {"running": bool(found), "healthy": well, "programs": [asdict(program) for program in found]}
+    well = bool(listed) and all(program.healthy for program in listed)
+    return {"running": bool(listed), "healthy": well, "programs": [asdict(program) for program in listed]}
 
 
 def revive(service: Service) -> list[str]:
