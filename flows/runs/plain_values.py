@@ -21,7 +21,7 @@ RULES: Mapping[str, type[Any]] = {
     for kind in (
         *(filters.Empty, filters.InvalidUnicode, filters.NoLetters, filters.Length, filters.LengthRatio),
         *(filters.OverlongWord, filters.Identical, filters.Script, filters.Language, filters.NotIn, filters.Distinct),
-        *(language_id.Identified, web_filters.Moses, web_filters.RepeatedWords, web_filters.NumbersDiffer),
+        *(language_id.Identified, web_filters.RepeatedWords, web_filters.NumbersDiffer),
         *(web_filters.AddressesDiffer, web_filters.Markup, web_filters.Alphabet, web_filters.ManyPartners),
     )
 }

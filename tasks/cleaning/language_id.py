@@ -46,14 +46,8 @@ class Identified(_NamedFilter):
     def _may_be(self, line: str, code: str) -> bool:
         if len(line) < self.least:
             return True
-        found, probability = language_of(line)
-        return found == code or probability < self.sure
-
-
-def language_of(line: str) -> tuple[str, float]:
-    """The most probable language and its probability. Raises BadConfiguration if the extra is not installed."""
-    found, probability = _identifier().classify(line)
-    return str(found), float(probability)
+        found, probability = _identifier().classify(line)
+        return bool(found == code or probability < self.sure)
 
 
 @cache

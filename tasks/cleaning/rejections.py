@@ -1,6 +1,7 @@
 """What each rule of a run rejected: counts, and sample pairs with what the rule measured and what it allows.
 
-This module explains verdicts; ``filters`` decides them. A rule without a function here has no numbers to show.
+This module explains verdicts; ``filters`` decides them. A rule without a function here, such as one of
+``web_filters``, has no numbers to show: its description and the text say it all.
 """
 
 from collections.abc import Callable
@@ -24,16 +25,6 @@ from tasks.cleaning.filters import (
     OverlongWord,
     Script,
     word_count,
-)
-from tasks.cleaning.language_id import Identified, language_of
-from tasks.cleaning.web_filters import (
-    AddressesDiffer,
-    Alphabet,
-    ManyPartners,
-    Markup,
-    Moses,
-    NumbersDiffer,
-    RepeatedWords,
 )
 
 Evidence = tuple[str, str]
@@ -107,57 +98,6 @@ def _(rule: Language, pair: pl.DataFrame) -> Evidence:
         other = max((language for language in STOP_WORDS if language != own), key=lambda language: counts[language])
         found.append(f"{counts[own]} {own} and {counts[other]} {other}")
     return f"common words {', '.join(found)}", f"one of its own, or under {rule.least} of another"
-
-
-@filter_evidence.register
-def _(rule: Moses, pair: pl.DataFrame) -> Evidence:
-    counts = [pair.select(word_count(side)).item() for side in SIDES]
-    ratio = max(counts) / max(min(counts), 1)
-    longest, _ = filter_evidence(OverlongWord(), pair)
-    found = f"{counts[0]:,} and {counts[1]:,} words, ratio {ratio:.2f}, {longest}"
-    return found, f"{rule.min} to {rule.max} words, ratio at most {rule.ratio:g}, {rule.max_word:,} characters a word"
-
-
-@filter_evidence.register
-def _(rule: RepeatedWords, pair: pl.DataFrame) -> Evidence:
-    longest = " and ".join(f"{pair.select(rule.longest(side)).item():,}" for side in SIDES)
-    return f"{longest} words repeat those {rule.n} before", f"under {rule.n * (rule.times - 1)}"
-
-
-@filter_evidence.register
-def _(rule: NumbersDiffer, pair: pl.DataFrame) -> Evidence:
-    found = [pair.select(rule.numbers(side)).item() or "none" for side in SIDES]
-    return f"numbers {found[0]} and {found[1]}", "the same on each side"
-
-
-@filter_evidence.register
-def _(rule: AddressesDiffer, pair: pl.DataFrame) -> Evidence:
-    return f"{_both(pair, lambda side: side.str.count_matches(rule.PATTERN))} addresses", "as many on each side"
-
-
-@filter_evidence.register
-def _(rule: Markup, pair: pl.DataFrame) -> Evidence:
-    first = [pair.select(pl.col(side).str.extract(f"({rule.PATTERN})")).item() for side in SIDES]
-    found = [f"{text} in the {side}" for side, text in zip(SIDES, first, strict=True) if text]
-    return ", ".join(found), "none" if found else ""
-
-
-@filter_evidence.register
-def _(rule: Alphabet, pair: pl.DataFrame) -> Evidence:
-    shares = [pair.select(rule.letters(side) / pl.max_horizontal(rule.signs(side), 1)).item() for side in SIDES]
-    return f"{shares[0]:.2f} and {shares[1]:.2f} letters", f"at least {rule.source:g} and {rule.target:g}"
-
-
-@filter_evidence.register
-def _(rule: ManyPartners, pair: pl.DataFrame) -> Evidence:  # noqa: ARG001
-    return "", f"at most {rule.max} partners"
-
-
-@filter_evidence.register
-def _(rule: Identified, pair: pl.DataFrame) -> Evidence:
-    languages = [language_of(pair[side].item()) for side in SIDES]
-    found = " and ".join(f"{language} ({probability:.2f})" for language, probability in languages)
-    return found, f"{rule.source} and {rule.target}, or another under {rule.sure:g}"
 
 
 def _both(pair: pl.DataFrame, count: Callable[[pl.Expr], pl.Expr]) -> str:

@@ -9,33 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from model.config.keying import require
-from tasks.cleaning.filters import SIDES, CrossPairFilter, _NamedFilter, text_hash, word_count
+from tasks.cleaning.filters import SIDES, CrossPairFilter, _NamedFilter, text_hash
 from tasks.lazy_libraries import pl
-
-
-@dataclass(frozen=True)
-class Moses(_NamedFilter):
-    """Removes pairs as Moses' ``clean-corpus-n.perl`` does: a side under ``min`` or over ``max`` words, a side more
-    than ``ratio`` times as long as the other, or a word over ``max_word`` characters; the defaults are
-    Moses', except for the two lengths, which it requires. For comparisons with systems that use its data."""
-
-    min: int = 1
-    max: int = 80
-    ratio: float = 9.0
-    max_word: int = 1_000
-
-    def __post_init__(self) -> None:
-        require(self.min >= 1, "moses.min", self.min, "a whole number of words of at least 1")
-        require(self.max >= self.min, "moses.max", self.max, f"a whole number of words of at least min, {self.min}")
-        require(self.ratio >= 1, "moses.ratio", self.ratio, "a number of at least 1")
-        require(1 <= self.max_word <= 1000, "moses.max_word", self.max_word, "1 to 1000 characters")
-
-    def keep(self) -> pl.Expr:
-        source, target = (word_count(side) for side in SIDES)
-        most = pl.lit(float(self.ratio))
-        fits = [count.is_between(self.min, self.max) for count in (source, target)]
-        short = [~pl.col(side).str.contains(rf"\S{{{self.max_word + 1}}}") for side in SIDES]
-        return pl.all_horizontal(*fits, source <= most * target, target <= most * source, *short)
 
 
 @dataclass(frozen=True)

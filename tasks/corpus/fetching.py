@@ -8,7 +8,6 @@ import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from infra.errors import BadData, Fault, NetworkFault, NoSpace
@@ -31,31 +30,6 @@ class _ChecksumMismatch(Exception):
     """The URL has another file."""
 
 
-@dataclass
-class DownloadFailures:
-    """What went wrong at each URL, by kind."""
-
-    missing: list[str] = field(default_factory=list)
-    unreachable: dict[str, str] = field(default_factory=dict)
-    wrong: list[str] = field(default_factory=list)
-
-    def fault(self, file: File) -> Fault:
-        """One error for all URLs: NetworkFault if a retry can help, else BadData."""
-        sentences = [f"{file.path} could not be downloaded."]
-        if self.wrong:
-            sentences.append(f"Expected {_expected_checksum(file)}; wrong: {'; '.join(self.wrong)}.")
-        if self.unreachable:
-            reasons = "; ".join(f"{url} ({reason})" for url, reason in self.unreachable.items())
-            sentences.append(f"No answer: {reasons}.")
-        if self.missing:
-            sentences.append(f"Not found at: {', '.join(self.missing)}.")
-        if not file.url:
-            sentences.append("The catalogue has no URL for it, so only a mirror can provide it.")
-        if not self.wrong:
-            sentences.append(f"{HOW_TO_MIRROR}.")
-        return (NetworkFault if self.unreachable else BadData)(" ".join(sentences))
-
-
 def candidate_urls(file: File, mirrors: tuple[str, ...]) -> tuple[str, ...]:
     """The URLs to try, in order: each mirror, then upstream. Embedded files have their own URL only."""
     if file.url.startswith(EMBEDDED):
@@ -71,7 +45,8 @@ def fetch_file(file: File, folder: Path, mirrors: tuple[str, ...]) -> Facts:
     each has a wrong one, NetworkFault when a URL did not answer and no other had it, NoSpace before the disk is full.
     A NetworkFault, after which the stage is retried, and an interrupt keep the partial file; other errors delete it.
     """
-    failures = DownloadFailures()
+    problems: list[str] = []
+    kind: type[Fault] = BadData
     partial = PartialFile(folder / file.name, file)
     try:
         for url in candidate_urls(file, mirrors):
@@ -79,15 +54,20 @@ def fetch_file(file: File, folder: Path, mirrors: tuple[str, ...]) -> Facts:
             try:
                 _download(partial, url)
                 return partial.facts(url)
-            except NotFound:
-                failures.missing.append(place)
+            except NotFound as error:
+                problems.append(f"{place} does not have it ({error})")
             except _ChecksumMismatch as error:
-                failures.wrong.append(f"{place} has {error}")
+                problems.append(f"{place} has {error}")
                 log.warning("Skipping %s: expected %s, found %s", place, _expected_checksum(file), error)
             except Unreachable as error:
-                failures.unreachable[place] = shown(public_text(f"{error}", url))
-                log.warning("Could not download %s from %s: %s", file.path, place, failures.unreachable[place])
-        raise failures.fault(file)
+                reason = shown(public_text(f"{error}", url))
+                problems.append(f"{place} does not answer ({reason})")
+                kind = NetworkFault
+                log.warning("Could not download %s from %s: %s", file.path, place, reason)
+        if not file.url:
+            problems.append("the catalogue has no URL for it, so only a mirror can provide it")
+        expected = _expected_checksum(file)
+        raise kind(f"{file.path} ({expected}) could not be downloaded: {'; '.join(problems)}. {HOW_TO_MIRROR}.")
     except NetworkFault:
         if not partial.size:
             partial.discard()

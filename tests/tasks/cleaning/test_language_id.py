@@ -4,7 +4,6 @@ import polars as pl
 import pytest
 
 from tasks.cleaning.language_id import Identified
-from tasks.cleaning.rejections import filter_evidence
 
 ENGLISH = "The committee has decided to postpone the vote until next week."
 GERMAN = "Der Ausschuss hat beschlossen, die Abstimmung auf nächste Woche zu verschieben."
@@ -16,6 +15,3 @@ def test_a_language_is_known_by_its_letters() -> None:
     pairs = [(ENGLISH, GERMAN), (GERMAN, ENGLISH), (ENGLISH, DUTCH), ("Oui.", "Non."), ("", GERMAN)]
     frame = pl.DataFrame(pairs, schema=["source", "target"], orient="row")
     assert frame.select(Identified("en", "de").keep()).to_series().to_list() == [True, False, False, True, True]
-    found, allowed = filter_evidence(Identified("en", "de"), frame[2])
-    assert "nl" in found
-    assert "de" in allowed

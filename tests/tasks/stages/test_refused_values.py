@@ -8,7 +8,7 @@ import pytest
 
 from tasks.cleaning.filters import Distinct, Filters, Language, Length, LengthRatio, NotIn, OverlongWord, Script
 from tasks.cleaning.language_id import Identified
-from tasks.cleaning.web_filters import Alphabet, ManyPartners, Moses, RepeatedWords
+from tasks.cleaning.web_filters import Alphabet, ManyPartners, RepeatedWords
 from tasks.corpus.catalogue import Corpus, EvaluationSet, File, Part, Text
 from tasks.evaluation.comet import Comet
 from tasks.stages.learn_bpe import Vocabulary
@@ -48,8 +48,6 @@ TEXT = Text(File("a", sha256=SHA256))
         (Distinct, {"on": "both"}, "distinct.on"),
         (Identified, {"source": "english", "target": "de"}, "identified.source"),
         (Identified, {"source": "en", "target": "de", "sure": 0}, "identified.sure"),
-        (Moses, {"min": 5, "max": 4}, "moses.max"),
-        (Moses, {"ratio": 0.5}, "moses.ratio"),
         (RepeatedWords, {"times": 1}, "repeated_words.times"),
         (Alphabet, {"target": 2}, "alphabet.target"),
         (ManyPartners, {"on": "pair"}, "many_partners.on"),
