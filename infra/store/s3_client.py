@@ -7,9 +7,8 @@ endpoint and the object, and never a secret.
 import contextlib
 import hashlib
 import os
-import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -17,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from infra.errors import BadConfiguration, Fault, NetworkFault, NoSpace
+from infra.errors import BadConfiguration, NetworkFault, NoSpace
 from infra.guards.address_secrets import public_address
 from infra.guards.path_names import is_path_name
 from infra.processes import signals
@@ -185,21 +184,21 @@ class Bucket:
     @contextlib.contextmanager
     def _translated_errors(self, name: str) -> Iterator[None]:
         """Turn errors about ``name`` into those of this module, each with one sentence."""
-        handled = sys.exception()  # of an earlier request: it tells nothing about this one
+        from botocore.exceptions import BotoCoreError, ClientError
+
         try:
             yield
-        except (Fault, PreconditionFailed, NoSuchKey, GeneratorExit):
-            raise
-        except Exception as error:
-            raise self._to_fault(name, error, list(_exception_chain(error, handled))) from error
+        except (OSError, BotoCoreError, ClientError) as error:
+            raise self._to_fault(name, error) from error
 
-    def _to_fault(self, name: str, error: Exception, chain: Sequence[BaseException]) -> Exception:
-        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+    def _to_fault(self, name: str, error: Exception) -> Exception:
+        from botocore.exceptions import ClientError, NoCredentialsError, PartialCredentialsError
 
         where = self._where(name)
-        if any(isinstance(each, NoCredentialsError | PartialCredentialsError) for each in chain):
+        cause = error.__cause__ or error  # s3fs raises an OSError from the error of botocore
+        if isinstance(cause, NoCredentialsError | PartialCredentialsError):
             return BadConfiguration(f"no credentials for {where}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
-        response: dict[str, Any] = next((each.response for each in chain if isinstance(each, ClientError)), {})
+        response: dict[str, Any] = cause.response if isinstance(cause, ClientError) else {}
         code = str(response.get("Error", {}).get("Code", ""))
         status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         if code == "NoSuchBucket":
@@ -214,10 +213,8 @@ class Bucket:
             return AccessRefused(f"{where} is refused to these credentials ({code or 'access denied'})")
         if status in (400, 405, 409, 411, 416, 501):
             return BadConfiguration(f"{where}: the store does not take the request ({code or status})")
-        if status or isinstance(error, OSError | BotoCoreError | TimeoutError):
-            reason = f"{code} ({status})" if code else type(error).__name__
-            return NetworkFault(f"{where} does not answer as it should, after several tries: {reason}")
-        return error
+        reason = f"{code} ({status})" if code else type(error).__name__
+        return NetworkFault(f"{where} does not answer as it should, after several tries: {reason}")
 
 
 def check_s3_url(address: str) -> str:
@@ -235,11 +232,3 @@ def endpoint() -> str:
 
 def _endpoint_url() -> str:
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-
-
-def _exception_chain(error: BaseException, end: BaseException | None) -> Iterator[BaseException]:
-    """The error and what it was raised from or while handling, up to ``end``."""
-    current: BaseException | None = error
-    while current is not None and current is not end:
-        yield current
-        current = current.__cause__ or current.__context__

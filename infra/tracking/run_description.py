@@ -1,4 +1,4 @@
-"""The description on a run's page: scores, stages and a few of their facts. Also flattens nested facts to names."""
+"""The description on a run's page: scores and stages. Also flattens nested facts to names."""
 
 import json
 import re
@@ -13,8 +13,6 @@ PAGES = {"train": ("Curves", "model-metrics"), "register": ("Report", "artifacts
 """Stages whose pages the description links to first: the label, and the place below the page of the stage's run."""
 SCORE_STAGE = "score"
 """The stage whose numbers are those of the run."""
-DIGEST = re.compile(r"\b[0-9a-f]{16,}\b")
-LONGEST_WORD = 20
 MARKS = re.compile(r"([\\`*_\[\]<>#|])")
 """Characters that mean something in Markdown."""
 NO_FACTS: Mapping[str, Any] = MappingProxyType({})
@@ -58,14 +56,16 @@ def run_description(lines: Sequence[StageRow], why: str = "") -> str:
     if scored:
         text += [_table_row(["", *scored]), _table_row(["---", *["---:"] * len(scored)])]
         for name in names:
-            text.append(_table_row([_words(name), *(_short(numbers.get(name, "")) for numbers in scored.values())]))
+            text.append(
+                _table_row([name.replace("_", " "), *(_short(numbers.get(name, "")) for numbers in scored.values())])
+            )
         text.append("")
     rows = []
     for line in lines:
         stage = f"[{line.label}]({line.page})" if line.page else line.label
         state = f"{line.state} {line.seconds:.1f} s" if line.seconds else line.state
-        rows.append([stage, state, _few(line.facts)])
-    return "\n".join([*text, *([table(["stage", "state", "facts"], rows)] if rows else [])])
+        rows.append([stage, state])
+    return "\n".join([*text, *([table(["stage", "state"], rows)] if rows else [])])
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -104,21 +104,6 @@ def _short(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.2f}" if 0.1 <= abs(value) < 1e9 or value == 0 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) and is_number(value) else f"{value}"
-
-
-def _few(facts: Mapping[str, Any], most: int = 6) -> str:
-    """Some facts; without addresses and other long words, which a narrow column cannot break."""
-    plain = {name: value for name, value in facts.items() if isinstance(value, int | float | str)}
-    shown = [f"{_words(name)} {DIGEST.sub(_begin, _short(value))[:80]}" for name, value in plain.items()]
-    return " · ".join([text for text in shown if max(map(len, text.split()), default=0) <= LONGEST_WORD][:most])
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def _begin(digest: re.Match[str]) -> str:
-    return digest[0][:8]
 
 
 def _table_row(cells: Iterable[str]) -> str:

@@ -1,7 +1,5 @@
 """What machines promise each other in a bucket with the requests that every S3 store has, and what ends a run early."""
 
-from pathlib import Path
-
 import pytest
 from s3_server import Server
 from sealing import DESCRIPTION, manifest_of, sealed
@@ -10,17 +8,6 @@ from infra.errors import BadConfiguration, NoSpace
 from infra.store.manifest import MANIFEST
 from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket
-
-
-@pytest.fixture
-def store(s3: Server, tmp_path: Path) -> S3Store:
-    return S3Store(tmp_path / "here", Bucket(f"s3://{s3.bucket}/store"), 10**9)
-
-
-@pytest.fixture
-def other(store: S3Store, tmp_path: Path) -> S3Store:
-    """The same bucket from another machine."""
-    return S3Store(tmp_path / "there", Bucket(store.bucket.address), 10**9)
 
 
 def test_what_stood_there_at_the_look_is_replaced(store: S3Store, other: S3Store) -> None:

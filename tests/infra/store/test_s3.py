@@ -16,21 +16,6 @@ from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket
 
 
-def machine(s3: Server, folder: Path, limit_bytes: int = 10**9) -> S3Store:
-    return S3Store(folder, Bucket(f"s3://{s3.bucket}/store"), limit_bytes)
-
-
-@pytest.fixture
-def store(s3: Server, tmp_path: Path) -> S3Store:
-    return machine(s3, tmp_path / "here")
-
-
-@pytest.fixture
-def other(s3: Server, tmp_path: Path) -> S3Store:
-    """The same bucket from another machine."""
-    return machine(s3, tmp_path / "there")
-
-
 def objects(store: S3Store) -> dict[str, str]:
     """Names in the bucket, by the last part for files of an artifact."""
     return {name.rpartition("/")[2]: name for name in store.bucket.list("")}
@@ -218,14 +203,14 @@ def test_a_refusing_and_an_absent_store_are_faults_without_secrets(
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://someone:hidden@127.0.0.1:9")
     monkeypatch.setattr("infra.store.s3_client.MAX_ATTEMPTS", 1)
     with pytest.raises(NetworkFault) as gone:
-        machine(s3, tmp_path).find("clean", "k1")
+        S3Store(tmp_path, Bucket(store.bucket.address), 1).find("clean", "k1")
     assert "hidden" not in f"{gone.value}"
 
 
 def test_the_cache_keeps_its_limit_and_what_is_in_use(s3: Server, store: S3Store, tmp_path: Path) -> None:
     for n in range(4):
         sealed(store, f"k{n}", {"a.bin": bytes([n]) * 1000})
-    small = machine(s3, tmp_path / "small", limit_bytes=2500)
+    small = S3Store(tmp_path / "small", Bucket(store.bucket.address), limit_bytes=2500)
 
     def fetch(key: str) -> Path:
         return small.artifact(manifest_of(small, key=key)).path()
