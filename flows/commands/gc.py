@@ -40,28 +40,28 @@ def gc(
 
     repro gc --keep demo --keep multi30k-ende --delete
     """
-    where = Site.named(site)
-    configure_libraries(where.root)
-    found = find_garbage(where, keep)
-    _show(found)
+    chosen = Site.named(site)
+    configure_libraries(chosen.root)
+    report = find_garbage(chosen, keep)
+    _show(report)
     if as_json:
-        print(json.dumps(found.as_json(), ensure_ascii=False))
+        print(json.dumps(report.as_json(), ensure_ascii=False))
     if delete:
-        say(f"deleted {size_text(remove_garbage(where, found))}")
-    elif found.removable or found.leftovers:
+        say(f"deleted {size_text(remove_garbage(chosen, report))}")
+    elif report.removable or report.leftovers:
         say("nothing was deleted; repeat with --delete to delete what is removable")
 
 
-def _show(found: GarbageReport) -> None:
+def _show(report: GarbageReport) -> None:
     kept: dict[str, list[int]] = defaultdict(list)
-    for each in found.kept:
+    for each in report.kept:
         kept[each.why].append(each.bytes)
     lines = [
-        f"removable  {size_text(each.bytes):>10}  {each.stage}/{each.key}  ({each.why})" for each in found.removable
+        f"removable  {size_text(each.bytes):>10}  {each.stage}/{each.key}  ({each.why})" for each in report.removable
     ]
-    lines += [f"removable  {size_text(each.bytes):>10}  {each.place}  (leftover)" for each in found.leftovers]
+    lines += [f"removable  {size_text(each.bytes):>10}  {each.place}  (leftover)" for each in report.leftovers]
     lines += [f"kept       {size_text(sum(sizes)):>10}  {len(sizes)} artifacts of {why}" for why, sizes in kept.items()]
-    removable = sum(each.bytes for each in found.removable) + sum(each.bytes for each in found.leftovers)
-    whole = removable + sum(each.bytes for each in found.kept)
+    removable = sum(each.bytes for each in report.removable) + sum(each.bytes for each in report.leftovers)
+    whole = removable + sum(each.bytes for each in report.kept)
     lines.append(f"{size_text(removable)} of {size_text(whole)} are removable")
     print(shown_lines("\n".join(lines)), file=sys.stderr)

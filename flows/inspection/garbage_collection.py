@@ -72,31 +72,31 @@ def find_garbage(site: Site, keep: Sequence[str] = ()) -> GarbageReport:
     """
     store = open_store(site)
     old = list(store.leftovers(time.time() - LEFTOVER_MIN_AGE_SECONDS))
-    found = GarbageReport(leftovers=old, keep=keep)
+    report = GarbageReport(leftovers=old, keep=keep)
     sealed = read_sealed(store)
     needed = needed_artifacts(store, site, keep, sealed)
     for name, artifact in sealed.items():
         why = needed.get(name) or ("at work" if store.is_locked(*name) else "")
-        uses = found.kept if why else found.removable
+        uses = report.kept if why else report.removable
         uses.append(ArtifactUse(*name, artifact.bytes, why or "no kept run needs it"))
-    return found
+    return report
 
 
-def remove_garbage(site: Site, found: GarbageReport) -> int:
+def remove_garbage(site: Site, report: GarbageReport) -> int:
     """Remove what ``find_garbage`` found, except what is locked or needed by now; returns the bytes removed."""
     store = open_store(site)
     removed = 0
     needed: Mapping[Name, str] = {}
     seen: Mapping[str, int] | None = None
-    for each in found.removable:
+    for each in report.removable:
         with try_file_lock(store.lock_file(each.stage, each.key)) as free:
             if (present := _record_times(store.root)) != seen:  # runs have begun meanwhile
-                needed = needed_artifacts(store, site, found.keep, read_sealed(store))
+                needed = needed_artifacts(store, site, report.keep, read_sealed(store))
                 seen = present
             if free and (each.stage, each.key) not in needed and store.find(each.stage, each.key):
                 store.remove(each.stage, each.key)
                 removed += each.bytes
-    for leftover in found.leftovers:
+    for leftover in report.leftovers:
         leftover.remove()
         removed += leftover.bytes
     return removed
