@@ -1,33 +1,20 @@
 """Estimates what a run costs before it starts: time, disk, energy and money of the stages that are not cached.
 
 A stage costs what the most similar recorded one did, scaled by the work of both: of a training updates × tokens ×
-parameters, of a translation sentences × parameters × beam, of the others the bytes that they read. A training
-without any record costs its counted operations at the rate of this machine.
+parameters, of a translation sentences × parameters × beam, of the others the bytes that they read.
 """
 
 import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from flows.inspection.artifact_graph import sealed_everywhere
 from flows.runner.request import RunPlan
 from infra.site import Site
 from infra.store.manifest import Manifest, bytes_of
-from model.config import Model, count_parameters
-from model.training.flops import TRAINED
+from model.config import Model, count_parameters, from_json
 from tasks.engine.planner import StageResult
-
-EFFICIENCY = 0.5
-"""Share of the measured rate of products that a training is assumed to reach: 65 to 75 % were measured of a model of
-7.6M parameters (benchmarks/README.md), tiny ones reach less."""
-FAR = 10.0
-"""The rate of a training says little of another model that has so many times its work: tiny ones wait for overhead."""
-MATRIX = 1024
-MEASURED_SECONDS = 0.5
-CONSTANT_COST = ("download", "register")
-"""Stages whose work does not depend on the size of their input."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +74,10 @@ class RunCost:
 
 
 def estimate_cost(planned: RunPlan, rate: float = 0.0) -> RunCost:
-    """The estimate for what a plan has to make. Reads the manifests of the root.
-
-    Runs nothing but, if need be, a product.
-    """
+    """The estimate for what a plan has to make. Reads the manifests of the root; runs nothing."""
     estimator = _Estimator(list(sealed_everywhere(planned.store)), planned.outcome.rows, planned.resolved.site)
-    found = {row.key: estimator.cost(row) for row in planned.outcome.rows if row.state in ("miss", "waits")}
-    return RunCost(planned.outcome.run, tuple(found.values()), rate)
+    costs = {row.key: estimator.cost(row) for row in planned.outcome.rows if row.state in ("miss", "waits")}
+    return RunCost(planned.outcome.run, tuple(costs.values()), rate)
 
 
 @dataclass(frozen=True)
@@ -102,21 +86,14 @@ class _Work:
 
     amount: float
     unit: str
-    settings: Mapping[str, Any]
-
-    def is_comparable(self, other: "_Work") -> bool:
-        """A download costs what its own file does."""
-        return self.amount > 0 and ("file" not in other.settings or self.settings == other.settings)
+    settings: Any
 
 
 class _Estimator:
-    """Goes through the rows in their order, so that sizes of inputs that are not made yet are known by estimate."""
+    """Takes the rows in their order, so that sizes of inputs that are not made yet are known by estimate."""
 
     def __init__(self, recorded: Sequence[Manifest], rows: Sequence[StageResult], site: Site) -> None:
-        self._recorded: dict[str, list[Manifest]] = {}
-        for each in recorded:
-            if not each.is_adopted:  # nobody measured how long it took
-                self._recorded.setdefault(each.stage, []).append(each)
+        self._recorded = [each for each in recorded if not each.is_adopted]  # of those nobody measured the time
         self._forms: dict[str, Mapping[str, Any]] = {row.key: row.form for row in rows}
         self._forms.update((each.key, each.arguments) for each in recorded)
         self._bytes: dict[str, float] = {each.key: bytes_of(each) for each in recorded}
@@ -125,17 +102,16 @@ class _Estimator:
 
     def cost(self, row: StageResult) -> StageCost:
         work = self._work(row.stage, row.form)
-        recorded = (each for each in self._recorded.get(row.stage, ()) if each.version == row.version)
-        candidates = [each for each in recorded if self._same_device(each)]
-        known = [(each, self._work(row.stage, each.arguments, each)) for each in candidates]
-        usable = [(each, done) for each, done in known if work and done and done.is_comparable(work)]
-        if not usable or not work:
-            return self._without_record(row, work)
+        if not work:
+            return self._unknown(row, "the size of what it reads is not known")
+        recorded = [each for each in self._recorded if (each.stage, each.version) == (row.stage, row.version)]
+        known = [(each, self._work(row.stage, each.arguments, each)) for each in recorded if self._same_device(each)]
+        usable = [(each, done) for each, done in known if done and done.amount and _is_comparable(row, work, done)]
+        if not usable:
+            return self._unknown(row, "none like it on record" if recorded else "no such stage on record")
         manifest, done = max(usable, key=lambda pair: _similarity(work, *pair))
         scale = work.amount / done.amount
-        is_far = not 1 / FAR <= scale <= FAR and done.settings != work.settings
-        if row.stage == "train" and is_far and not self._on_gpu:
-            return self._without_record(row, work)
+        # More updates are not more weights.
         growth = self._parameters(row.form) / (manifest.facts.get("parameters") or 1) if row.stage == "train" else scale
         size = self._bytes[row.key] = bytes_of(manifest) * growth
         energy = manifest.facts.get("gpu_kwh")
@@ -151,55 +127,42 @@ class _Estimator:
             f"{basis}, {manifest.seconds:,.0f} s × {scale:.3g} by {work.unit}",
         )
 
-    def _without_record(self, row: StageResult, work: _Work | None) -> StageCost:
-        if row.stage != "train" or not work:
-            if row.stage not in self._recorded:
-                why = "no such stage on record"
-            else:
-                why = "none like it on record" if work else "the size of what it reads is not known"
-            return StageCost(row.stage, row.item, row.state, None, None, None, why)
-        weights = self._parameters(row.form)
-        size = self._bytes[row.key] = 4 * weights * (row.form["training"].get("keep", 1) + 2)
-        if self._on_gpu:
-            return StageCost(
-                row.stage, row.item, row.state, None, size, None, "no training on a GPU on record; time unknown"
-            )
-        rate = product_rate()
-        operations = TRAINED * work.amount
-        seconds = operations / (rate * EFFICIENCY)
-        basis = (
-            f"{operations:.2e} operations counted, at {EFFICIENCY:.0%} of the {rate / 1e9:,.0f} GFLOP/s measured now"
-        )
-        return StageCost(row.stage, row.item, row.state, seconds, size, None, basis)
+    def _unknown(self, row: StageResult, why: str) -> StageCost:
+        return StageCost(row.stage, row.item, row.state, None, None, None, why)
 
     def _same_device(self, manifest: Manifest) -> bool:
         device = manifest.facts.get("device")
         return device is None or (device != "cpu") == self._on_gpu
 
     def _work(self, stage: str, form: Mapping[str, Any], made: Manifest | None = None) -> _Work | None:
-        if stage in CONSTANT_COST:
-            return _Work(1.0, "number", {name: value for name, value in form.items() if stage == "download"})
+        """The work of a stage with these arguments, as it was ``made`` or as it is planned; None if not known."""
+        if stage in ("download", "register"):
+            return _Work(1.0, "number", form)
         if stage == "train":
             training = form["training"]
             updates = made.facts.get("updates", training["updates"]) if made else training["updates"]
-            weights = made.facts.get("parameters") if made else self._parameters(form)
-            tokens = updates * training["batch_tokens"]
-            return _Work(tokens * weights, "tokens × parameters", form["model"]) if weights else None
+            weights = made.facts.get("parameters", 0) if made else self._parameters(form)
+            return _Work(updates * training["batch_tokens"] * weights, "tokens × parameters", form["model"])
         sizes = [self._bytes.get(key) for key in _input_keys(form)]
         read = [size for size in sizes if size is not None]
-        if not read or len(read) < len(sizes):
+        if not sum(read) or len(read) < len(sizes):
             return None
         if stage == "translate":
             beam = form["decoding"].get("beam", 1)
-            return _Work(math.prod(read) * beam, "sentences × parameters × beam", {"beam": beam})
-        return _Work(sum(read), "bytes read", {"arguments": _without_artifacts(form)})
+            return _Work(math.prod(read) * beam, "sentences × parameters × beam", beam)
+        return _Work(sum(read), "bytes read", _without_artifacts(form))
 
     def _parameters(self, form: Mapping[str, Any]) -> float:
         """Of a training, by its model and the vocabulary that it is to have."""
         learnt = self._forms.get(form["vocabulary"]["key"], {}).get("vocabulary", {})
         size = self._facts.get(form["vocabulary"]["key"], {}).get("size") or learnt.get("size", 0)
-        known = {field.name for field in fields(Model)}
-        return count_parameters(Model(**{name: v for name, v in form["model"].items() if name in known}), size, size)
+        model = from_json(Model, {name: value for name, value in form["model"].items() if name != "class"})
+        return count_parameters(model, size, size)
+
+
+def _is_comparable(row: StageResult, work: _Work, done: _Work) -> bool:
+    """The cost of one file's download says nothing of another."""
+    return row.stage != "download" or work.settings == done.settings
 
 
 def _similarity(work: _Work, manifest: Manifest, done: _Work) -> tuple[bool, float, str]:
@@ -224,17 +187,3 @@ def _without_artifacts(form: Any) -> Any:
     if isinstance(form, Mapping):
         return None if "artifact" in form else {name: _without_artifacts(value) for name, value in form.items()}
     return [_without_artifacts(each) for each in form] if isinstance(form, list) else form
-
-
-def product_rate() -> float:
-    """Operations a second of a product of float32 matrices, measured now, with all threads of this process."""
-    import numpy as np
-
-    left = np.random.default_rng(1).random((MATRIX, MATRIX), np.float32)
-    best = 0.0
-    end = time.perf_counter() + MEASURED_SECONDS
-    while time.perf_counter() < end:
-        began = time.perf_counter()
-        left @ left
-        best = max(best, 2 * MATRIX**3 / (time.perf_counter() - began))
-    return best
