@@ -95,7 +95,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "flows.synthetic_text": {"flows.runs"},
         "flows.views": {"flows.inspection", "flows.runner", "flows.tuning"},
         "flows.web": {"flows.inference"},
-        "flows.website": {"flows.inspection"},
+        "flows.website": {"flows.inspection", "flows.runner"},
     },
     "tasks": {
         "tasks.bpe": {"tasks.cleaning", "tasks.engine", "tasks.lazy_libraries"},

@@ -35,8 +35,7 @@ def history(
 
     repro history multi30k-ende --since 2026-11-01
     """
-    from flows.inspection.run_history import read_history
-    from flows.runner.recorded_runs import run_names
+    from flows.runner.recorded_runs import read_history, run_names
     from flows.views.history_view import history_text
 
     store = open_store(Site.named(site))

@@ -10,9 +10,9 @@ from functools import cached_property
 from itertools import groupby
 from typing import Any
 
-from flows.inspection.run_history import RecordedRun, read_history
 from flows.runner.artifact_names import ArtifactName
 from flows.runner.named_runs import NamedRun, name_run
+from flows.runner.recorded_runs import RecordedRun, read_history
 from infra.guards.address_secrets import public_facts
 from infra.site import Site, open_store
 from infra.store.manifest import Manifest, bytes_of

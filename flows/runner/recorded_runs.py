@@ -14,10 +14,12 @@ from pathlib import Path
 from types import MappingProxyType, NoneType
 from typing import Any
 
-from flows.runner.records import KILLED, NAME_FORMAT, REQUEST_FIELDS, RUNNING, record_files
+from flows.runner import records
+from flows.runner.records import FINISHED, KILLED, NAME_FORMAT, REQUEST_FIELDS, RUNNING, record_files
 from flows.runs.overrides import SEPARATOR
 from infra.errors import BadData
 from infra.processes.identity import process_state
+from infra.store.store import Store
 
 log = logging.getLogger(__name__)
 SWEEP = "sweep "
@@ -124,14 +126,9 @@ class RecordedRun:
         return command_of(self.run, self.overrides, self.asked)
 
     @property
-    def member(self) -> str:
-        """What it is in its group, without its settings: ``trial 2``."""
-        return self.title.partition(SEPARATOR)[0]
-
-    @property
     def part(self) -> str:
         """``trial 2 of sweep demo-3f2a91``; "" for a run of its own."""
-        return f"{self.member} of {self.group}" if self.group else ""
+        return f"{self.title.partition(SEPARATOR)[0]} of {self.group}" if self.group else ""
 
     @property
     def is_trial(self) -> bool:
@@ -213,6 +210,26 @@ def read_run(path: Path) -> RecordedRun:
         raise _unreadable(path, error) from error
     stages = tuple(RecordedStage(**{**row, "failures": tuple(row["failures"])}) for row in rows)
     return replace(_parsed(path, fields), stages=stages)
+
+
+def read_history(store: Store, run: str = "", since: datetime | None = None) -> list[RecordedRun]:
+    """The starts of runs with their ``start_number``, newest first: of one run, or all for ""; from ``since`` on.
+
+    Earlier starts count whatever ``since`` is.
+    """
+    records.receive_records(store, run)
+    starts: dict[tuple[Any, ...], int] = {}
+    history = []
+    for header in [*read_headers(store.root, run)][::-1]:
+        fields = (json.dumps(header.asked.get(name)) for name in REQUEST_FIELDS)
+        request = (header.run, header.overrides, *fields)
+        starts[request] = starts.get(request, 0) + 1
+        whole = with_stages(header) if since is None or header.started >= since else None
+        if whole:
+            history.append(replace(whole, start_number=starts[request]))
+        if header.outcome in (FINISHED, "PRUNED"):
+            starts.pop(request)
+    return history[::-1]
 
 
 def run_names(root: Path) -> list[str]:

@@ -9,9 +9,8 @@ import hashlib
 import json
 import math
 import shlex
-import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -238,7 +237,6 @@ class _Sweep:
 
     resolved: ResolvedSweep
     study: "SweepStudy"
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, members: Members) -> SweepResults:
         """Run what is missing, ``at_once`` trials at a time; an interrupt ends all of them."""
@@ -262,8 +260,6 @@ class _Sweep:
         value = None if outcome.failure or outcome.pruned else self.resolved.value_of(outcome)
         self.study.tell(trial, value, pruned=bool(outcome.pruned), failure=outcome.failure)
         members.say(f"trial {trial.number}: {outcome.failure or outcome.pruned or f'{asked.on} {value:.2f}'}")
-        with self.lock:
-            write_results(self._results())
 
     def _results(self) -> SweepResults:
         return SweepResults(self.resolved.group, resolved=self.resolved, rows=self.study.rows())

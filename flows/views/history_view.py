@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from flows.inspection.run_history import RecordedRun
+from flows.runner.recorded_runs import RecordedRun
 from infra.tracking.provenance import short_commit
 from tasks.durations import duration
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from flows.inspection.artifact_graph import ArtifactGraph, read_graph
 from flows.inspection.model_cards import artifact_file, version_card
-from flows.inspection.run_history import RecordedRun
-from flows.website.campaign import CampaignPage, SweepPage, anchor, campaign_pages, read_sweeps, totals
+from flows.runner.recorded_runs import RecordedRun
+from flows.website.campaign import campaign_pages, totals
 from flows.website.lineage import LineagePages, page_of
 from flows.website.plots import over_versions, training_curves
 from flows.website.registry import ModelEntry, VersionEntry, read_registry
@@ -30,13 +30,12 @@ class Root:
     store: Store
     models: Sequence[ModelEntry]
     graph: ArtifactGraph
-    sweeps: Sequence[SweepPage]
 
     @staticmethod
     def read(site: Site) -> "Root":
         """Read registry, records and manifests. Raises NetworkFault."""
         store = open_store(site)
-        return Root(store, read_registry(site), read_graph(site), list(read_sweeps(site.root)))
+        return Root(store, read_registry(site), read_graph(site))
 
     @property
     def runs(self) -> Sequence[RecordedRun]:
@@ -109,21 +108,10 @@ def _campaign(
     registered = {manifest.key: entries[label] for label, manifest in registrations.items() if label in entries}
     for page in pages:
         values = {"pages": pages, "here": page, "totals": sums, "registered": registered}
-        values["sweeps"] = {sweep.group: sweep for sweep in root.sweeps}
         yield page.name, render("campaign.html", page.name, **values, **about)
-    yield from _sweeps(root, pages, about)
-    index = dict(index_files(root.models, pages, root.sweeps, root.graph))
+    index = dict(index_files(root.models, pages, root.graph))
     yield from index.items()
     yield "search.html", render("search.html", "search.html", files=list(index), **about)
-
-
-def _sweeps(root: Root, pages: Sequence[CampaignPage], about: Mapping[str, Any]) -> Iterator[tuple[str, str | Path]]:
-    places = {run.path: f"{page.name}#{anchor(run)}" for page in pages for run in page.runs if run.group}
-    for sweep in root.sweeps:
-        trials = [run for run in root.runs if run.group == sweep.group]
-        yield sweep.page, render("sweep.html", sweep.page, sweep=sweep, runs=trials, places=places, **about)
-        if sweep.picture:
-            yield f"{sweep.page.removesuffix('.html')}.png", sweep.picture
 
 
 def _lineage(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from flows.inspection.artifact_graph import ArtifactGraph
-from flows.website.campaign import CampaignPage, SweepPage, anchor
+from flows.website.campaign import CampaignPage, anchor
 from flows.website.lineage import page_of
 from flows.website.registry import ModelEntry, VersionEntry
 from infra.tracking.provenance import short_commit
@@ -54,11 +54,10 @@ Entry = tuple[str, str, str, str]
 def index_files(
     models: Sequence[ModelEntry],
     campaign: Sequence[CampaignPage],
-    sweeps: Sequence[SweepPage],
     graph: ArtifactGraph,
 ) -> Iterator[tuple[str, str]]:
     """Path and text of each file of the index; ``search.html`` loads them in this order."""
-    entries = [*_registered(models), *_runs(campaign), *_sweeps(sweeps), *_artifacts(graph)]
+    entries = [*_registered(models), *_runs(campaign), *_artifacts(graph)]
     for number, start in enumerate(range(0, len(entries), ENTRIES_OF_A_FILE), start=1):
         chosen = entries[start : start + ENTRIES_OF_A_FILE]
         yield f"search-{number}.js", f"addEntries({script_json(chosen)});\n"
@@ -99,12 +98,6 @@ def _runs(campaign: Sequence[CampaignPage]) -> Iterator[Entry]:
                 run.failure,
             ]
             yield "run", run.command, _short(" ".join(filter(None, words))), f"{page.name}#{anchor(run)}"
-
-
-def _sweeps(sweeps: Sequence[SweepPage]) -> Iterator[Entry]:
-    for sweep in sweeps:
-        words = f"{len(sweep.found['table'])} trials {' '.join(sweep.found['spaces'])} {sweep.found['on']}"
-        yield "sweep", sweep.name, _short(words), sweep.page
 
 
 def _artifacts(graph: ArtifactGraph) -> Iterator[Entry]:

@@ -13,9 +13,9 @@ import pytest
 from sealing import DESCRIPTION, manifest_of, sealed
 
 from flows import api
-from flows.inspection.run_history import read_history
 from flows.runner import records
 from flows.runner.artifact_names import find_artifacts
+from flows.runner.recorded_runs import read_history
 from flows.runs.hugging_face import shards
 from flows.web.static_site import StaticSite
 from flows.website.write import _known_files

@@ -9,8 +9,8 @@ import pytest
 from made_up_roots import record
 from small_pipeline import run_small
 
-from flows.inspection.run_history import RecordedRun, read_history
 from flows.runner.outcome import StageFailed
+from flows.runner.recorded_runs import RecordedRun, read_history
 from flows.runner.request import RunRequest, make_plan
 from flows.runner.run import run
 from flows.views.terminal import TerminalDisplay

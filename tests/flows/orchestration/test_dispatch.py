@@ -11,11 +11,10 @@ import pytest
 from dead_process import dead_process
 from small_pipeline import write_run_file
 
-from flows.inspection.run_history import RecordedRun, read_history
 from flows.orchestration.dispatch import dispatch
 from flows.runner import records
 from flows.runner.interrupted import unfinished
-from flows.runner.recorded_runs import read_header
+from flows.runner.recorded_runs import RecordedRun, read_header, read_history
 from flows.runner.request import RunRequest, make_plan
 from infra.errors import JobFailed
 from infra.servers.environment import configure_libraries

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from made_up_roots import record
 
 from flows.commands.status import status
-from flows.inspection.run_history import read_history
 from flows.runner import records
 from flows.runner.interrupted import close_dead_runs
 from flows.runner.recorded_runs import (
     UnreadableRecord,
     last_arguments,
     read_headers,
+    read_history,
     read_run,
     read_runs,
     run_names,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from small_pipeline import run_small
 
-from flows.inspection.run_history import read_history
 from flows.runner.outcome import Outcome, StageFailed
+from flows.runner.recorded_runs import read_history
 from flows.runner.request import ResolvedRun, RunPlan, RunRequest
 from flows.runs import RUNS
 from flows.tuning.study import JOURNAL, SweepStudy

@@ -1,12 +1,11 @@
 """A root with versions of three models, some with hostile names and texts, and the site of it."""
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from made_registry import EVIL, EVIL_MODEL, PIXEL, hostile_lineage, tags, train, version
+from made_registry import EVIL, EVIL_MODEL, hostile_lineage, tags, train, version
 from made_up_roots import record
 from playwright.sync_api import Browser, Page, expect
 
@@ -53,25 +52,7 @@ def registered(tmp_path_factory: pytest.TempPathFactory) -> Site:
     record(
         root, "ende", began - timedelta(hours=1), [clean], **{**asked, "overrides": ["model.p_drop=0.2"]}, **in_sweep
     )
-    write_sweep(root / "sweeps" / "ende-5eeb")
     return Site(root=root)
-
-
-def write_sweep(folder: Path) -> None:
-    """A sweep of three trials, one of which failed, and beside it one whose list is cut off."""
-    each = {"state": "COMPLETE", "failure": "", "seconds": 1.0}
-    trials = [
-        {**each, "number": 0, "value": 30.0, "settings": ["model.p_drop=0.1"]},
-        {**each, "number": 1, "value": 31.25, "settings": ["model.p_drop=0.2"]},
-        {**each, "number": 2, "value": None, "settings": ["model.p_drop=0.3"], "failure": "diverged <nan>"},
-    ]
-    command = "repro run ende --set model.p_drop=0.2"
-    found = {"name": folder.name, "on": "dev.bleu", "spaces": ["model.p_drop=0.1,0.2,0.3"], "command": command}
-    text = json.dumps({**found, "best": trials[1], "table": trials})
-    for place, written in ((folder, text), (folder.with_name("broken"), text[:100])):
-        place.mkdir(parents=True)
-        (place / "sweep.json").write_text(written)
-        (place / "sweep.png").write_bytes(PIXEL)
 
 
 @pytest.fixture(scope="session")

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_registry import PIXEL
 from made_up_roots import artifact, chain, record, row_of
 
 from flows.inspection.artifact_graph import read_graph
-from flows.inspection.run_history import read_history
+from flows.runner.recorded_runs import read_history
 from flows.views.history_view import history_text
 from flows.website.campaign import RUNS_ON_A_PAGE, campaign_pages, totals
 from flows.website.render import render
@@ -48,30 +47,12 @@ def found_version(public: Path) -> str:
     return next(path.parent.name for path in public.glob("versions/*/1-report.html"))
 
 
-def test_a_trial_is_linked_with_its_sweep_and_back(public: Path) -> None:
-    text = (public / "campaign.html").read_text()
-    assert '<a href="sweeps/ende-5eeb.html">ende-5eeb</a> (3 trials)' in text
-    trial = next(row for row in re.findall(r'<tr id="r\d.*?</tr>', text, re.DOTALL) if "trial 1 of" in row)
-    assert '<a href="sweeps/ende-5eeb.html">sweep ende-5eeb</a>' in trial
-    sweep = (public / "sweeps" / "ende-5eeb.html").read_text()
-    rows = re.findall(r"<tr><th scope=\"row\">(\d)(.*?)</tr>", sweep, re.DOTALL)
-    assert [number for number, _ in rows] == ["0", "1", "2"]
-    place = re.findall(r'<tr id="(r\d[^"]*)"', trial)[0]
-    assert f'<a href="../campaign.html#{place}">' in rows[1][1]
-    assert "31.25" in rows[1][1]
-    assert "cached, or not on record" in rows[0][1]
-    assert "diverged &lt;nan&gt;" in rows[2][1]
-    assert 'src="ende-5eeb.png"' in sweep
-    assert (public / "sweeps" / "ende-5eeb.png").read_bytes() == PIXEL
-    assert not list(public.glob("sweeps/*broken*")), "a list of trials that cannot be read is left out"
-
-
 def test_a_pruned_trial_is_not_shown_as_failed(tmp_path: Path) -> None:
     why, rows = "pruned at update 4: dev perplexity 9.00", [{"stage": "train", "state": "pruned"}]
     record(tmp_path, "ende", datetime(2026, 1, 1, tzinfo=UTC), rows, outcome="PRUNED", failure=why)
     found = read_history(LocalStore(tmp_path))
     (page,) = campaign_pages(found)
-    values: dict[str, Any] = {"sweeps": {}, "registered": {}, "written": datetime.now(UTC), "commit": ""}
+    values: dict[str, Any] = {"registered": {}, "written": datetime.now(UTC), "commit": ""}
     text = render("campaign.html", page.name, here=page, pages=[page], totals=totals(found), **values)
     assert '<span class="muted">pruned</span>' in text
     assert why in text
@@ -115,8 +96,6 @@ def test_the_index_has_models_versions_runs_and_artifacts_with_their_pages(publi
     assert len(found["model"]) == 3
     assert len(found["version"]) == 5
     assert len(found["run"]) == 3
-    [sweep] = [entry for entry in entries(public) if entry[0] == "sweep"]
-    assert sweep[1] == "ende-5eeb"
     [ende] = [entry for entry in found["version"] if entry[1] == "ende/2"]
     assert "champion" in ende[2]
     assert "model.p_drop=0.3" in ende[2]
@@ -138,7 +117,7 @@ def test_artifacts_are_found_by_their_readable_names(tmp_path: Path) -> None:
     for day, run in enumerate(("demo", "other"), start=1):
         record(tmp_path, run, datetime(2026, 1, day, tzinfo=UTC), rows)
     graph = read_graph(Site(root=tmp_path))
-    (index,) = (file for _, file in index_files([], [], [], graph))
+    (index,) = (file for _, file in index_files([], [], graph))
     titles = {
         title: words for kind, title, words, _ in json.loads(index[len("addEntries(") : -3]) if kind == "artifact"
     }

@@ -113,7 +113,6 @@ def test_every_kind_of_page_is_accessible_and_fits_the_screen(page: Page, public
         "versions/ende/2.html",
         COMPARED,
         "campaign.html",
-        "sweeps/ende-5eeb.html",
         "lineage.html",
         f"artifacts/train/{'2' * 20}.html",
         "search.html#e",
