@@ -22,13 +22,9 @@ UV_NAMES = {
     "index-url": "UV_DEFAULT_INDEX",
     "extra-index-url": "UV_INDEX",
     "find-links": "UV_FIND_LINKS",
-    "no-index": "UV_NO_INDEX",
-    "trusted-host": "UV_INSECURE_HOST",
     "cert": "SSL_CERT_FILE",
-    "default-timeout": "UV_HTTP_TIMEOUT",
-    "timeout": "UV_HTTP_TIMEOUT",
 }
-"""The settings of pip that uv has too, under names of its own."""
+"""The settings of pip that decide where packages come from, and uv's names for them."""
 LISTS = ("UV_FIND_LINKS",)
 """Variables that separate values by commas, where pip has spaces."""
 UNUSED = (
@@ -58,19 +54,23 @@ def uv_environment(listed: str, present: Mapping[str, str]) -> dict[str, str]:
     return {**variables, **present}
 
 
-def install(folder: Path, *, dev: bool, with_uv: bool = True) -> None:
+def install(folder: Path, *, dev: bool) -> None:
     """Make the environment in ``folder`` if there is none, and install into it. Raises CalledProcessError."""
     python = folder / "bin" / "python"
-    began = time.monotonic()
+    start = time.monotonic()
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     pip = [f"{python}", "-m", "pip", "--disable-pip-version-check"]
-    uv = _find_uv(folder, pip) if with_uv else ""
-    environment = _environment_of_uv(pip) if uv else dict(os.environ)
-    if with_uv and not uv:
-        print("uv cannot be had; pip installs, which takes longer", file=sys.stderr)
-    # Otherwise uv lists every package; errors are printed all the same.
-    command = [uv, "pip", "install", "--quiet", "--python", f"{python}"] if uv else [*pip, "install"]
+    try:
+        uv = [_find_uv(folder, pip), "pip", "install", "--quiet", "--python", f"{python}"]  # else it lists all packages
+        _install_packages(uv, dev, _environment_of_uv(pip))
+    except (OSError, subprocess.CalledProcessError):  # there is no uv, or pip has settings that it lacks
+        print("uv cannot install; pip does, which takes longer", file=sys.stderr)
+        _install_packages([*pip, "install"], dev, os.environ)
+    print(f"installed in {time.monotonic() - start:.0f} s", file=sys.stderr)
+
+
+def _install_packages(command: list[str], dev: bool, environment: Mapping[str, str]) -> None:
     requirements = PROJECT / ("requirements-dev.lock" if dev else "requirements.lock")
     pinned = ["--constraint", f"{PROJECT / 'constraints.txt'}"]
     for arguments in (
@@ -79,15 +79,12 @@ def install(folder: Path, *, dev: bool, with_uv: bool = True) -> None:
         ["--no-deps", "--no-build-isolation", "--editable", f"{PROJECT}"],
     ):
         subprocess.run([*command, *arguments], check=True, env=environment)
-    print(f"installed with {'uv' if uv else 'pip'} in {time.monotonic() - began:.0f} s", file=sys.stderr)
 
 
 def lock(folder: Path) -> None:
     """Rewrite both locks with uv and the versions of constraints.txt. Raises CalledProcessError."""
     pip = [f"{folder / 'bin' / 'python'}", "-m", "pip", "--disable-pip-version-check"]
     uv = _find_uv(folder, pip)
-    if not uv:
-        sys.exit("only uv writes the locks, and it cannot be installed here; try pip install uv")
     locks: tuple[tuple[str, list[str], tuple[str, ...]], ...] = (
         ("requirements.lock", [], ("torch", *UNUSED)),
         ("requirements-dev.lock", ["--extra", "dev"], ("torch",)),
@@ -107,13 +104,14 @@ def _environment_of_uv(pip: list[str]) -> dict[str, str]:
 
 
 def _find_uv(folder: Path, pip: list[str]) -> str:
-    """The path of uv, which is installed into the environment if there is none; "" if that fails."""
+    """The path of uv, which pip installs into the environment if there is none. Raises CalledProcessError."""
     own = folder / "bin" / "uv"
-    if not own.exists() and (found := shutil.which("uv")):
-        return found
-    if not own.exists():
-        subprocess.run([*pip, "install", "--quiet", "uv"], check=False)
-    return f"{own}" if own.exists() else ""
+    if own.exists():
+        return f"{own}"
+    if anywhere := shutil.which("uv"):
+        return anywhere
+    subprocess.run([*pip, "install", "--quiet", "uv"], check=True)
+    return f"{own}"
 
 
 def main() -> None:
@@ -121,27 +119,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--dev", action="store_true", help="install what the tests need as well")
-    parser.add_argument("--pip", action="store_true", help="use pip even if uv can be had")
-    parser.add_argument("--lock", action="store_true", help="rewrite both locks and install nothing")
+    parser.add_argument("--lock", action="store_true", help="rewrite both locks with uv and install nothing")
     options = parser.parse_args()
+    folder = options.folder.absolute()
     try:
         if options.lock:
-            lock(options.folder.absolute())
+            lock(folder)
         else:
-            _install_by_any(options.folder.absolute(), dev=options.dev, with_uv=not options.pip)
+            install(folder, dev=options.dev)
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)
-
-
-def _install_by_any(folder: Path, *, dev: bool, with_uv: bool) -> None:
-    """Install with uv, and with pip if uv fails: pip has settings that uv lacks. Raises CalledProcessError."""
-    try:
-        install(folder, dev=dev, with_uv=with_uv)
-    except subprocess.CalledProcessError as error:
-        if Path(error.cmd[0]).name != "uv":
-            raise
-        print("uv failed; pip installs, which takes longer", file=sys.stderr)
-        install(folder, dev=dev, with_uv=False)
 
 
 if __name__ == "__main__":

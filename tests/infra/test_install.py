@@ -28,7 +28,6 @@ global.index-url='https://mirror.example/simple'
 global.extra-index-url='file:///a/simple file:///b/simple'
 global.find-links='/elsewhere'
 global.cert='/etc/ssl/bundle.pem'
-global.trusted-host='mirror.example'
 install.no-compile='1'
 """
     assert uv_environment(listed, {"PATH": "/bin"}) == {
@@ -38,7 +37,6 @@ install.no-compile='1'
         "UV_INDEX_STRATEGY": "unsafe-best-match",
         "UV_FIND_LINKS": "/media/wheels,/media/more",
         "SSL_CERT_FILE": "/etc/ssl/bundle.pem",
-        "UV_INSECURE_HOST": "mirror.example",
     }
 
 
