@@ -99,7 +99,7 @@ def engines(chosen: argparse.Namespace, folder: Path) -> dict[str, Callable[[Seq
 
     from model.decoding.search_engine import SearchEngine
     from model.decoding.translation import Search
-    from model.export.ctranslate2_search import CTranslate2Search
+    from model.export.ctranslate2_form import CTranslate2Search
 
     fast = version(chosen, "ctranslate2", folder, chosen.workers)
     slow = replace(fast, engine=SearchEngine(fast.translator))

@@ -42,7 +42,7 @@ def version(
     from infra.tracking.model_files import local_folder
     from model.decoding.search_engine import Opened, SearchEngine
     from model.export.ctranslate2 import write_folder
-    from model.export.ctranslate2_search import CTranslate2Search
+    from model.export.ctranslate2_form import CTranslate2Search
 
     folder.mkdir(parents=True)
     if chosen.model:

@@ -68,7 +68,7 @@ class ProgressReporter:
 
     def phase(self, before: int) -> Callable[[int, int], None]:
         """Progress of a part of the work that begins with ``before`` sentences done. Raises JobError."""
-        begun = time.monotonic()
+        started = time.monotonic()
 
         def progress(done: int, of: int) -> None:
             if self.stop.received:
@@ -76,7 +76,7 @@ class ProgressReporter:
             now = time.monotonic()
             if now - self.written >= self.seconds or before + done == self.total or done == of:
                 self.written = now
-                rate = done / max(now - begun, 1e-9)
+                rate = done / max(now - started, 1e-9)
                 self.metrics.write(before + done, self.total, {SENTENCES_PER_SECOND: round(rate, 2)})
 
         return progress
@@ -172,7 +172,7 @@ def load(job: Job, decoding: Decoding) -> Translator:
 
 def work(job: Job) -> Facts:
     """Run the job."""
-    begun = time.monotonic()
+    started = time.monotonic()
     decoding = from_json(Decoding, job.config["decoding"])
     configure_numerics(decoding.numerics, job.site)
     stop = StopSignal()
@@ -204,7 +204,7 @@ def work(job: Job) -> Facts:
     kept = examples([len(source) for source in sources], hypotheses)
     write_attention(job.out, kept, translator, pair_ids, sources, hypotheses)
     unfinished = sum(not hypothesis.finished for hypothesis in hypotheses)
-    facts: Facts = {"sentences": len(rows), "unfinished": unfinished, "seconds": round(time.monotonic() - begun, 3)}
+    facts: Facts = {"sentences": len(rows), "unfinished": unfinished, "seconds": round(time.monotonic() - started, 3)}
     changed = ", ".join(filter(None, (reading.normalise.about, FOREIGN_UNKNOWN * reading.foreign_unknown)))
     return facts | ({"source_input": changed} if changed else {})
 

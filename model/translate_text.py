@@ -36,7 +36,7 @@ def texts(translator: Translator, hypotheses: Sequence[Hypothesis]) -> list[str]
 
 def work(job: Job) -> Facts:
     """Run the job."""
-    begun = time.monotonic()
+    started = time.monotonic()
     config = job.config
     decoding = from_json(Decoding, config["decoding"])
     sampling = from_json(Sampling, config["sampling"]) if "sampling" in config else None
@@ -78,7 +78,7 @@ def work(job: Job) -> Facts:
     # Counted from the files: an earlier attempt may have made some of them.
     blocks = [pq.read_table(path, columns=["hypotheses"]) for path in sorted(job.out.glob("*.parquet"))]
     untranslated = sum(not found for block in blocks for found in block.column("hypotheses").to_pylist())
-    return {"lines": first, "untranslated": untranslated, "seconds": round(time.monotonic() - begun, 3)}
+    return {"lines": first, "untranslated": untranslated, "seconds": round(time.monotonic() - started, 3)}
 
 
 if __name__ == "__main__":

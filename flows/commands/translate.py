@@ -129,9 +129,9 @@ def translate(
                 f"--prefix is {prefix!r}, allowed is a text whose words and characters are in the model's vocabulary; "
                 f"{unknown!r} is not"
             )
-        why_own = loaded.engine.why_own(search, begun=bool(prefix))
+        why_own = loaded.engine.why_own(search, has_prefix=bool(prefix))
         if not why_own or engine == "ctranslate2" or quantization != "float32":
-            searched_by = loaded.engine.name_for(search, begun=bool(prefix))
+            searched_by = loaded.engine.name_for(search, has_prefix=bool(prefix))
             say(f"{loaded.name} is searched by {searched_by}: {why_own or loaded.engine.opened.note}")
         numbers = count()
         stream = TranslationStream(

@@ -74,9 +74,9 @@ def line_blocks(
         while len(held) >= size:
             block = held[:size]
             held = held[size:]
-            given = time.monotonic()
+            handed_over = time.monotonic()
             yield block
-            if time.monotonic() - given < QUICK_SECONDS:
+            if time.monotonic() - handed_over < QUICK_SECONDS:
                 size = max(size, min(2 * size, most))
             held_bytes = sum(map(len, held))
             started = time.monotonic()

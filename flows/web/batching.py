@@ -196,15 +196,8 @@ class Batcher:
         sentences = [sentence for _, part in batch for _, sentence in part]
         n_best = max(request.search.n_best for request, _ in batch)
         search = replace(first.search, n_best=n_best)
-
-        def translate() -> Sequence[SentenceJson]:
-            answers = first.served.translate(sentences, search)
-            if len(answers) != len(sentences):
-                raise RuntimeError(f"{first.served.name} has {len(answers)} translations of {len(sentences)} sentences")
-            return answers
-
         started = time.monotonic()
-        outcome = asyncio.wrap_future(self._on_thread(translate))
+        outcome = asyncio.wrap_future(self._on_thread(lambda: first.served.translate(sentences, search)))
         await asyncio.wait([outcome])
         if error := outcome.exception():
             if len(batch) > 1:

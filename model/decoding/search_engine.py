@@ -56,8 +56,8 @@ class SearchEngine:
         """The other engine. Raises what opening it raises."""
         return self._open_other() if self._open_other else Opened(None, "there is no other engine")
 
-    def why_own(self, search: Search, begun: bool = False) -> str:
-        """Return why the own engine does this search, "" if CTranslate2 does; ``begun``: the output has a prefix."""
+    def why_own(self, search: Search, has_prefix: bool = False) -> str:
+        """Return why the own engine does this search, "" if CTranslate2 does; ``has_prefix``: of the output."""
         decoding = search.decoding
         device = self.translator.device.type
         if self.choice == "own":
@@ -66,7 +66,7 @@ class SearchEngine:
             return "an ensemble is searched by the own engine alone"
         if self.choice == "auto" and device != "cpu":
             return f"CTranslate2 is chosen on CPUs only, and the model is on {device}"
-        if search.sampling or begun:
+        if search.sampling or has_prefix:
             return f"CTranslate2 does not {'sample' if search.sampling else 'continue a prefix'} alike"
         if decoding.beta:
             return f"decoding.beta is {decoding.beta:g}, and CTranslate2's coverage penalty is of one layer"
@@ -74,24 +74,24 @@ class SearchEngine:
             return f"n_best is {search.n_best}, and CTranslate2 keeps no more than a beam of finished hypotheses"
         return "" if self.opened.other else self.opened.note
 
-    def name_for(self, search: Search, begun: bool = False) -> str:
+    def name_for(self, search: Search, has_prefix: bool = False) -> str:
         """The name of the engine that does this search."""
-        return OWN if self.why_own(search, begun) else CTRANSLATE2
+        return OWN if self.why_own(search, has_prefix) else CTRANSLATE2
 
     def search_n_best(
         self, sources: Sequence[Sequence[int]], search: Search, prefixes: Prefixes | None = None
     ) -> list[list[Hypothesis]]:
         """Search as ``Translator.search_n_best``; the own engine searches sources with a prefix or too long outputs."""
-        begun = prefixes or {}
-        all_begun = len(begun) == len(sources)
-        other = None if self.why_own(search, begun=all_begun) else self.opened.other
-        if other is None:
-            return self.translator.search_n_best(sources, search.decoding, search.n_best, begun)
-        own = [n for n, source in enumerate(sources) if n in begun or not other.can_search(source, search)]
-        rest = sorted(set(range(len(sources))).difference(own))
-        found = dict(zip(rest, other.search_n_best([sources[n] for n in rest], search), strict=True))
-        if own:
-            moved = {place: begun[n] for place, n in enumerate(own) if n in begun}
-            searched = self.translator.search_n_best([sources[n] for n in own], search.decoding, search.n_best, moved)
-            found |= zip(own, searched, strict=True)
-        return [found[n] for n in range(len(sources))]
+        prefixes = prefixes or {}
+        all_have_one = len(prefixes) == len(sources)
+        other = None if self.why_own(search, has_prefix=all_have_one) else self.opened.other
+        hypotheses: dict[int, list[Hypothesis]] = {}
+        if other:
+            plain = [n for n, source in enumerate(sources) if n not in prefixes and other.can_search(source, search)]
+            hypotheses |= zip(plain, other.search_n_best([sources[n] for n in plain], search), strict=True)
+        own = [n for n in range(len(sources)) if n not in hypotheses]
+        own_prefixes = {place: prefixes[n] for place, n in enumerate(own) if n in prefixes}
+        own_sources = [sources[n] for n in own]
+        found = self.translator.search_n_best(own_sources, search.decoding, search.n_best, own_prefixes)
+        hypotheses |= zip(own, found, strict=True)
+        return [hypotheses[n] for n in range(len(sources))]

@@ -10,11 +10,6 @@ SentenceSplitter = Callable[[str], Sequence[str]]
 DEFAULT_LANGUAGE = "en"
 
 
-def unsplit(line: str) -> list[str]:
-    """Return the line as one sentence."""
-    return [line]
-
-
 def splitter(language: str) -> SentenceSplitter:
     """Return a splitter for a language, an ISO 639-1 code such as ``de`` or ``de-AT``.
 

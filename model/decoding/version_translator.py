@@ -48,19 +48,19 @@ class VersionTranslator:
         forced = vocabulary.encode_target(begins)
         refusals = []
         sources: list[Sequence[int]] = []
-        begun: dict[int, Sequence[int]] = {}
+        with_prefix: dict[int, Sequence[int]] = {}
         for sentences, begin, prefix in zip(encoded, begins, forced, strict=True):
             refusals.append(self._refusal(sentences, search.split, begin, prefix))
             if refusals[-1]:
                 continue
             if sentences and prefix:
-                begun[len(sources)] = prefix
+                with_prefix[len(sources)] = prefix
             sources += sentences
-        found = iter(self._search(sources, search, begun, iter(numbers or count())))
+        found = iter(self._search(sources, search, with_prefix, iter(numbers or count())))
         results = []
         for sentences, prefix, refusal in zip(encoded, forced, refusals, strict=True):
             hypotheses = () if refusal else self._best_of_text([next(found) for _ in sentences], search.n_best)
-            engine = self.engine.name_for(search, begun=bool(prefix))
+            engine = self.engine.name_for(search, has_prefix=bool(prefix))
             results.append(Translation(hypotheses, sentences, engine, refusal))
         return results
 

@@ -1,4 +1,6 @@
-"""The CTranslate2 form of a trained model in a cache folder, made at first use and compared with the own search.
+"""The CTranslate2 form of a trained model: its search, and a cache folder where it is made at first use.
+
+A new form is compared with the own search.
 
 A form lies in ``<cache>/<digest>/``; the digest is that of weights, vocabulary, quantization and CTranslate2's version.
 ``form.json`` there holds the sum of each file and the result of the comparison; its time is that of the last use. The
@@ -21,10 +23,11 @@ from pathlib import Path
 from ..config import Decoding
 from ..config.engines import COMPARED, Quantization
 from ..config.special_pieces import UNK
-from ..decoding.translation import Search
-from ..decoding.translator import Translator
-from .ctranslate2 import write_folder
-from .ctranslate2_search import CTranslate2Search
+from ..data.bpe import TokenizerPair
+from ..decoding.translation import Hypothesis, Search
+from ..decoding.translator import EMPTY_HYPOTHESIS, Translator
+from .ctranslate2 import names, write_folder
+from .ctranslate2_runtime import Folder, Found
 
 RECORD = "form.json"
 LAYOUT = 1
@@ -34,6 +37,32 @@ SAMPLE_PIECES = (3, 20)
 DIGITS = 20
 KEPT = 10
 """Forms in a cache folder, each as large as the model."""
+
+
+class CTranslate2Search:
+    """A loaded CTranslate2 folder that reads and writes token ids."""
+
+    def __init__(
+        self, folder: Path, vocabulary: TokenizerPair, threads: int = 1, workers: int = 1, device: str = "cpu"
+    ) -> None:
+        """``workers`` batches are searched at once, each by ``threads`` threads."""
+        self.folder = Folder(folder, threads, workers, device)
+        self.pieces = names(vocabulary.source)
+        self.ids = {piece: number for number, piece in enumerate(names(vocabulary.target))}
+
+    def search_n_best(self, sources: Sequence[Sequence[int]], search: Search) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each source, best first; sources are tokens without eos."""
+        pieces = [[self.pieces[number] for number in source] for source in sources]
+        found = self.folder.search_all(pieces, search.decoding.search())
+        return [[self._hypothesis(each) for each in best[: search.n_best]] or [EMPTY_HYPOTHESIS] for best in found]
+
+    def can_search(self, source: Sequence[int], search: Search) -> bool:
+        """Whether there are positions for the longest output that the search allows for a source."""
+        return search.decoding.lengths(len(source) + 1)[1] <= self.folder.positions
+
+    def _hypothesis(self, found: Found) -> Hypothesis:
+        ids = tuple(self.ids.get(piece, UNK) for piece in found.pieces)
+        return Hypothesis(ids, len(ids) + found.finished, found.log_probability, found.score, found.finished)
 
 
 @dataclass(frozen=True)
@@ -92,8 +121,7 @@ def _compare(folder: Path, translator: Translator, decoding: Decoding, lines: Se
     sources = [source for source in encoded if 0 < len(source) <= longest] or _drawn(translator)
     plain = replace(decoding, beta=0.0)
     own = translator.search(sources, plain)
-    search = CTranslate2Search(folder, vocabulary, threads=1)
-    found = search.search_n_best(sources, Search(plain))
+    found = CTranslate2Search(folder, vocabulary).search_n_best(sources, Search(plain))
     return sum(a.pieces == b.pieces for a, (b, *_) in zip(own, found, strict=True)), len(sources)
 
 

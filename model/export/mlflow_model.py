@@ -9,7 +9,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,7 +19,7 @@ from model.config import Decoding, Sampling
 from model.config.engines import EngineChoice
 from model.config.keying import require
 from model.decoding.search_engine import Opened, SearchEngine
-from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter, unsplit
+from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter
 from model.decoding.translation import Search, Translation, translator_params
 from model.decoding.translator import Translator
 from model.decoding.version_translator import VersionTranslator
@@ -40,7 +39,7 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
             "",
             translator,
             SearchEngine(translator),
-            splitter(language) if find_spec("sentencex") else unsplit,
+            splitter(language),
             Decoding(),
             config.get("max_pieces", translator.longest_source),
         )
@@ -61,8 +60,6 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
         for name in options:
             if name not in known:
                 raise ValueError(f"param {name!r} is unknown, allowed are {', '.join(known)}")
-        if options["split"] == "always" and self.model.split is unsplit:
-            raise ValueError("split is 'always', allowed is never or long if the library sentencex is not installed")
         search = search_of(options)
         require(options["engine"] in self.engines, "engine", options["engine"], ", ".join(self.engines))
         model = replace(self.model, engine=self.engines[options["engine"]])

@@ -35,8 +35,7 @@ def open_ctranslate2(
     if not required and find_spec("ctranslate2") is None:
         return Opened(None, "the library ctranslate2 is not installed")
     try:
-        from .ctranslate2_form import find_or_make
-        from .ctranslate2_search import CTranslate2Search
+        from .ctranslate2_form import CTranslate2Search, find_or_make
     except ImportError as error:  # such as a library that this system's loader refuses
         if required:
             raise

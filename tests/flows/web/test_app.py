@@ -214,17 +214,6 @@ def test_a_sentence_that_fails_fails_its_own_request_alone() -> None:
         assert "could not be translated" in json.loads(said[-1])["error"]
 
 
-def test_a_model_that_returns_too_few_translations_fails_its_requests_and_not_the_queue() -> None:
-    class Short(Fake):
-        def translate(self, *arguments: Any) -> Any:
-            found = super().translate(*arguments)
-            return found[:-1] if "short." in self.batches[-1][0] else found
-
-    with served([Short()]) as site:
-        assert ask(site, text="a. short. b.").status_code == 500
-        assert ask(site, text="a.").json()["text"] == "A."
-
-
 def test_a_full_queue_names_the_time_to_retry() -> None:
     fake = Fake()
     with served([fake], Limits(waiting=4, sentences=4)) as site, ThreadPoolExecutor(5) as clients:

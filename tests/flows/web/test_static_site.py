@@ -85,8 +85,3 @@ def test_a_failure_is_said_and_the_next_request_tries_again(port: int, writer: W
     calls = writer.calls
     until(lambda: get(port, "/site/")[0] == 200 and writer.calls > calls)
     assert get(port, "/site/")[0] == 200, "the old pages stay"
-
-
-def test_without_a_site_there_is_no_page() -> None:
-    with served([Fake()]) as site:
-        assert get(site.port, "/site/")[0] == 404

@@ -22,7 +22,7 @@ from model.export.open_engine import open_ctranslate2
 
 pytest.importorskip("ctranslate2")
 from model.export import ctranslate2_form
-from model.export.ctranslate2_search import CTranslate2Search
+from model.export.ctranslate2_form import CTranslate2Search
 
 DECODING = Decoding(beam=3, alpha=0.6, max_extra=12)
 SEARCH = Search(DECODING)
@@ -102,7 +102,7 @@ def test_what_ctranslate2_does_not_do_alike_is_searched_by_the_own_engine(
     assert not other.can_search(asked[0], Search(long))
     assert engine.search_n_best(asked[:1], Search(replace(long, max_ratio=1.0)))
     assert given == [3, 1]
-    assert engine.name_for(SEARCH, begun=True) == engine.name_for(Search(DECODING, sampling=Sampling())) == OWN
+    assert engine.name_for(SEARCH, has_prefix=True) == engine.name_for(Search(DECODING, sampling=Sampling())) == OWN
 
 
 def test_nothing_is_opened_for_searches_of_the_own_engine(
