@@ -18,8 +18,7 @@ from infra.store.store import Artifact, Store
 from infra.tracking.registry import resolve
 from tasks.evaluation.system_comparison import Comparison, compare
 from tasks.evaluation.training_log import metric_rows
-from tasks.registration.differences import version_lineage
-from tasks.registration.lineage import lineage
+from tasks.registration.lineage import lineage, version_lineage
 
 SCORE_KEY_TAG = "key.score."
 

@@ -8,7 +8,7 @@ from infra.site import Site, open_store
 from infra.store.manifest import Manifest
 from infra.store.store import Store
 from infra.tracking.model_version import Version
-from tasks.registration.differences import version_lineage
+from tasks.registration.lineage import version_lineage
 from tasks.registration.model_card import SENTENCES, ModelCard, card_from_tags
 
 

@@ -13,7 +13,8 @@ from infra.store.file_names import file_name
 from infra.store.manifest import Manifest
 from infra.tracking.model_version import PREFERRED, Promotion, Version, finite, history
 from infra.tracking.registry import versions
-from tasks.registration.differences import Lineage, settings_of, version_lineage
+from tasks.registration.differences import Lineage, settings_of
+from tasks.registration.lineage import version_lineage
 from tasks.registration.version_tags import version_page
 
 SETTING_STAGES = ("clean", "learn_bpe", "shard.train", "train", "average")

@@ -106,16 +106,13 @@ def _cells(name: str, line: PaperComparison | None) -> tuple[str, ...]:
 
 
 def run_table(line: PaperComparison) -> dict[str, Any]:
-    """The comparison for the report of a run: names and cells of the table's row, and the peers."""
-    paper = line.row.published
+    """The comparison for the report of a run: names and cells of the table's row."""
     return {
-        "table": paper.table,
+        "table": line.row.published.table,
         "row": line.row.row,
         "conditions": line.row.conditions,
         "cells": [(name, cell) for name, cell in zip(COLUMNS, row_cells(line), strict=True) if cell],
         "notes": NOTES,
-        "peer_columns": PEER_COLUMNS,
-        "peers": peers() if paper.languages == "English-German" else [],
     }
 
 

@@ -10,13 +10,10 @@ from typing import Any
 
 from infra.store.manifest import Manifest
 from infra.tracking.provenance import short_commit
-from tasks.reporting.about_synthetic import ReadManifest
 
-KEY_TAG = "key."
-"""The tags of a version that name the artifacts of its lineage: ``key.train``, ``key.score.test``."""
 INITIAL_WEIGHTS = "start"
 """The argument of a training that starts from other weights."""
-UNTOLD = ("set_name", "language")
+SAID_ELSEWHERE = ("set_name", "language")
 """Arguments of stages that the name of their item, or the corpus, says already."""
 ALWAYS_PRESENT = ("clean", "learn_bpe", "shard", "train", "average", "translate")
 """Stages of every run: where one has no manifest, its artifact was removed."""
@@ -45,15 +42,9 @@ class DifferingField:
     name: str
     values: tuple[str, ...]
 
-
-def version_lineage(manifest: ReadManifest, tags: Mapping[str, str]) -> dict[str, Manifest]:
-    """The manifests of the artifacts that a version's tags name, without those that were removed.
-
-    ``manifest`` is that of a store, ``Store.manifest``.
-    """
-    names = {tag.removeprefix(KEY_TAG): key for tag, key in tags.items() if tag.startswith(KEY_TAG)}
-    found = {name: manifest(name.partition(".")[0], key) for name, key in names.items()}
-    return {name: manifest for name, manifest in found.items() if manifest}
+    @property
+    def differs(self) -> bool:
+        return len({*self.values} - {REMOVED}) > 1
 
 
 def differing_fields(systems: Sequence[Lineage]) -> list[DifferingField]:
@@ -62,41 +53,51 @@ def differing_fields(systems: Sequence[Lineage]) -> list[DifferingField]:
     Of a part that only some of them have (a filter, a corpus part), the part is named and not each of its fields.
     """
     settings = [_settings(system) for system in systems]
-    found = []
-    for field in _fields(settings):
-        values = tuple(_value(system, own, field) for system, own in zip(systems, settings, strict=True))
-        if len({*values} - {REMOVED}) > 1:
-            found.append(DifferingField(field.name, values))
-    shown = _without_parts_of_others(found)
-    others = (*_made_by(systems), (REMOVED, tuple(_removed(system) or NONE for system in systems)))
-    shown += [DifferingField(name, values) for name, values in others if len({*values} - {REMOVED}) > 1]
-    return sorted(shown, key=lambda field: _place(field.name))
+    fields = []
+    for name, path, entries in _named_fields(settings):
+        values = (_value(system, own, path, entries) for system, own in zip(systems, settings, strict=True))
+        fields.append(DifferingField(name, tuple(values)))
+    shown = _without_parts_of_others([field for field in fields if field.differs])
+    others = [*_made_by(systems), DifferingField(REMOVED, tuple(_removed(system) or NONE for system in systems))]
+    return sorted([*shown, *(field for field in others if field.differs)], key=lambda field: _place(field.name))
 
 
 def settings_of(system: Lineage) -> dict[str, str]:
     """The settings of one system by field, with the names that ``differing_fields`` gives them."""
     own = _settings(system)
-    by_path = {path: text for (_, path), text in own.items()}
-    fields = [field for field in _fields([own]) if field.path not in GROUPS and not field.path.startswith("stage.")]
-    fields.sort(key=lambda field: field.path.endswith(ORDER))  # long texts that seldom differ alone
-    return {field.name: own[field.entry, field.path] if field.entry else by_path[field.path] for field in fields}
+    fields = [field for field in _named_fields([own]) if field[1] not in GROUPS and not field[1].startswith("stage.")]
+    fields.sort(key=lambda field: field[1].endswith(ORDER))  # long texts that seldom differ alone
+    return {name: own[path][entries[0]] for name, path, entries in fields}
 
 
-Settings = dict[tuple[str, str], str]
-"""Values by lineage entry and path of the field."""
+Settings = dict[str, dict[str, str]]
+"""By the path of the field: its values by lineage entry."""
 
 
 def _settings(system: Lineage) -> Settings:
-    found: Settings = {}
+    settings: Settings = {}
     for entry, manifest in system.items():
         if manifest.stage == "download" or (manifest.stage == "shard" and manifest.item != "train"):
             continue
-        found[entry, f"stage.{manifest.stage}"] = f"version {manifest.version}"
+        settings.setdefault(f"stage.{manifest.stage}", {})[entry] = f"version {manifest.version}"
         for name, value in manifest.arguments.items():
-            if name not in UNTOLD:
-                path = f"sets.{manifest.item}" if manifest.stage == "prepare_sets" else name
-                found |= {(entry, path): text for path, text in _flat(value, path)}
-    return found
+            if name in SAID_ELSEWHERE:
+                continue
+            root = f"sets.{manifest.item}" if manifest.stage == "prepare_sets" else name
+            for path, text in _flat(value, root):
+                settings.setdefault(path, {})[entry] = text
+    return settings
+
+
+def _named_fields(systems: Sequence[Settings]) -> Iterator[tuple[str, str, list[str]]]:
+    """Name and path of every field and the lineage entries that have it: once for all of them, or once for every entry
+    where a system has several values."""
+    for path in dict.fromkeys(path for settings in systems for path in settings):
+        entries = [*dict.fromkeys(entry for settings in systems for entry in settings.get(path, ()))]
+        if all(len({*settings.get(path, {}).values()}) <= 1 for settings in systems):
+            yield path, path, entries
+        else:
+            yield from ((f"{entry}: {path}", path, [entry]) for entry in entries)
 
 
 def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
@@ -123,39 +124,15 @@ def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
         yield path, f"{value}"
 
 
-@dataclass(frozen=True)
-class _Field:
-    """A path of a setting, the stage that takes it, and the one lineage entry that is meant, "" for all."""
-
-    path: str
-    stage: str
-    entry: str
-
-    @property
-    def name(self) -> str:
-        return f"{self.entry}: {self.path}" if self.entry else self.path
-
-
-def _fields(settings: Sequence[Settings]) -> list[_Field]:
-    """Each path once, or once for each entry where a system has several values of it."""
-    several = set()
-    for own in settings:
-        first: dict[str, str] = {}
-        several |= {path for (_, path), text in own.items() if first.setdefault(path, text) != text}
-    found: dict[str, _Field] = {}
-    for entry, path in dict.fromkeys(field for own in settings for field in own):
-        field = _Field(path, entry.partition(".")[0], entry if path in several else "")
-        found.setdefault(field.name, field)
-    return list(found.values())
-
-
-def _value(system: Lineage, own: Settings, field: _Field) -> str:
-    texts = {path: text for (entry, path), text in own.items() if field.entry in ("", entry)}
-    if field.path in texts:
-        return texts[field.path]
-    if field.stage in _removed(system):
+def _value(system: Lineage, settings: Settings, path: str, entries: Sequence[str]) -> str:
+    values = settings.get(path, {})
+    for entry in entries:
+        if entry in values:
+            return values[entry]
+    if entries[0].partition(".")[0] in _removed(system):
         return REMOVED
-    return DEFAULT if field.path.rpartition(".")[0] in texts else NONE
+    parent = settings.get(path.rpartition(".")[0], {})
+    return DEFAULT if any(entry in parent for entry in entries) else NONE
 
 
 def _removed(system: Lineage) -> str:
@@ -177,17 +154,18 @@ def _without_parts_of_others(found: Sequence[DifferingField]) -> list[DifferingF
     return [field for field in kept if field not in others]
 
 
-def _made_by(systems: Sequence[Lineage]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Name and values of what made the artifacts: code by stage, versions of libraries, machine and device."""
+def _made_by(systems: Sequence[Lineage]) -> Iterator[DifferingField]:
+    """What made the artifacts: code by stage, versions of libraries, machine and device."""
     for entry in dict.fromkeys(entry for system in systems for entry in system):
-        yield f"code.{entry}", _codes([system.get(entry) for system in systems])
+        yield DifferingField(f"code.{entry}", _codes([system.get(entry) for system in systems]))
     libraries = [_texts(system, "libraries") for system in systems]
     for name in sorted({name for each in libraries for name in each}):
-        yield f"library.{name}", tuple(each.get(name, NONE) for each in libraries)
-    yield "machine", tuple(", ".join(sorted({f"{m.made.get('machine', '')}" for m in s.values()})) for s in systems)
+        yield DifferingField(f"library.{name}", tuple(each.get(name, NONE) for each in libraries))
+    machines = ({f"{manifest.made.get('machine', '')}" for manifest in system.values()} for system in systems)
+    yield DifferingField("machine", tuple(", ".join(sorted(names)) for names in machines))
     for fact in ("device", "ranks"):
         values = (system["train"].facts.get(fact, "") if "train" in system else REMOVED for system in systems)
-        yield f"machine.{fact}", tuple(f"{value}" for value in values)
+        yield DifferingField(f"machine.{fact}", tuple(f"{value}" for value in values))
 
 
 def _codes(made: Sequence[Manifest | None]) -> tuple[str, ...]:

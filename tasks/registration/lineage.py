@@ -6,6 +6,10 @@ from typing import Any
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact, Store
 from model.config import Decoding, from_json
+from tasks.reporting.about_synthetic import ReadManifest
+
+KEY_TAG = "key."
+"""The tags of a version that name the artifacts of its lineage: ``key.train``, ``key.score.test``."""
 
 
 def lineage(artifacts: Iterable[Artifact]) -> dict[str, Manifest]:
@@ -27,6 +31,13 @@ def _collect_lineage(store: Store, stage: str, key: str, found: dict[str, Manife
     for made_from in manifest.inputs:
         input_stage, _, input_key = made_from.partition("/")
         _collect_lineage(store, input_stage, input_key, found)
+
+
+def version_lineage(manifest: ReadManifest, tags: Mapping[str, str]) -> dict[str, Manifest]:
+    """The manifests of the artifacts that a version's tags name, without those that were removed."""
+    names = {tag.removeprefix(KEY_TAG): key for tag, key in tags.items() if tag.startswith(KEY_TAG)}
+    manifests = {name: manifest(name.partition(".")[0], key) for name, key in names.items()}
+    return {name: manifest for name, manifest in manifests.items() if manifest}
 
 
 def training_text(weights: Artifact) -> dict[str, int | str]:

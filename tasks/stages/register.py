@@ -29,8 +29,8 @@ from model.data.bpe import write_normalising
 from model.decoding.translation import translator_params
 from tasks.engine.stage import Facts, progress, site, stage, stage_run_id, tracker
 from tasks.engine.stage_code import stage_code
-from tasks.registration.differences import DifferingField, differing_fields, version_lineage
-from tasks.registration.lineage import dev_decoding, lineage, training_text
+from tasks.registration.differences import DifferingField, differing_fields
+from tasks.registration.lineage import dev_decoding, lineage, training_text, version_lineage
 from tasks.registration.model_card import SENTENCES, as_markdown, card_from_tags
 from tasks.registration.register_version import register_version
 from tasks.registration.version_tags import version_tags
