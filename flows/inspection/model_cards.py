@@ -24,7 +24,7 @@ def version_card(version: Version, manifests: Mapping[str, Manifest], store: Sto
         f"{version.name}/{version.version}",
         version.tags,
         manifests,
-        lambda each: artifact_file(store, manifests.get(f"score.{each}"), SENTENCES),
+        lambda name: artifact_file(store, manifests.get(f"score.{name}"), SENTENCES),
     )
 
 

@@ -93,14 +93,6 @@ class Shards:
                     "bad_data", f"{block.path} has {side} piece {largest}, but the vocabulary has {size} entries"
                 )
 
-    def counts(self, side: str, size: int) -> Array:
-        """How often each piece of a vocabulary of ``size`` occurs in a side."""
-        found = np.zeros(size, np.int64)
-        for block in self.blocks:
-            column = block.sides[side]
-            found += np.bincount(column.values[column.offsets[0] : column.offsets[-1]], minlength=size)
-        return found
-
     def _lengths(self, side: str) -> Array:
         parts = [np.diff(block.sides[side].offsets) for block in self.blocks]
         return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)

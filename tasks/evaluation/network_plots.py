@@ -29,11 +29,11 @@ def layers(trainings: Mapping[str, LayerCurves], theme: Theme) -> bytes:
         axes.set_visible(False)
     for axes, (sign, name, curves) in zip(grid.flat, panels, strict=False):
         title = "\n".join(filter(None, (name, SIGNS[sign])))  # the name in every panel, since a phone shows few
-        draw_layers(axes, curves.get(sign, {}), title, theme)
+        _draw_layers(axes, curves.get(sign, {}), title, theme)
     return png(figure)
 
 
-def draw_layers(axes: Axes, curves: Mapping[int, Curve], title: str, theme: Theme) -> None:
+def _draw_layers(axes: Axes, curves: Mapping[int, Curve], title: str, theme: Theme) -> None:
     """One line per layer, from light for the first to dark for the last; the ends are numbered."""
     dress(axes, theme, title, "")
     axes.set_title(title, loc="left", fontsize=7.5, fontweight="bold", color=theme.ink, pad=5, parse_math=False)

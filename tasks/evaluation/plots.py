@@ -265,23 +265,3 @@ def sentence_bleu(bleu: Numbers, name: str, theme: Theme) -> bytes:
     axes.yaxis.set_major_formatter(thousands())
     legend(axes, theme)
     return png(figure)
-
-
-def token_counts(counts: Mapping[str, NDArray[np.int64]], theme: Theme) -> bytes:
-    """Tokens of each side's vocabulary from the most frequent one on, both axes logarithmic."""
-    figure = new_figure(5.4, 3.1, theme)
-    axes = figure.subplots()
-    dress(axes, theme, "Tokens of the vocabulary in the training text", "occurrences")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    colours = {"source": theme.source, "target": theme.target}
-    for side, each in counts.items():
-        seen = np.sort(each[each > 0])[::-1]
-        rare = int((each[each > 0] < 10).sum())
-        label = f"{side}: {len(seen):,} of {len(each):,} occur, {rare:,} under 10 times"
-        axes.plot(np.arange(1, len(seen) + 1), seen, color=colours[side], lw=1.8, label=label)
-    axes.set_xlabel("rank of the token", color=theme.muted)
-    for axis in (axes.xaxis, axes.yaxis):
-        label_log_axis(axis)
-    legend(axes, theme)
-    return png(figure)

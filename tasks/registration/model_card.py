@@ -7,8 +7,8 @@ import html
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +75,8 @@ class ModelCard:
     front: Mapping[str, Any]
     """Fields of the front matter, as the Hugging Face hub defines them."""
     sections: tuple[Section, ...]
-    example_set: str = ""
-    examples: Examples = field(default_factory=dict)
+    example_set: str
+    examples: Examples
 
 
 def model_card(
@@ -85,12 +85,12 @@ def model_card(
     dev: str,
     manifests: Mapping[str, Manifest],
     how_to_load: str,
-    example_set: str = "",
-    examples: Examples | None = None,
+    sentences_of: Callable[[str], Path | None],
 ) -> ModelCard:
     """The card of the model ``name``, with the facts of its scores by set and the manifests of its lineage.
 
-    Sections about artifacts that were removed say so.
+    ``sentences_of`` gives the file of a set's translations. Examples are of the first set that no choice was made on,
+    or else of the dev set. Sections about artifacts that were removed say so.
     """
     clean = manifests.get("clean")
     train = manifests.get("train")
@@ -105,7 +105,9 @@ def model_card(
         Section("Energy", (_energy(train),)),
         *([Section("How to load", code=how_to_load)] if how_to_load else []),
     )
-    return ModelCard(name, _front(name, languages, scores), sections, example_set, examples or {})
+    example_set = next((name for name in scores if name != dev), dev)
+    examples = _read_examples(sentences_of(example_set))
+    return ModelCard(name, _front(name, languages, scores), sections, example_set, examples)
 
 
 def as_markdown(card: ModelCard) -> str:
@@ -279,21 +281,13 @@ def card_from_tags(
 ) -> ModelCard:
     """The card of the version ``demo/3``. Its scores are those of its tags, which outlive the artifacts.
 
-    ``manifests`` are the version's lineage, ``sentences_of`` gives the file of a set's translations.
+    ``manifests`` are the version's lineage.
     """
-    facts = scores_in_tags(tags)
-    dev = tags.get("dev_set", "")
     load = LOAD.format(quoted=shlex.quote(label), address=json.dumps(f"models:/{label}"))
-    examples_of = example_set(facts, dev)
-    return model_card(label, facts, dev, manifests, load, examples_of, read_examples(sentences_of(examples_of)))
+    return model_card(label, scores_in_tags(tags), tags.get("dev_set", ""), manifests, load, sentences_of)
 
 
-def example_set(sets: Iterable[str], dev: str) -> str:
-    """The first set that no choice was made on, or else the dev set."""
-    return next((each for each in sets if each != dev), dev)
-
-
-def read_examples(file: Path | None) -> Examples:
+def _read_examples(file: Path | None) -> Examples:
     """The best, worst and random translations of a file of scored sentences; none where it is missing or damaged."""
     try:
         found = translation_examples(pl.read_parquet(file)) if file else {}

@@ -69,9 +69,6 @@ def picture_specs(
     pieces = Shards(shards.path())
     source, target = (np.bincount(pieces.lengths[side]) for side in ("source", "target"))
     yield "lengths", "Pieces in a training sentence", partial(plots.lengths, source, target)
-    sizes = json.loads((run.path() / "model.json").read_text())
-    counts = {side: pieces.counts(side, sizes[f"{side}_size"]) for side in ("source", "target")}
-    yield "tokens", "How often each token of the vocabulary occurs", partial(plots.token_counts, counts)
     for number, (name, artifact) in enumerate(scores.items()):
         bleu = pl.read_parquet(artifact.path() / "sentences.parquet")[BLEU].to_numpy()
         yield (

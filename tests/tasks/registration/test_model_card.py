@@ -1,5 +1,8 @@
 """The model card as Markdown: front matter that a hub reads, foreign text that stays text, licences as documented."""
 
+from pathlib import Path
+
+import polars as pl
 import yaml
 
 from infra.store.manifest import Manifest
@@ -14,6 +17,10 @@ SCORES = {
 
 def manifest(stage: str, arguments: dict[str, object], facts: dict[str, object]) -> Manifest:
     return Manifest(stage, "k", 1, "", arguments, {}, "", facts, {}, 90.0, {"torch": "2.13.0"})
+
+
+def no_file(_: str) -> None:
+    """No set has a file of translations."""
 
 
 def body(card: str) -> str:
@@ -31,7 +38,9 @@ def test_front_matter_and_scores_are_those_of_the_version() -> None:
     train = manifest(
         "train", {"model": {"layers": 3}, "training": {"updates": 6000}}, {"gpu_kwh": 1.5, "seconds": 3600.0}
     )
-    card = as_markdown(model_card("ende/3", SCORES, "val", {"clean": clean, "train": train}, "repro translate"))
+    card = as_markdown(
+        model_card("ende/3", SCORES, "val", {"clean": clean, "train": train}, "repro translate", no_file)
+    )
     front = yaml.safe_load(card.split("---\n")[1])
     assert (front["language"], front["pipeline_tag"]) == (["en", "de"], "translation")
     results = front["model-index"][0]["results"]
@@ -47,12 +56,14 @@ def test_front_matter_and_scores_are_those_of_the_version() -> None:
     assert "    repro translate" in text
 
 
-def test_foreign_text_is_no_markup() -> None:
+def test_foreign_text_is_no_markup(tmp_path: Path) -> None:
     corpus = {"name": EVIL, "source_language": EVIL, "target_language": "de", "parts": [{"name": EVIL}]}
-    rows = [{"source": EVIL, "reference": EVIL, "hypothesis": EVIL, "chrf": 1.0}]
+    row = {"pair_id": "a", "source": EVIL, "reference": EVIL, "hypothesis": EVIL, "chrf": 1.0}
+    pl.DataFrame([row]).write_parquet(tmp_path / "sentences.parquet")
     scores = {EVIL: {"bleu": 1.0, "signature": EVIL}}
     clean = manifest("clean", {"corpus": corpus}, {})
-    card = as_markdown(model_card(EVIL, scores, "", {"clean": clean}, "", EVIL, {"worst": rows}))
+    card = as_markdown(model_card(EVIL, scores, "", {"clean": clean}, "", lambda _: tmp_path / "sentences.parquet"))
+    assert "Worst translations" in card
     front = yaml.safe_load(card.split("\n---\n")[0].removeprefix("---\n"))
     assert front["license"] == "unknown"
     assert front["language"] == [EVIL, "de"]
