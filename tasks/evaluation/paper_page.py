@@ -4,7 +4,7 @@ Tables 2 and 3 have all rows of the Transformer: those that were not run keep th
 does not have come first, in a table of their own.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -116,24 +116,6 @@ def run_table(line: PaperComparison) -> dict[str, Any]:
     }
 
 
-def peers() -> list[tuple[str, ...]]:
-    """Published scores of other systems, one row each."""
-    return [(p.system, p.bleu, p.protocol, p.metric, p.set_name, p.notes, p.source) for p in PEERS]
-
-
-def conditions(lines: Sequence[PaperComparison]) -> list[str]:
-    """How rows differ from the paper's, one sentence for all rows that differ in the same way."""
-    rows: dict[str, list[str]] = {}
-    for line in lines:
-        if line.row.conditions:
-            rows.setdefault(line.row.conditions, []).append(line.row.row)
-    shown = {
-        words: ", ".join(names) if len(lines) == 1 or len(names) < len(lines) else "All rows"
-        for words, names in rows.items()
-    }
-    return [f"{names}. {words}" for words, names in shown.items()]
-
-
 def as_json(line: PaperComparison) -> dict[str, Any]:
     """Plain JSON: the row, the paper's figures, ours, and the differences."""
     paper = line.row.published
@@ -185,8 +167,9 @@ def paper_tables(lines: Sequence[PaperComparison]) -> list[PaperTable]:
     table_2 = [_cells(name, by_row.get(name)) for name, row in ROWS.items() if row.table == 2]
     table_3 = [_with_shape(name, by_row) for name, row in ROWS.items() if row.table == 3]
     beyond = [row_cells(line) for name, line in by_row.items() if ROWS[name].table == NOT_IN_PAPER]
+    variants = " ".join(f"{name}: {says}." for name, says in VARIANTS.items() if name in by_row)
     return [
-        *([_table("Not in the paper", _variants_note(by_row), COLUMNS, beyond)] if beyond else []),
+        *([_table("Not in the paper", f"Variants of base. {variants}", COLUMNS, beyond)] if beyond else []),
         _table("Table 2: BLEU and training cost", "", COLUMNS, table_2),
         _table(
             "Table 3: variations of the Transformer",
@@ -198,7 +181,7 @@ def paper_tables(lines: Sequence[PaperComparison]) -> list[PaperTable]:
             "Published, WMT14 English-German",
             "One hypothesis file gives many scores: compare only within one protocol and one set.",
             PEER_COLUMNS,
-            peers(),
+            [(p.system, p.bleu, p.protocol, p.metric, p.set_name, p.notes, p.source) for p in PEERS],
         ),
     ]
 
@@ -210,18 +193,22 @@ def _table(title: str, note: str, columns: Sequence[str], rows: Sequence[Sequenc
     )
 
 
-def _variants_note(rows: Collection[str]) -> str:
-    """What the variants among the rows are."""
-    return " ".join(["Variants of base.", *(f"{name}: {says}." for name, says in VARIANTS.items() if name in rows)])
-
-
 def introduction(lines: Sequence[PaperComparison]) -> list[str]:
-    """How the rows differ from the paper's, and whether scores can be compared."""
-    elsewhere = any(line.row.corpus != PAPER_CORPUS for line in lines)
-    warning = [
-        "Scores on another corpus than the paper's say nothing about its scores: compare our rows with each other."
-    ]
-    return conditions(lines) + (warning if elsewhere else [])
+    """How the rows differ from the paper's, one sentence for all rows that differ in the same way, and whether scores
+    can be compared."""
+    rows: dict[str, list[str]] = {}
+    for line in lines:
+        if line.row.conditions:
+            rows.setdefault(line.row.conditions, []).append(line.row.row)
+    sentences = []
+    for conditions, names in rows.items():
+        are_all = len(names) == len(lines) > 1
+        sentences.append(f"{'All rows' if are_all else ', '.join(names)}. {conditions}")
+    if any(line.row.corpus != PAPER_CORPUS for line in lines):
+        sentences.append(
+            "Scores on another corpus than the paper's say nothing about its scores: compare our rows with each other."
+        )
+    return sentences
 
 
 def _with_shape(name: str, by_row: Mapping[str, PaperComparison]) -> tuple[str, ...]:

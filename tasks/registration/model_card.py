@@ -147,12 +147,9 @@ def _limits(scores: Mapping[str, Facts], manifests: Mapping[str, Manifest]) -> t
         found.append(f"No sentence of its training text has more than {sharding['max_pieces']} tokens.")
     measured = ", ".join(scores) or "no set"
     for name in scores:
-        found += [f"{remark}." for remark in _cut(name, manifests.get(f"translate.{name}"))]
+        translated = manifests.get(f"translate.{name}")
+        found += [f"{remark}." for remark in cut_translations(name, translated.facts)] if translated else []
     return (*found, f"It was scored on {measured}, and on no other text.", HARM)
-
-
-def _cut(name: str, translated: Manifest | None) -> list[str]:
-    return cut_translations(name, translated.facts) if translated else []
 
 
 def _cleaning(clean: Manifest | None) -> tuple[str, ...]:

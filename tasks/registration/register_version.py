@@ -1,6 +1,6 @@
 """Creates a version in MLflow's registry; which aliases it gets is decided in ``tasks.registration.aliases``."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from infra.tracking.model_version import Version
 from infra.tracking.registry import create_version, set_decision, versions
 from model.metric_names import BLEU, CHRF, DEV_BLEU, PERPLEXITY, TEST_BLEU
 from tasks.registration.aliases import CHAMPION, UNDECIDED, holder, move_aliases
-from tasks.registration.differences import DifferingField
 from tasks.registration.version_tags import model_description, model_metrics, model_tags, run_pages, version_description
 
 MEASURED = (f".{BLEU}", f".{CHRF}", f".{PERPLEXITY}", DEV_BLEU, TEST_BLEU, "dev_digest")
@@ -29,16 +28,14 @@ def register_version(
     modified: bool,
     min_champion_bleu: float,
     experiment_id: str = "",
-    differs_from: Callable[[Version], Iterable[DifferingField]] = lambda _: (),
     site_url: str = "",
 ) -> dict[str, Any]:
     """Log the model with the run and make it the next version of ``name``; returns what ``version.json`` holds.
 
     The version is created after its model is stored. Unless ``modified``, aliases are then moved (``move_aliases``), by
     one process of ``root`` at a time; each move adds a tag that says when and why. A repeated call, after one that was
-    killed, finds its version and moves the aliases that it should have. ``differs_from`` gives the fields in which the
-    champion differs from the new version, for its description, which links to the pages of ``repro site`` at
-    ``site_url``.
+    killed, finds its version and moves the aliases that it should have. Its description
+    links to the pages of ``repro site`` at ``site_url``.
     """
     before = versions(uri, name)
     version = _known_version(uri, before, run_id, tags, model)
@@ -58,10 +55,9 @@ def register_version(
     if version.run_id == run_id and version.tags.get("decision") != decision:
         logged = MODEL_ID.search(version.source)
         pages = run_pages(experiment_id, run_id, logged[0] if logged else "") if experiment_id else {}
-        other, fields = (f"{name}/{champion.version}", list(differs_from(champion))) if champion else ("", [])
-        label = f"{name}/{version.version}"
+        labels = [f"{name}/{each.version}" for each in (version, champion) if each]
         all_tags = {**all_tags, "decision": decision}
-        set_decision(uri, version, decision, version_description(label, all_tags, pages, other, fields, site_url))
+        set_decision(uri, version, decision, version_description(labels, all_tags, pages, site_url))
     return {
         "name": name,
         "version": version.version,

@@ -1,7 +1,7 @@
 """The tags and the Markdown description of a model version."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from infra.errors import BadConfiguration
 from infra.store.file_names import file_name
@@ -12,14 +12,11 @@ from infra.tracking.model_version import finite, scored_sets
 from infra.tracking.provenance import commit
 from infra.tracking.run_description import is_number, table
 from model.metric_names import BLEU, DEV_BLEU, TEST_BLEU
-from tasks.registration.differences import DifferingField
 from tasks.registration.lineage import dev_decoding
 from tasks.registration.model_card import score_table, scores_in_tags
 
 STAGES_WITHOUT_TAG = ("download",)
 """Stages with so many keys that the other tags would be hard to find; the keys of later stages depend on them."""
-LONGEST_VALUE = 80
-"""Characters of a differing field that the description shows."""
 STAGES_WITH_DIGEST = ("prepare_sets", "clean", "learn_bpe", "average")
 """Stages whose content a version was made from or measured on."""
 
@@ -54,23 +51,17 @@ def version_tags(
     return tags
 
 
-def version_description(
-    version: str,
-    tags: Mapping[str, str],
-    pages: Mapping[str, str],
-    champion: str,
-    fields: Iterable[DifferingField],
-    site_url: str,
-) -> str:
-    """Markdown about ``version`` (``demo/3``): a first line without markup, scores by set with their protocol, the
-    decision on the champion, how it differs from the ``champion`` at that time, how to use it.
+def version_description(labels: Sequence[str], tags: Mapping[str, str], pages: Mapping[str, str], site_url: str) -> str:
+    """Markdown about a version: a first line without markup, scores by set with their protocol, the decision on the
+    champion, where its lineage is, how to use it and to compare it with the champion.
 
-    ``pages`` are the addresses of ``run_pages``, which it links to, ``site_url`` is that of the site.
+    ``labels`` are the version (``demo/3``) and the champion that it was compared with, if any. ``pages`` are the
+    addresses of ``run_pages``, which it links to, ``site_url`` is that of the site.
     """
+    version = labels[0]
     scores = scores_in_tags(tags)
     bleu = ", ".join(f"{name} {float(facts[BLEU]):.2f}" for name, facts in scores.items())
     head, *rows = score_table(scores, tags["dev_set"])
-    differing = [[field.name, *map(_cut, field.values)] for field in fields]
     changes = {tag.removeprefix("changed."): change for tag, change in tags.items() if tag.startswith("changed.")}
     parts = [
         # MLflow's list of versions shows the beginning as plain text.
@@ -78,10 +69,10 @@ def version_description(
         table(head, rows),
         f"Protocol: `{tags['dev_signature']}`",
         f"Decision when it was registered: {tags['decision']}",
-        table(["differs in", f"{champion} (champion)", version], differing) if differing else "",
         " · ".join(f"[{label}]({page})" for label, page in pages.items()),
         f"Lineage: {lineage_of(version, site_url)}",
         f"`repro translate --model {version} < in > out`",
+        f"`repro compare {' '.join(labels)}`" if len(labels) > 1 else "",
         "\n".join(f"- {stage} was made before its {change}" for stage, change in changes.items()),
     ]
     return "\n\n".join(filter(None, parts))
@@ -131,10 +122,6 @@ def model_description(name: str, tags: Mapping[str, str]) -> str:
         f"A Transformer that translates text{pair}, made by `repro run {name}`. `candidate` is the newest version"
         " without overrides, `champion` the best on the dev set."
     )
-
-
-def _cut(value: str) -> str:
-    return value if len(value) <= LONGEST_VALUE else f"{value[:LONGEST_VALUE]} …"
 
 
 def version_page(name: str, number: int) -> str:

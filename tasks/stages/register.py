@@ -20,7 +20,7 @@ from infra.store.manifest import Manifest
 from infra.store.store import Artifact
 from infra.tracking.model_files import PARTS, VOCABULARY, files_digest, local_address
 from infra.tracking.model_logging import TextModel
-from infra.tracking.model_version import DIGEST_TAG, Version
+from infra.tracking.model_version import DIGEST_TAG
 from infra.tracking.registry import version_exists
 from infra.tracking.tracker import OVERRIDES, SETTINGS
 from model.config import Decoding
@@ -29,7 +29,6 @@ from model.data.bpe import write_normalising
 from model.decoding.translation import translator_params
 from tasks.engine.stage import Facts, progress, site, stage, stage_run_id, tracker
 from tasks.engine.stage_code import stage_code
-from tasks.registration.differences import DifferingField, differing_fields
 from tasks.registration.lineage import dev_decoding, lineage, training_text, version_lineage
 from tasks.registration.model_card import SENTENCES, as_markdown, card_from_tags
 from tasks.registration.register_version import register_version
@@ -126,9 +125,6 @@ def register(
     tags[f"{DIGEST_TAG}{VOCABULARY}"] = files_digest(own_vocabulary)
     model = translator_model(weights.path(), own_vocabulary, dev_decoding(manifests, dev), text)
 
-    def differs_from(champion: Version) -> list[DifferingField]:
-        return differing_fields([version_lineage(weights.store.find, each) for each in (champion.tags, tags)])
-
     registered = register_version(
         record.uri,
         site().root,
@@ -139,7 +135,6 @@ def register(
         modified,
         min_champion_bleu,
         record.experiment_id,
-        differs_from,
         site().pages,
     )
     progress(2, 3, "report")
