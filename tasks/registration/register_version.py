@@ -12,7 +12,7 @@ from infra.tracking.model_version import Version
 from infra.tracking.registry import create_version, set_decision, versions
 from model.metric_names import BLEU, CHRF, DEV_BLEU, PERPLEXITY, TEST_BLEU
 from tasks.registration.aliases import CHAMPION, UNDECIDED, holder, move_aliases
-from tasks.registration.version_tags import model_description, model_metrics, model_tags, run_pages, version_description
+from tasks.registration.version_tags import model_description, model_metrics, model_tags, version_description
 
 MEASURED = (f".{BLEU}", f".{CHRF}", f".{PERPLEXITY}", DEV_BLEU, TEST_BLEU, "dev_digest")
 """Ends of the tags that distinguish a version from one that was measured otherwise."""
@@ -48,16 +48,15 @@ def register_version(
     decision = "a run with overrides moves no alias"
     if not modified:
         with file_lock(root / "locks" / "aliases", lambda _: None):
-            made = move_aliases(uri, version, before, min_champion_bleu)
-        champion = made.compared
-        held = [*made.held]
-        decision = made.text
+            moved = move_aliases(uri, version, before, min_champion_bleu)
+        champion = moved.compared
+        held = [*moved.held]
+        decision = moved.text
     if version.run_id == run_id and version.tags.get("decision") != decision:
-        logged = MODEL_ID.search(version.source)
-        pages = run_pages(experiment_id, run_id, logged[0] if logged else "") if experiment_id else {}
+        report = f"#/experiments/{experiment_id}/runs/{run_id}/artifacts/report/report.html" if experiment_id else ""
         labels = [f"{name}/{each.version}" for each in (version, champion) if each]
         all_tags = {**all_tags, "decision": decision}
-        set_decision(uri, version, decision, version_description(labels, all_tags, pages, site_url))
+        set_decision(uri, version, decision, version_description(labels, all_tags, report, site_url))
     return {
         "name": name,
         "version": version.version,

@@ -51,12 +51,12 @@ def version_tags(
     return tags
 
 
-def version_description(labels: Sequence[str], tags: Mapping[str, str], pages: Mapping[str, str], site_url: str) -> str:
+def version_description(labels: Sequence[str], tags: Mapping[str, str], report: str, site_url: str) -> str:
     """Markdown about a version: a first line without markup, scores by set with their protocol, the decision on the
     champion, where its lineage is, how to use it and to compare it with the champion.
 
-    ``labels`` are the version (``demo/3``) and the champion that it was compared with, if any. ``pages`` are the
-    addresses of ``run_pages``, which it links to, ``site_url`` is that of the site.
+    ``labels`` are the version (``demo/3``) and the champion that it was compared with, if any. ``report``
+    is the address of the run's report in MLflow's UI or empty, ``site_url`` that of the site.
     """
     version = labels[0]
     scores = scores_in_tags(tags)
@@ -69,7 +69,7 @@ def version_description(labels: Sequence[str], tags: Mapping[str, str], pages: M
         table(head, rows),
         f"Protocol: `{tags['dev_signature']}`",
         f"Decision when it was registered: {tags['decision']}",
-        " · ".join(f"[{label}]({page})" for label, page in pages.items()),
+        f"[Report]({report})" if report else "",
         f"Lineage: {lineage_of(version, site_url)}",
         f"`repro translate --model {version} < in > out`",
         f"`repro compare {' '.join(labels)}`" if len(labels) > 1 else "",
@@ -84,13 +84,6 @@ def lineage_of(version: str, site_url: str) -> str:
     page = version_page(name, int(number))
     linked = f"[{page}]({site_url}/{page}#lineage)"
     return linked if site_url else f"`repro show {version}`, or `{page}` in the folder of `repro site`"
-
-
-def run_pages(experiment_id: str, run_id: str, model_id: str) -> dict[str, str]:
-    """The addresses, below that of MLflow's UI, of the pages about a version, by label."""
-    run = f"#/experiments/{experiment_id}/runs/{run_id}"
-    pages = {"Report": f"{run}/artifacts/report/report.html", "source run": run}
-    return pages | ({"logged model": f"#/experiments/{experiment_id}/models/{model_id}"} if model_id else {})
 
 
 def model_metrics(tags: Mapping[str, str]) -> list[ModelMetric]:
