@@ -50,6 +50,15 @@ def readable(value: object) -> str:
     return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
+def score_text(facts: Mapping[str, Any], name: str) -> str:
+    """A score with its interval: ``26.00 (25.20–26.80)``; "" for one that was not computed."""
+    if name not in facts:
+        return ""
+    ends = [f"{float(facts[fact]):.2f}" for fact in (f"{name}_low", f"{name}_high") if fact in facts]
+    interval = f" ({'–'.join(ends)})" if ends else ""
+    return f"{float(facts[name]):.2f}{interval}"
+
+
 def visible(text: str) -> str:
     """Text for the page: unprintable characters become U+FFFD, overlong text is cut."""
     shown = "".join(c if c.isprintable() else "\ufffd" for c in text)

@@ -11,7 +11,7 @@ from typing import Any
 from infra.tracking.run_description import table as markdown_table
 from model.config.paper_models import TABLE_3
 from model.metric_names import BLEU, BLEU_PAPER_UNTWEAKED, GPU_KWH, PERPLEXITY
-from tasks.evaluation.html import BASE, Picture, environment
+from tasks.evaluation.html import BASE, Picture, environment, score_text
 from tasks.evaluation.paper_figures import NOT_IN_PAPER, PEERS, ROWS
 from tasks.evaluation.paper_row import PaperComparison
 
@@ -88,10 +88,10 @@ def _cells(name: str, line: PaperComparison | None) -> tuple[str, ...]:
         _number(ours, PERPLEXITY, "{:.2f} *"),
         _number(paper, BLEU, "{:.1f}"),
         published.protocol,
-        _score(ours, published.metric),
+        score_text(ours, published.metric),
         _number(gap, BLEU, "{:+.2f}"),
-        _score(ours, BLEU_PAPER_UNTWEAKED),
-        _score(ours, BLEU),
+        score_text(ours, BLEU_PAPER_UNTWEAKED),
+        score_text(ours, BLEU),
         _number(paper, "parameters", "{:.0f}M", 1e-6),
         _number(ours, "parameters", "{:.2f}M", 1e-6),
         _number(paper, "flops", "{:.1e}"),
@@ -132,10 +132,6 @@ def as_json(line: PaperComparison) -> dict[str, Any]:
 
 def _number(values: Mapping[str, Any], name: str, form: str, times: float = 1) -> str:
     return form.format(values[name] * times if times != 1 else values[name]) if name in values else ""
-
-
-def _score(ours: Mapping[str, Any], name: str) -> str:
-    return f"{ours[name]:.2f} ({ours[f'{name}_low']:.2f}–{ours[f'{name}_high']:.2f})" if name in ours else ""
 
 
 def _set(ours: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from infra.tracking.run_description import table
 from model.metric_names import BLEU, BLEU_PAPER, CHRF, COMET, DEV_PERPLEXITY, GPU_KWH, PERPLEXITY, TER
 from tasks.corpus.catalogue import OWN, TERMS
 from tasks.durations import duration
-from tasks.evaluation.html import readable, visible
+from tasks.evaluation.html import readable, score_text, visible
 from tasks.lazy_libraries import pl
 from tasks.reporting.about_synthetic import about_synthetic
 from tasks.reporting.examples import translation_examples
@@ -221,16 +221,8 @@ def score_table(scores: Mapping[str, Facts], dev: str) -> Rows:
     rows: list[tuple[str, ...]] = [("set", "sentences", *(MEASURE_LABELS[name] for name in names))]
     for each, facts in scores.items():
         label = f"{each} (dev)" if each == dev else each
-        rows.append((label, f"{facts.get('sentences', '')}", *(_score(facts, name) for name in names)))
+        rows.append((label, f"{facts.get('sentences', '')}", *(score_text(facts, name) for name in names)))
     return tuple(rows)
-
-
-def _score(facts: Facts, name: str) -> str:
-    if name not in facts:
-        return ""
-    ends = [f"{float(facts[fact]):.2f}" for fact in (f"{name}_low", f"{name}_high") if fact in facts]
-    interval = f" ({'–'.join(ends)})" if ends else ""
-    return f"{float(facts[name]):.2f}{interval}"
 
 
 def _energy(train: Manifest | None) -> str:
