@@ -69,18 +69,17 @@ def visible(text: str) -> str:
 class Picture:
     """One drawing for light and dark pages as data URIs; ``alt`` describes it."""
 
-    name: str
     alt: str
     light: str
     dark: str
 
 
-def draw(name: str, alt: str, drawing: Callable[[Any], bytes]) -> tuple[Picture, bytes]:
+def draw(alt: str, drawing: Callable[[Any], bytes]) -> tuple[Picture, bytes]:
     """The picture, and the PNG of its light theme."""
     from tasks.evaluation import plots  # matplotlib loads for half a second
 
     light = drawing(plots.LIGHT)
-    return Picture(name, alt, _data_uri(light), _data_uri(drawing(plots.DARK))), light
+    return Picture(alt, _data_uri(light), _data_uri(drawing(plots.DARK))), light
 
 
 def layers_picture(trainings: Mapping[str, LayerCurves]) -> Picture | None:
@@ -92,7 +91,7 @@ def layers_picture(trainings: Mapping[str, LayerCurves]) -> Picture | None:
     def transparent(theme: Any) -> bytes:  # so that the shade at an edge of ``.scroll`` is seen through it
         return network_plots.layers(trainings, replace(theme, page="none"))
 
-    return draw("layers", "Signs of collapse by layer", transparent)[0]
+    return draw("Signs of collapse by layer", transparent)[0]
 
 
 def _data_uri(png: bytes) -> str:

@@ -68,7 +68,7 @@ def report(
     specs = list(picture_specs(corpus, shards, run, hypotheses, scores))
     for done, (name, alt, drawing) in enumerate(specs):
         progress(done, len(specs), name)
-        pictures[name], light = draw(name, alt, drawing)
+        pictures[name], light = draw(alt, drawing)
         (out / f"{name}.png").write_bytes(light)
     mixed = {synthetic.stage: synthetic} if synthetic else {}
     stages = {"clean": corpus, **mixed, "shard": shards, "train": run}
