@@ -150,7 +150,8 @@ def gradients(visit: Visit) -> None:
     import torch
 
     from model.config import Model
-    from model.data.batches import BatchSampler, Cursor, load_padded
+    from model.data.batch import load_padded
+    from model.data.batches import BatchSampler, Cursor
     from model.data.shards import Shards
     from model.experimental import packed_attention
     from model.network.attention import PackedAttention

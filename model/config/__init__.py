@@ -325,23 +325,16 @@ class Sampling:
 
 def check_compatible(model: Model, training: Training) -> None:
     """Raise ValueError naming the field if model and training cannot be combined."""
-    if training.batching == "packed":
-        name = "training.batching"
-        value = training.batching
-        require(model.attention == "own", name, value, "buckets where model.attention is torch")
     own = model.attention == "own"
-    require(
-        own or training.residual == "fp32",
-        "training.residual",
-        training.residual,
-        "fp32 where model.attention is torch",
-    )
+    where = "where model.attention is torch"
+    require(own or training.batching == "buckets", "training.batching", training.batching, f"buckets {where}")
+    require(own or training.residual == "fp32", "training.residual", training.residual, f"fp32 {where}")
     rates = (model.p_drop, model.p_drop_attention, model.p_drop_relu)
     drops = any(rates) or not training.r_drop
     require(drops, "training.r_drop", training.r_drop, "0 where model.p_drop, p_drop_attention and p_drop_relu are 0")
     for name in ("attention_coverage_encoder", "attention_coverage_cross"):
         weight = getattr(training, name)
-        require(model.attention == "own" or not weight, f"training.{name}", weight, "0 where model.attention is torch")
+        require(own or not weight, f"training.{name}", weight, f"0 {where}")
 
 
 def check_whole_updates(

@@ -1,78 +1,28 @@
-"""Groups pairs into updates and reads their pieces as tensors.
+"""Groups pairs into updates.
 
 The pairs of an update are a pure function of (lengths, budget, seed, mixture, update) and do not depend on the number
 of ranks. An epoch is split into pools of shuffled pairs; within a pool, pairs of similar length are batched together
 (§5.1) to reduce padding; then the batches of the epoch are shuffled.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ..config import Model, SourceEnds
 from ..config.mixture import parse_mixture
-from ..config.special_pieces import BOS, EOS, PAD
 from ..errors import JobError
-from ..network.transformer import Packing
+from .batch import Batch, load_padded
 from .mixing import Mixer
-from .packing import BatchShape, batch_shape_for, pack
+from .packing import batch_shape_for, load_packed
 from .shards import Array, Shards
-from .source_ends import lengths_with_ends, rows_with_ends
+from .source_ends import lengths_with_ends
 
 POOL_BATCHES = 400
 """Pairs are sorted by length in pools of this many batches, so that their grouping differs in every epoch."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A batch of pairs: sources with their ends (``Model.source_ends``), decoder inputs bos …, and the labels.
-
-    Padded (``packing`` is None): ``source`` is (B, S), ``target`` is (B, T), ``label_indices`` (M) are the positions
-    to predict in the flattened (B, T), and ``labels`` (M) their pieces. Packed end to end: ``source`` is (S),
-    ``target`` and ``labels`` are (T), labels at padding are PAD, and ``label_indices`` is None.
-    """
-
-    source: Tensor
-    target: Tensor
-    labels: Tensor
-    label_indices: Tensor | None
-    packing: Packing | None
-    padding: int
-    """Positions of both sides that hold no piece."""
-    pieces: int
-    """Number of pieces to predict."""
-
-    @property
-    def num_positions(self) -> int:
-        return self.source.numel() + self.target.numel()
-
-    def to(self, device: torch.device) -> "Batch":
-        """Copy the batch to a device, without blocking the host where its memory is pinned."""
-        if device.type == "cpu":
-            return self
-        return self.each(lambda x: x.to(device, non_blocking=True))
-
-    def tensors(self) -> list[Tensor]:
-        """All tensors in a fixed order."""
-        found: list[Tensor] = []
-        self.each(lambda x: found.append(x) or x)  # type: ignore[func-returns-value]
-        return found
-
-    def each(self, move: Callable[[Tensor], Tensor]) -> "Batch":
-        """The batch with ``move`` of each tensor."""
-        packing = self.packing and Packing(
-            replace(self.packing.source, cu_seqlens=move(self.packing.source.cu_seqlens)),
-            replace(self.packing.target, cu_seqlens=move(self.packing.target.cu_seqlens)),
-            move(self.packing.source_positions_S),
-            move(self.packing.target_positions_T),
-        )
-        label_indices = None if self.label_indices is None else move(self.label_indices)
-        source, target, labels = (move(x) for x in (self.source, self.target, self.labels))
-        return replace(self, source=source, target=target, labels=labels, label_indices=label_indices, packing=packing)
 
 
 @dataclass(frozen=True)
@@ -261,36 +211,3 @@ def check_lengths(shards: Shards, config: Model) -> None:
                 f"pair {shards.pair_id(row)} in {shards.folder} has {lengths[row]} {side} pieces, "
                 f"more than the {config.max_positions} learned positions (model.max_positions)",
             )
-
-
-def load_padded(shards: Shards, rows: Array, source_ends: SourceEnds = "eos") -> Batch:
-    """Read rows and pad them. If ``rows`` is empty, the batch has one pair without labels."""
-    sources = rows_with_ends(shards.gather("source", rows), source_ends)
-    targets = shards.gather("target", rows)
-    count = max(len(rows), 1)
-    source_BS = np.full((count, sources[1].max(initial=1)), PAD, np.int64)
-    target_BT = np.full((count, 1 + targets[1].max(initial=0)), PAD, np.int64)
-    labels_BT = np.full_like(target_BT, PAD)
-    source_BS[len(rows) :, 0] = EOS
-    target_BT[:, 0] = BOS
-    valid_BS, valid_BT = (
-        np.arange(x.shape[1]) < n[:, None] for x, n in ((source_BS, sources[1]), (target_BT, targets[1]))
-    )
-    each = np.arange(len(rows))
-    source_BS[: len(rows)][valid_BS] = sources[0]
-    target_BT[: len(rows), 1:][valid_BT[:, :-1]] = targets[0]
-    labels_BT[: len(rows)][valid_BT] = targets[0]
-    labels_BT[each, targets[1]] = EOS
-    flat = labels_BT.reshape(-1)
-    label_indices = np.flatnonzero(flat != PAD)
-    padding = int((source_BS == PAD).sum()) + flat.size - len(label_indices)
-    source, target, labels = (torch.from_numpy(x) for x in (source_BS, target_BT, flat[label_indices]))
-    return Batch(source, target, labels, torch.from_numpy(label_indices), None, padding, len(label_indices))
-
-
-def load_packed(shards: Shards, rows: Array, shape: BatchShape, source_ends: SourceEnds = "eos") -> Batch:
-    """Read rows and pack them end to end."""
-    packed = pack(shards, rows, shape, source_ends)
-    source, target, labels = (torch.from_numpy(x) for x in (packed.source, packed.target, packed.labels))
-    pieces = int((packed.labels != PAD).sum())
-    return Batch(source, target, labels, None, packed.packing, packed.padding, pieces)

@@ -13,6 +13,7 @@ from ..config import SourceEnds
 from ..config.special_pieces import BOS, EOS, PAD
 from ..network.attention import SequenceOffsets
 from ..network.transformer import Packing
+from .batch import Batch
 from .shards import Array, Shards
 from .source_ends import rows_with_ends
 
@@ -63,18 +64,7 @@ def round_up(size: int) -> int:
     return -(-size // SIZE_MULTIPLE) * SIZE_MULTIPLE
 
 
-@dataclass(frozen=True)
-class PackedBatch:
-    """Packed pairs as numpy arrays; see ``model.data.batches.Batch``."""
-
-    source: Array
-    target: Array
-    labels: Array
-    packing: Packing
-    padding: int
-
-
-def pack(shards: Shards, rows: Array, shape: BatchShape, source_ends: SourceEnds = "eos") -> PackedBatch:
+def load_packed(shards: Shards, rows: Array, shape: BatchShape, source_ends: SourceEnds = "eos") -> Batch:
     """Read rows and pack them end to end; the batch grows beyond ``shape`` if they do not fit."""
     sources = rows_with_ends(shards.gather("source", rows), source_ends)
     targets = shards.gather("target", rows)
@@ -100,7 +90,15 @@ def pack(shards: Shards, rows: Array, shape: BatchShape, source_ends: SourceEnds
         torch.from_numpy(_positions(lengths_S)),
         torch.from_numpy(_positions(lengths_T)),
     )
-    return PackedBatch(source, target, labels, packing, padding=sum(rest))
+    return Batch(
+        torch.from_numpy(source),
+        torch.from_numpy(target),
+        torch.from_numpy(labels),
+        label_indices=None,
+        packing=packing,
+        padding=sum(rest),
+        pieces=used[1],
+    )
 
 
 def padding_of(used: tuple[int, int], shape: BatchShape) -> tuple[tuple[int, int], int]:

@@ -13,11 +13,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..config import Training
-from ..data.batches import Batch, Update
+from ..data.batch import Batch
+from ..data.batches import Update
 from ..numerics import autocast
-from ..training.distributed import Ranks
-from ..training.loss import Objective
 from ..training.metrics import LossSums
 from ..training.step import TrainingStep
 
@@ -42,23 +40,22 @@ class WholeStep(TrainingStep):
 
     record: Callable[[Work], Work] = staticmethod(record_cuda_graph)
 
-    def __init__(
-        self, training: Training, objective: Objective, optimizer: torch.optim.Optimizer, ranks: Ranks,
-        device: torch.device, micro_batch_tokens: int,
-    ) -> None:  # fmt: skip
-        super().__init__(training, objective, optimizer, ranks, device, micro_batch_tokens)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.parameters = list(self.model.parameters())
         self.forward_backward = torch.compile(self.losses_and_gradients, fullgraph=True, dynamic=False)
         self.batch: Batch | None = None
-        self.scale, self.rate_now, self.norm_now = (torch.zeros((), device=device) for _ in range(3))
-        self.sums = torch.zeros(2, device=device)
+        self.scale = torch.zeros((), device=self.device)
+        self.rate_now = torch.zeros((), device=self.device)
+        self.norm_now = torch.zeros((), device=self.device)
+        self.sums = torch.zeros(2, device=self.device)
         self.done = 0
         self.replay = self.run
-        for group in optimizer.param_groups:
-            group |= {"lr": self.rate_now, "capturable": device.type == "cuda"}
+        for group in self.optimizer.param_groups:
+            group |= {"lr": self.rate_now, "capturable": self.device.type == "cuda"}
 
     def set_learning_rate(self, rate: float) -> None:
-        self.rate = rate
+        self.learning_rate = rate
         self.rate_now.fill_(rate)
 
     def compute_gradients(self, batches: Update) -> LossSums:
@@ -66,13 +63,13 @@ class WholeStep(TrainingStep):
         [batch] = batches.micro_batches
         self.batch = self.batch or batch.each(lambda x: torch.empty_like(x, device=self.device))
         kept = self.batch.tensors()
-        given = batch.tensors()
-        if [x.shape for x in kept] != [x.shape for x in given]:  # rare: its sides are too unlike for one shape
+        new = batch.tensors()
+        if [x.shape for x in kept] != [x.shape for x in new]:  # rare: its sides are too unlike for one shape
             losses = super().compute_gradients(batches)
             super().change_weights()
             return losses
         self.scale.fill_(1 / batches.pieces)
-        for mine, theirs in zip(kept, given, strict=True):
+        for mine, theirs in zip(kept, new, strict=True):
             mine.copy_(theirs, non_blocking=True)
         if self.done == WARM_UPDATES:
             self.replay = self.record(self.run)

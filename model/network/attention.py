@@ -133,8 +133,11 @@ class PackedMask:
     def _attend_padded(self, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor, p_drop: float) -> Tensor:
         """``attend`` over padded rows, the fastest on a CPU."""
         index_BT, valid_BT = self.queries.padded_indices()
-        (k_BHSK, v_BHSV), seen = self._to_padded(k_MHK, v_MHV)
+        index_BS, seen_BS = self.keys.padded_indices()
         q_BHTK = q_MHK[index_BT].transpose(1, 2)
+        k_BHSK = k_MHK[index_BS].transpose(1, 2)
+        v_BHSV = v_MHV[index_BS].transpose(1, 2)
+        seen = seen_BS[:, None, None]
         if self.causal:
             steps = q_BHTK.shape[2]
             seen = seen & torch.ones(steps, steps, dtype=torch.bool, device=seen.device).tril()
@@ -147,16 +150,12 @@ class PackedMask:
 
         T and S are the greatest lengths; rows of padding, as those of an empty sentence, have no meaning.
         """
-        q_NHTK, k_NHSK = (side.to_padded(x).transpose(1, 2) for side, x in ((self.queries, q_MHK), (self.keys, k_MHK)))
+        q_NHTK = self.queries.to_padded(q_MHK).transpose(1, 2)
+        k_NHSK = self.keys.to_padded(k_MHK).transpose(1, 2)
         valid_NS = self.keys.valid_positions()
         # The softmax of no key at all would not be a number.
         seen_NS = valid_NS | ~valid_NS[:, :1]
         return PaddedMask(seen_NS[:, None, None]).weights(q_NHTK, k_NHSK)
-
-    def _to_padded(self, *tensors: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Tensors of the keys (M, H, X) as padded rows (B, H, S, X), and the mask of valid positions (B, 1, 1, S)."""
-        index_BS, valid_BS = self.keys.padded_indices()
-        return [x_MHX[index_BS].transpose(1, 2) for x_MHX in tensors], valid_BS[:, None, None]
 
 
 PackedAttention = Callable[[PackedMask, Tensor, Tensor | None, Widths, float], Tensor]

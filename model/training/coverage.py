@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config.special_pieces import PAD
-from ..data.batches import Batch
+from ..data.batch import Batch
 from ..network.attention import CrossAttention, PackedMask, SelfAttention
 from ..network.transformer import Transformer
 

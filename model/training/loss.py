@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config.special_pieces import PAD
-from ..data.batches import Batch
+from ..data.batch import Batch
 from ..network.transformer import Transformer
 from .coverage import CoverageLoss
 from .r_drop import interleave, rows_for_divergence, symmetric_divergence

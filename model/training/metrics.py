@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..data.batches import Batch
+from ..data.batch import Batch
 from ..errors import JobError
 from ..job import Facts, Job, Metrics
 from ..metric_names import (

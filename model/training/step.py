@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Training
-from ..data.batches import Batch, BatchSampler, Cursor, Update
+from ..data.batch import Batch
+from ..data.batches import BatchSampler, Cursor, Update
 from ..data.shards import Array
 from ..errors import JobError
 from ..job import is_out_of_memory
@@ -48,29 +49,23 @@ class UpdateReader:
             return update.pin_memory()
 
 
+@dataclass(eq=False)
 class TrainingStep:
     """Computes updates. After each, ``skipped`` says whether it left the weights alone because of its gradients."""
 
-    def __init__(
-        self,
-        training: Training,
-        objective: Objective,
-        optimizer: torch.optim.Optimizer,
-        ranks: Ranks,
-        device: torch.device,
-        micro_batch_tokens: int,
-    ) -> None:
-        self.training = training
-        self.objective = objective
-        self.optimizer = optimizer
-        self.ranks = ranks
-        self.device = device
-        self.micro_batch_tokens = micro_batch_tokens
-        self.model = objective.transformer
+    training: Training
+    objective: Objective
+    optimizer: torch.optim.Optimizer
+    ranks: Ranks
+    device: torch.device
+    micro_batch_tokens: int
+
+    def __post_init__(self) -> None:
+        self.model = self.objective.transformer
         self.ddp_objective = self.wrap()
         self.update = 0
         self.skipped = False
-        self.rate = 0.0
+        self.learning_rate = 0.0
         self.norm: Tensor | None = None
 
     def wrap(self) -> nn.Module:
@@ -115,13 +110,8 @@ class TrainingStep:
         now = f"now {self.micro_batch_tokens:,}" if self.micro_batch_tokens else "now all at once"
         return f"set REPRO_MICRO_BATCH_TOKENS, {now}, to {max(1, largest.pieces // 2):,} or less"
 
-    @property
-    def learning_rate(self) -> float:
-        """The rate of the last update."""
-        return self.rate
-
     def set_learning_rate(self, rate: float) -> None:
-        self.rate = rate
+        self.learning_rate = rate
         for group in self.optimizer.param_groups:
             group["lr"] = rate
 

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from ..config.keying import require
-from ..data.batches import Batch, Cursor, Update
+from ..data.batch import Batch
+from ..data.batches import Cursor, Update
 from ..data.shards import Array
 from .metrics import LossSums
 from .step import TrainingStep, UpdateReader, dropout_seed

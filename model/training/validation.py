@@ -4,12 +4,14 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 
 from ..config import Decoding, SourceEnds
 from ..config.special_pieces import BOS
-from ..data.batches import BatchSampler, load_padded
+from ..data.batch import load_padded
+from ..data.batches import BatchSampler
 from ..data.bpe import TokenizerPair
 from ..data.shards import Shards
 from ..data.source_ends import number_of_ends, with_ends
@@ -32,32 +34,26 @@ class DeadlineExceeded(Exception):
     """Decoding took so long that the other ranks would time out."""
 
 
+@dataclass
 class Validation:
     """Computes the metrics of the dev set for the current weights.
 
     The main rank alone decodes the first ``sentences`` pairs for ``dev_bleu``, while the others wait.
     """
 
-    def __init__(
-        self,
-        dev: Shards,
-        ranks: Ranks,
-        device: torch.device,
-        precision: Callable[[], torch.autocast],
-        vocabulary: TokenizerPair,
-        sentences: int = 0,
-        source_ends: SourceEnds = "eos",
-    ) -> None:
-        self.dev = dev
-        self.ranks = ranks
-        self.device = device
-        self.precision = precision
-        self.source_ends = source_ends
-        self.vocabulary = vocabulary
-        self.decoded = range(min(sentences, len(dev)))
-        longest = max(int(lengths.max(initial=0)) for lengths in dev.lengths.values())
-        longest += max(1, number_of_ends(source_ends))
-        self.batches = BatchSampler(dev, max(DEV_TOKENS, longest), seed=0, source_ends=source_ends).epoch(0)
+    dev: Shards
+    ranks: Ranks
+    device: torch.device
+    precision: Callable[[], torch.autocast]
+    vocabulary: TokenizerPair
+    sentences: int
+    source_ends: SourceEnds
+
+    def __post_init__(self) -> None:
+        longest = max(int(lengths.max(initial=0)) for lengths in self.dev.lengths.values())
+        longest += max(1, number_of_ends(self.source_ends))
+        sampler = BatchSampler(self.dev, max(DEV_TOKENS, longest), seed=0, source_ends=self.source_ends)
+        self.batches = sampler.epoch(0)
 
     @torch.no_grad()
     def check(self, objective: Objective) -> dict[str, float]:
@@ -95,27 +91,22 @@ class Validation:
 
         Empty when decoding takes more than half of the time that the other ranks wait.
         """
-        if not self.decoded:
+        rows = range(min(self.sentences, len(self.dev)))
+        if not rows:
             return {}
-        started = time.monotonic()
+        deadline = time.monotonic() + self.ranks.timeout_seconds / 2
 
         def check_deadline(done: int, total: int) -> None:
-            if (
-                self.ranks.world_size > 1
-                and done < total
-                and time.monotonic() - started > self.ranks.timeout_seconds / 2
-            ):
-                raise DeadlineExceeded(
-                    f"no dev_bleu: only {done} of {total} sentences decoded in time, lower training.dev_bleu"
-                )
+            if self.ranks.world_size > 1 and done < total and time.monotonic() > deadline:
+                raise DeadlineExceeded(f"no dev_bleu: {done} of {total} sentences decoded, lower training.dev_bleu")
 
         translator = Translator(model, self.vocabulary, self.device)
-        sources = [self.dev.pieces("source", row).tolist() for row in self.decoded]
+        sources = [self.dev.pieces("source", row).tolist() for row in rows]
         try:
             hypotheses = translator.search(sources, GREEDY, check_deadline)
         except DeadlineExceeded as error:
             print(error, file=sys.stderr, flush=True)
             return {}
-        references = [self.vocabulary.decode_target(self.dev.pieces("target", row).tolist()) for row in self.decoded]
+        references = [self.vocabulary.decode_target(self.dev.pieces("target", row).tolist()) for row in rows]
         translations = [translator.text(hypothesis) for hypothesis in hypotheses]
         return {DEV_BLEU: bleu([tokenize(text) for text in translations], [tokenize(text) for text in references])}

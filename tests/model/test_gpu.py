@@ -15,8 +15,8 @@ from small_training import SIZE, TRAINING, pairs, rows, write_job, write_shards
 from torch import Tensor
 
 from model.config import Model
-from model.data.batches import Batch, load_packed, load_padded
-from model.data.packing import BatchShape
+from model.data.batch import Batch, load_padded
+from model.data.packing import BatchShape, load_packed
 from model.data.shards import Shards
 from model.experimental import packed_attention
 from model.experimental.whole_step import WARM_UPDATES

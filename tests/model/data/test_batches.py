@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from small_training import pairs, write_shards
 
 from model.config.special_pieces import BOS, EOS, PAD
-from model.data.batches import BatchSampler, Cursor, load_padded
+from model.data.batch import load_padded
+from model.data.batches import BatchSampler, Cursor
 from model.data.shards import Shards
 from model.errors import JobError
 

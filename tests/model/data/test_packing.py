@@ -13,8 +13,9 @@ from torch import Tensor
 
 from model.config import Model
 from model.config.special_pieces import BOS, EOS, PAD
-from model.data.batches import Batch, BatchSampler, load_packed, load_padded
-from model.data.packing import BatchShape, padding_of
+from model.data.batch import Batch, load_padded
+from model.data.batches import BatchSampler
+from model.data.packing import BatchShape, load_packed, padding_of
 from model.data.shards import Shards
 from model.network.transformer import Transformer
 from model.training.coverage import CoverageLoss

@@ -12,8 +12,7 @@ import torch
 from small_training import MODEL, TRAINING, write_job
 
 from model.config import check_whole_updates
-from model.data.batches import load_packed
-from model.data.packing import BatchShape
+from model.data.packing import BatchShape, load_packed
 from model.data.shards import Shards
 from model.experimental.whole_step import WARM_UPDATES, WholeStep
 from model.job import Job

@@ -9,8 +9,8 @@ from small_training import SIZE, pairs, write_shards
 from torch import Tensor
 
 from model.config import Model
-from model.data.batches import load_packed, load_padded
-from model.data.packing import BatchShape
+from model.data.batch import load_padded
+from model.data.packing import BatchShape, load_packed
 from model.data.shards import Shards
 from model.network.attention import CrossAttention, project_memories
 from model.network.transformer import Transformer

@@ -11,7 +11,8 @@ import pytest
 import torch
 from small_training import TRAINING, rows, run, weights, write_job
 
-from model.data.batches import Batch, Update
+from model.data.batch import Batch
+from model.data.batches import Update
 from model.training.distributed import Ranks
 from model.training.loss import Objective
 from model.training.metrics import LossSums

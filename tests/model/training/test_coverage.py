@@ -9,7 +9,7 @@ import torch
 from small_training import MODEL, SIZE, pairs, write_shards
 from torch import Tensor
 
-from model.data.batches import Batch, load_padded
+from model.data.batch import Batch, load_padded
 from model.data.packing import BatchShape
 from model.data.shards import Shards
 from model.network.transformer import Transformer

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from small_training import MODEL, SIZE, pairs, write_shards
 
 from model.config.special_pieces import PAD
-from model.data.batches import load_packed, load_padded
-from model.data.packing import BatchShape
+from model.data.batch import load_padded
+from model.data.packing import BatchShape, load_packed
 from model.data.shards import Shards
 from model.network.transformer import Transformer
 from model.training import loss as objective
