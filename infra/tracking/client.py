@@ -9,8 +9,8 @@ import os
 import sys
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +88,18 @@ def create_lock(file: Path) -> Path:
     return file.with_name(f"{file.name}.lock")
 
 
-def refused(uri: str, what: str, error: Exception | None = None) -> NetworkFault:
+def refused(uri: str, what: str) -> NetworkFault:
     """The fault of a server that ``what``, as in "does not answer"; names its address without the password."""
-    reason = f": {error}" if error else ""
-    return NetworkFault(public_text(f"MLflow at {uri} {what}{reason}", uri))
+    return NetworkFault(public_text(f"MLflow at {uri} {what}", uri))
+
+
+@contextmanager
+def refusals(uri: str, what: str) -> Iterator[None]:
+    """Turn what MLflow raises in this block into the NetworkFault of a server that ``what``."""
+    try:
+        yield
+    except mlflow_errors() as error:
+        raise refused(uri, f"{what}: {error}") from error
 
 
 def with_sqlite_timeout(uri: str) -> str:

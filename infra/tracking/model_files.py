@@ -16,7 +16,7 @@ from infra.servers import mlflow_sqlite
 from infra.servers.sqlite_addresses import sqlite_file
 from infra.store.files import sha256_of, user_cache
 from infra.store.manifest import MANIFEST, content_digest
-from infra.tracking.client import mlflow_client, mlflow_errors, refused
+from infra.tracking.client import mlflow_client, refusals
 from infra.tracking.model_version import Version
 
 PARTS = {"weights": "average", "vocabulary": "learn_bpe"}
@@ -26,10 +26,8 @@ VOCABULARY = "vocabulary"
 MODEL_ID = re.compile(r"\bm-[0-9a-f]{32}\b")
 
 
-def local_folder(uri: str, version: Version, cache: Path | None = None) -> Path:
-    """The folder with the model's ``weights/`` and ``vocabulary/``, downloaded from a remote store into ``cache``.
-
-    Without ``cache`` that is the user's: a model never changes.
+def local_folder(uri: str, version: Version) -> Path:
+    """The folder with the model's ``weights/`` and ``vocabulary/``, downloaded from a remote store into the user's cache.
 
     Raises BadConfiguration where the files were removed, and BadData where they are not those that were registered.
     """
@@ -37,7 +35,7 @@ def local_folder(uri: str, version: Version, cache: Path | None = None) -> Path:
     folder = _on_this_machine(address)
     is_checked = False
     if folder is None:
-        folder = (cache or user_cache("models")) / urllib.parse.quote(address, safe="")
+        folder = user_cache("models") / urllib.parse.quote(address, safe="")
         is_checked = folder.exists() and not _damage(folder, version)
         if not is_checked:
             shutil.rmtree(folder, ignore_errors=True)
@@ -107,10 +105,9 @@ def _download(uri: str, address: str, folder: Path) -> None:
     partial = folder.with_name(f"{uuid.uuid4().hex}.partial")
     partial.mkdir(parents=True)
     try:
-        downloaded = Path(download_artifacts(artifact_uri=address, dst_path=str(partial), tracking_uri=uri))
+        with refusals(uri, f"does not give the model at {address}"):
+            downloaded = Path(download_artifacts(artifact_uri=address, dst_path=str(partial), tracking_uri=uri))
         if not folder.exists():
             downloaded.rename(folder)
-    except mlflow_errors() as error:
-        raise refused(uri, f"does not give the model at {address}", error) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)

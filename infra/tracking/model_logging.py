@@ -19,10 +19,11 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
-from infra.tracking.client import fail_pending_models, mlflow_client, mlflow_errors, refused
+from infra.tracking.client import fail_pending_models, mlflow_client, refusals
 from infra.tracking.mlflow_runs import DATASET_DIGEST
 
 NAME_DIGITS = 12
+REFUSAL = "does not take the model"
 
 
 @dataclass(frozen=True)
@@ -61,20 +62,16 @@ def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Seque
     """
     store = mlflow_client(uri)
     with tempfile.TemporaryDirectory() as scratch:
-        try:
+        with refusals(uri, REFUSAL):
             experiment = store.get_run(run_id).info.experiment_id
             fail_pending_models(store, experiment, run_id)
             made = store.create_logged_model(experiment, name=name, source_run_id=run_id)
-        except mlflow_errors() as error:
-            raise refused(uri, "does not take the model", error) from error
         status = "FAILED"
         try:
             _save(Path(scratch), run_id, made, model)
-            try:
+            with refusals(uri, REFUSAL):
                 store.log_model_artifacts(made.model_id, f"{scratch}/model")
                 _attach(store, run_id, made.model_id, metrics)
-            except mlflow_errors() as error:
-                raise refused(uri, "does not take the model", error) from error
             status = "READY"
         finally:
             store.finalize_logged_model(made.model_id, status)
@@ -84,13 +81,10 @@ def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Seque
 def store_again(uri: str, model_id: str, model: TextModel) -> None:
     """Replace the files of a logged model, whose stored ones are missing or damaged. Raises NetworkFault."""
     store = mlflow_client(uri)
-    with tempfile.TemporaryDirectory() as scratch:
-        try:
-            made = store.get_logged_model(model_id)
-            _save(Path(scratch), made.source_run_id, made, model)
-            store.log_model_artifacts(model_id, f"{scratch}/model")
-        except mlflow_errors() as error:
-            raise refused(uri, "does not take the model", error) from error
+    with tempfile.TemporaryDirectory() as scratch, refusals(uri, REFUSAL):
+        made = store.get_logged_model(model_id)
+        _save(Path(scratch), made.source_run_id, made, model)
+        store.log_model_artifacts(model_id, f"{scratch}/model")
 
 
 def requirements(libraries: Sequence[str]) -> list[str]:

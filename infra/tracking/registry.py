@@ -18,7 +18,7 @@ from typing import Any
 from infra.errors import BadConfiguration
 from infra.servers import mlflow_sqlite
 from infra.servers.sqlite_addresses import sqlite_file
-from infra.tracking.client import all_pages, get_json, mlflow_client, mlflow_errors, refused
+from infra.tracking.client import all_pages, get_json, mlflow_client, mlflow_errors, refusals
 from infra.tracking.model_version import PREFERRED, PROMOTION_TAG, Version, grouped_tags, history, make_version
 from infra.tracking.provenance import user
 
@@ -111,7 +111,7 @@ def create_version(
     client = mlflow_client(uri)
     from mlflow.exceptions import MlflowException
 
-    try:
+    with refusals(uri, f"does not register {name}"):
         with suppress(MlflowException):  # it exists; any other error shows in the next call
             client.create_registered_model(name, tags=dict(model_tags), description=model_description)
         model = client.get_logged_model(model_id)
@@ -122,8 +122,6 @@ def create_version(
         # The model's own page names its versions by this tag.
         named = {"mlflow.modelVersions": json.dumps([{"name": name, "version": int(created.version)}])}
         client.set_logged_model_tags(model_id, named)
-    except mlflow_errors() as error:
-        raise refused(uri, f"does not register {name}", error) from error
     return _to_version(created)
 
 
@@ -131,11 +129,9 @@ def set_decision(uri: str, version: Version, decision: str, description: str) ->
     """Set the description and then the tag ``decision``: a version with that tag has its description."""
     client = mlflow_client(uri)
     number = f"{version.version}"
-    try:
+    with refusals(uri, f"does not change {version.name}/{number}"):
         client.update_model_version(version.name, number, description)
         client.set_model_version_tag(version.name, number, "decision", decision)
-    except mlflow_errors() as error:
-        raise refused(uri, f"does not change {version.name}/{number}", error) from error
 
 
 def set_alias(uri: str, version: Version, alias: str, reason: str, who: str = "") -> str:
@@ -153,7 +149,7 @@ def set_alias(uri: str, version: Version, alias: str, reason: str, who: str = ""
     number = f"{version.version}"
     tag = f"{PROMOTION_TAG}{alias}"
     line = f"{datetime.now(UTC).isoformat(timespec='milliseconds')} {who or user()}: {' '.join(reason.split())}"
-    try:
+    with refusals(uri, f"does not give {version.name}/{number} the alias {alias}"):
         moves = [move for move in history(versions(uri, version.name)) if move.alias == alias]
         if moves and moves[0].version == version.version and moves[0].why == line.partition(" ")[2]:
             line = f"{moves[0].when} {moves[0].why}"
@@ -163,8 +159,6 @@ def set_alias(uri: str, version: Version, alias: str, reason: str, who: str = ""
             # The reason first, so that no alias ever stands without one.
             client.set_model_version_tag(version.name, number, tag, "\n".join(filter(None, [before, line])))
         client.set_registered_model_alias(version.name, alias, number)
-    except mlflow_errors() as error:
-        raise refused(uri, f"does not give {version.name}/{number} the alias {alias}", error) from error
     return line
 
 
