@@ -178,6 +178,14 @@ class S3Store(Store):
     def path_as_it_is(self, manifest: Manifest) -> Path:
         return self.path(self.artifact(manifest))
 
+    def is_replaced(self, artifact: Artifact) -> bool:
+        """Look at this machine's copy if this process has read it, so that a stage also ends while the bucket is away.
+
+        A resumed stage may have read nothing of an input, whose copy on this machine may then be an old one.
+        """
+        has_read = self._local.checked.get((artifact.stage, artifact.key)) == artifact.content
+        return self._local.is_replaced(artifact) if has_read else super().is_replaced(artifact)
+
     def leftovers(self, before: float) -> Iterator[Leftover]:
         yield from self._local.leftovers(before)
         # A machine whose clock is ahead would take for old what others upload at this moment.

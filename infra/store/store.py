@@ -37,8 +37,7 @@ class Artifact:
 
     def is_replaced(self) -> bool:
         """Whether another process sealed other content meanwhile."""
-        manifest = self.store.find(self.stage, self.key)
-        return manifest is not None and manifest.content != self.content
+        return self.store.is_replaced(self)
 
     @property
     def store(self) -> "Store":
@@ -160,6 +159,11 @@ class Store(abc.ABC):
         """Fetch the small files that others shared below ``folder``."""
 
     # The same in every store
+
+    def is_replaced(self, artifact: Artifact) -> bool:
+        """Whether another process sealed other content under the artifact's name."""
+        manifest = self.find(artifact.stage, artifact.key)
+        return manifest is not None and manifest.content != artifact.content
 
     def artifact(self, manifest: Manifest) -> Artifact:
         folder = self.folder(manifest.stage, manifest.key)

@@ -27,7 +27,7 @@ MODEL_ID = re.compile(r"\bm-[0-9a-f]{32}\b")
 
 
 def local_folder(uri: str, version: Version) -> Path:
-    """The folder with the model's ``weights/`` and ``vocabulary/``, downloaded from a remote store into the user's cache.
+    """The folder with the model's ``weights/`` and ``vocabulary/``, from a remote store by the user's cache.
 
     Raises BadConfiguration where the files were removed, and BadData where they are not those that were registered.
     """
