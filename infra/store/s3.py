@@ -102,11 +102,10 @@ class S3Store(Store):
         self._check_write_access()
         self._replaces[stage, key] = self._manifests.etag(stage, key)
         partial = self._local.begin(stage, key, resume, attempt)
-        if resume and partial not in self._snapshots:
-            suffix = partial.name.rpartition(".partial-")[2]
-            self._snapshots[partial] = Snapshot(self.bucket, f"{stage}/{key}/{suffix}", partial, self.say)
         if resume:
-            self._snapshots[partial].begin(attempt)
+            suffix = partial.name.rpartition(".partial-")[2]
+            snapshot = Snapshot(self.bucket, f"{stage}/{key}/{suffix}", partial, self.say)
+            self._snapshots.setdefault(partial, snapshot).begin(attempt)
         return partial
 
     def _check_write_access(self) -> None:

@@ -245,7 +245,9 @@ def test_restore_sends_no_altered_copy_even_if_its_time_is_as_before(store: S3St
     assert store.find("clean", "k1") is None
 
 
-def test_an_artifact_that_was_not_read_is_not_replaced_by_an_old_copy(store: S3Store, other: S3Store) -> None:
+def test_an_artifact_that_was_not_read_is_not_replaced_by_an_old_copy(
+    s3: Server, store: S3Store, other: S3Store
+) -> None:
     sealed(store)
     again = sealed(other, files={"a.txt": b"new"})
     present = machine_of(store)
@@ -253,6 +255,9 @@ def test_an_artifact_that_was_not_read_is_not_replaced_by_an_old_copy(store: S3S
     assert new.content == again.content
     assert not new.is_replaced(), "its copy on this machine is that of before, which nobody read"
     new.path()
+    s3.inject_faults(status=403, code="AccessDenied", times=99)
+    assert not new.is_replaced(), "what was read is here, also while the bucket is away"
+    s3.inject_faults()
     sealed(machine_of(store), files={"a.txt": b"newer"})
     assert new.is_replaced()
     unread = machine_of(other).artifact(manifest_of(machine_of(other)))
