@@ -8,11 +8,8 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Callable
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from cyclopts import App, CycloptsError, Group
 
@@ -140,48 +137,48 @@ def main() -> None:
     if arguments and arguments[0] in REMOVED:
         _say(f"`repro {arguments[0]}` was removed: {REMOVED[arguments[0]]}")
         sys.exit(2)
-    resumable = arguments[:1] in [[name] for name in RESUMABLE]
-    app = application(listing=not arguments or arguments[0] in ("--help", "-h"))
-    sys.exit(_exit_code_of(partial(app, arguments, exit_on_error=False, print_error=False), debug, resumable))
-
-
-def _exit_code_of(command: Callable[[], Any], debug: bool, resumable: bool) -> int:
     # SIGTERM raises an exception, so that jobs and servers are ended by the context managers it passes through.
     signals.install_handlers()
     try:
         try:
             configure_log()
-            command()
+            app = application(listing=not arguments or arguments[0] in ("--help", "-h"))
+            app(arguments, exit_on_error=False, print_error=False)
         except SystemExit:  # of --help, and of cyclopts after a command
             flush_stdout()
             raise
         flush_stdout()
-        return 0
-    except KeyboardInterrupt:
-        hint = "; finished stages are kept. Repeat the same command to resume" if resumable else ""
-        _say(f"interrupted{hint}")
+    except (Exception, KeyboardInterrupt) as error:
+        if debug and isinstance(error, Exception):
+            traceback.print_exc()
+        sys.exit(_exit_code_after(error, arguments[:1]))
+    sys.exit(0)
+
+
+def _exit_code_after(error: Exception | KeyboardInterrupt, command: list[str]) -> int:
+    """Say what ended the command; gives its exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        is_resumable = command in [[name] for name in RESUMABLE]
+        _say(f"interrupted{'; finished stages are kept. Repeat the same command to resume' if is_resumable else ''}")
         return 130
-    except BrokenPipeError:
+    if isinstance(error, BrokenPipeError):
         # The reader of stdout closed it. Without this, flushing the rest at exit would fail again with a traceback.
         discard_stdout()
         return 1
-    except Exception as error:
-        from flows.runner.outcome import StageFailed
-
-        if debug:
-            traceback.print_exc()
-        if isinstance(error, CycloptsError | BadConfiguration) and not isinstance(error, StageFailed):
-            _say(f"{error}")
-            return 2
-        if isinstance(error, OSError) and error.errno in UNWRITABLE and error.filename:
-            _say(
-                f"{error.filename} cannot be opened or written: {error.strerror}; make it writable, or set REPRO_ROOT"
-                " to a folder that is (plan, translate and a run without work only read)"
-            )
-            return 1
-        known = isinstance(error, Fault | StageFailed)
-        _say(f"{error}" if known else f"{type(error).__name__}: {error} (add --debug to see the traceback)")
+    if isinstance(error, CycloptsError | BadConfiguration):
+        _say(f"{error}")
+        return 2
+    if isinstance(error, OSError) and error.errno in UNWRITABLE and error.filename:
+        _say(
+            f"{error.filename} cannot be opened or written: {error.strerror}; make it writable, or set REPRO_ROOT to a"
+            " folder that is (plan, translate and a run without work only read)"
+        )
         return 1
+    from flows.runner.outcome import StageFailed
+
+    known = isinstance(error, Fault | StageFailed)
+    _say(f"{error}" if known else f"{type(error).__name__}: {error} (add --debug to see the traceback)")
+    return 1
 
 
 def _say(message: str) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .config import Averaging, from_json
 from .errors import JobError
-from .job import Facts, Job, main
+from .job import Facts, Job, job_of_command_line
 from .network.weights import MODEL_CONFIG, WEIGHTS, load_tensors, save_tensors
 from .training.checkpoint import BEST, EMA, read_best_update
 
@@ -99,4 +99,5 @@ def work(job: Job) -> Facts:
 
 
 if __name__ == "__main__":
-    main(work)
+    with job_of_command_line() as job:
+        job.finish(work(job))

@@ -2,7 +2,8 @@
 
     def work(job: Job) -> Facts: ...
     if __name__ == "__main__":
-        main(work)
+        with job_of_command_line() as job:
+            job.finish(work(job))
 
 A job reads its input folders and writes into ``job.out``. When it fails, ``exit.json`` holds one of the reasons of
 ``model.errors`` and a sentence that a person can act on.
@@ -16,7 +17,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -90,6 +92,11 @@ class Job:
                 "bad_configuration", f"{path} is not a valid job file: {type(error).__name__} {error}"
             ) from error
 
+    def finish(self, facts: Facts) -> None:
+        """Report in ``exit.json`` that the job is done; only the main rank does."""
+        if os.environ.get("RANK", "0") == "0":
+            write_exit(self.out, "done", "", facts)
+
 
 class Metrics:
     """Progress as rows of ``metrics.jsonl``, which other programs follow while it grows."""
@@ -120,9 +127,9 @@ class StopSignal:
         self.received = True
 
 
-def main(work: Callable[[Job], Facts]) -> None:
-    """Run ``work`` on the job that the command line names, and write ``exit.json``; the exit status is 0 only for
-    ``done``."""
+@contextmanager
+def job_of_command_line() -> Iterator[Job]:
+    """Read the job that the command line names; an error in the block goes to ``exit.json`` and ends the process."""
     if len(sys.argv) != 2:
         sys.exit(f"usage: python -m {sys.modules['__main__'].__spec__.name} job.json")  # type: ignore[union-attr]
     _die_with_torchrun()
@@ -133,7 +140,7 @@ def main(work: Callable[[Job], Facts]) -> None:
         out = job.out
         out.mkdir(parents=True, exist_ok=True)
         torch.set_num_threads(job.site.threads)
-        facts = work(job)
+        yield job
     except Exception as error:
         reason, message = classify_error(error)
         if reason == "failed":
@@ -141,8 +148,6 @@ def main(work: Callable[[Job], Facts]) -> None:
         print(f"{reason}: {message}", file=sys.stderr, flush=True)
         write_exit(out, reason, message, {})
         sys.exit(1)
-    if os.environ.get("RANK", "0") == "0":
-        write_exit(out, "done", "", facts)
 
 
 def _die_with_torchrun() -> None:

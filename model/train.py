@@ -12,7 +12,7 @@ from .config import Training, check_whole_updates, from_json
 from .config.keying import require
 from .experimental import packed_attention
 from .experimental.whole_step import WholeStep
-from .job import Facts, Job, StopSignal, main
+from .job import Facts, Job, StopSignal, job_of_command_line
 from .metric_names import UPDATES
 from .network.weights import MODEL_CONFIG
 from .training.checkpoint import CheckpointPolicy, Checkpoints
@@ -62,4 +62,5 @@ def trainer_for(job: Job, ranks: Ranks) -> Trainer:
 
 
 if __name__ == "__main__":
-    main(work)
+    with job_of_command_line() as job:
+        job.finish(work(job))

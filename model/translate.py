@@ -29,7 +29,7 @@ from .data.shards import Shards
 from .decoding.translation import Hypothesis
 from .decoding.translator import Translator
 from .errors import JobError
-from .job import Facts, Job, Metrics, StopSignal, main
+from .job import Facts, Job, Metrics, StopSignal, job_of_command_line
 from .metric_names import SENTENCES_PER_SECOND
 from .network.weights import load_model
 from .numerics import configure_numerics, configure_precision
@@ -210,4 +210,5 @@ def work(job: Job) -> Facts:
 
 
 if __name__ == "__main__":
-    main(work)
+    with job_of_command_line() as job:
+        job.finish(work(job))

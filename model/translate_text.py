@@ -21,7 +21,7 @@ from .config import Decoding, Sampling, from_json
 from .decoding.translation import Hypothesis
 from .decoding.translator import Translator
 from .errors import JobError
-from .job import Facts, Job, Metrics, StopSignal, main
+from .job import Facts, Job, Metrics, StopSignal, job_of_command_line
 from .numerics import configure_numerics
 from .translate import ProgressReporter, load
 
@@ -82,4 +82,5 @@ def work(job: Job) -> Facts:
 
 
 if __name__ == "__main__":
-    main(work)
+    with job_of_command_line() as job:
+        job.finish(work(job))

@@ -3,7 +3,6 @@
 ``repro deploy demo --check --cron "0 1 * * *"`` deploys it.
 """
 
-from contextlib import closing
 from dataclasses import replace
 
 from prefect import flow
@@ -13,11 +12,12 @@ from prefect.states import Completed, Failed
 from flows.inspection.check import compare_results, expected_of, fresh_run
 from flows.orchestration.duplicates import duplicate_run
 from flows.orchestration.flow_parts import OPTIONS, SiteName, claim_and_close_dead_runs
+from flows.reproduce import reproduce
 from flows.runner.request import RunRequest, make_plan
-from flows.runner.run import run as run_planned
+from flows.runner.run import running
 from flows.views.terminal import TerminalDisplay
 from infra.site import open_store
-from tasks.engine.prefect_runner import PrefectTaskWrapper
+from tasks.engine.prefect_runner import PrefectRunner
 
 
 @flow(name="check", flow_run_name="check of {run}", **OPTIONS)
@@ -33,9 +33,9 @@ def check(run: str = "demo", site: SiteName = "local") -> State[None]:
         return Completed(name="Skipped", message=duplicate)
     expected = expected_of(run)
     resolved = fresh_run(RunRequest(run, until="score", site=site))
-    task_wrapper = PrefectTaskWrapper(resolved.site.root.absolute() / "prefect-records")
-    with closing(task_wrapper):
-        outcome = run_planned(make_plan(resolved), TerminalDisplay(task_wrapper.progress), task_wrapper)
+    planned = make_plan(resolved)
+    with running(planned, TerminalDisplay(), PrefectRunner) as outcome:
+        reproduce(resolved.run, resolved.is_modified, planned.initial)
     rows = [replace(row, state="hit") for row in outcome.rows]
     found = compare_results(run, rows, open_store(resolved.site), expected)
     return (Completed if found.is_reproduced else Failed)(message=f"{found}")

@@ -12,9 +12,10 @@ from flows.runner import interrupted
 from flows.runner.outcome import Outcome, cached_outcome
 from flows.runner.paper import ResolvedPaper
 from flows.runner.request import ResolvedRun, RunPlan
-from flows.runner.run import close_record, conclude, on_record
+from flows.runner.run import RunRecord
 from flows.tuning.sweep import ResolvedSweep
 from flows.views.terminal import say
+from infra.errors import NetworkFault
 from infra.processes import signals
 from infra.servers.environment import configure_libraries, server_configured
 from infra.servers.mlflow_sqlite import check_database
@@ -31,17 +32,24 @@ def dispatch(planned: RunPlan, has_server: bool) -> Outcome:
     """
     outcome = None if has_server else cached_outcome(planned.outcome)
     site = planned.resolved.site
+    record = RunRecord(planned, say)
     if outcome:
         _close_earlier(planned.resolved)
-        conclude(planned, outcome, say)
+        record.conclude(outcome)
         return outcome
     check_database(site.tracking)
-    with on_record(planned, say):
+    with record.until_running():
         _ensure_server(site)
-        from flows.orchestration.prefect_flows import run_with_prefect
+        from flows.orchestration.prefect_flows import finished_outcome, planned_flow
+        from tasks.engine.prefect_runner import plain_server_errors
 
-        outcome = signals.run_shielded(partial(run_with_prefect, planned))
-    close_record(planned, outcome, say)
+        request = planned.resolved.request
+        try:
+            with plain_server_errors(), signals.shielded() as thread:
+                outcome = thread.submit(planned_flow(planned), **vars(request)).result()
+        except NetworkFault as fault:
+            outcome = finished_outcome(request, fault)
+    record.close(outcome)
     return outcome
 
 
@@ -56,7 +64,8 @@ def dispatch_group(resolved: ResolvedPaper | ResolvedSweep, has_server: bool) ->
     _ensure_server(site)
     from flows.orchestration.prefect_flows import group_with_prefect
 
-    return signals.run_shielded(partial(group_with_prefect, resolved))
+    with signals.shielded() as thread:
+        return thread.submit(group_with_prefect, resolved).result()
 
 
 def close_dead_runs(site: Site) -> int:

@@ -1,10 +1,14 @@
 """What the flows of ``prefect_flows`` share: hooks after a kill, the claim of a flow run, texts for Prefect's UI."""
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 from prefect.client.schemas.objects import FlowRun
+from prefect.context import FlowRunContext
+from prefect.flows import Flow
 from prefect.runtime import flow_run
 
 from flows.orchestration.remote_stage import current_work_pool
@@ -21,6 +25,7 @@ from model.metric_names import BLEU, CHRF
 
 OptionalStageName = Literal["", StageName]
 SiteName = Literal["local", "gpu"]
+F = TypeVar("F", bound=Callable[..., Any])
 HEADLINE_METRICS = (BLEU, CHRF)
 
 
@@ -43,6 +48,33 @@ OPTIONS: dict[str, Any] = {
     "on_cancellation": [close_dead_runs_after_kill],
 }
 """Options of every flow."""
+
+
+def documented_as(request: type) -> Callable[[F], F]:
+    """Give a flow the docstring of the request that its parameters make: the command line shows the same help."""
+
+    def document(body: F) -> F:
+        body.__doc__ = request.__doc__
+        return body
+
+    return document
+
+
+_known: WeakKeyDictionary[Flow[..., Any], Any] = WeakKeyDictionary()
+"""What this process has resolved from the parameters of a flow before it calls it, by the flow object of that call."""
+
+
+def flow_of_known(flow: Flow[..., Any], value: Any, run_name: str = "") -> Flow[..., Any]:
+    """A copy of ``flow`` for one call with parameters that this process has resolved to ``value`` already."""
+    copy = flow.with_options(flow_run_name=(lambda: run_name) if run_name else None)
+    _known[copy] = value
+    return copy
+
+
+def known_value() -> Any:
+    """The value that the current flow was made for with ``flow_of_known``; None in a worker, which has to resolve."""
+    context = FlowRunContext.get()
+    return _known.get(context.flow) if context and context.flow else None
 
 
 def dispatch_pool(site: Site) -> str:

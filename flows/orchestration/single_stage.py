@@ -4,41 +4,31 @@ Replays the DAG up to that stage: earlier stages must be hits, and the stage mus
 computed.
 """
 
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from flows.reproduce import STAGES, reproduce
 from flows.runner.request import RunRequest
 from flows.runs.initial_weights import initial_weights_of
-from flows.runs.overrides import changes_results
 from flows.runs.synthetic import COUNTED_AS
 from flows.views.stage_words import miss_text
 from infra.errors import BadConfiguration
 from infra.site import open_store
 from infra.store.store import Artifact
-from infra.tracking.tracker import Tracker
+from infra.tracking.tracker import Tracker, ending
 from tasks.engine.lookup import Miss, look_up, remedy
 from tasks.engine.planner import Attempt, Scope, StageResult, StopPipeline
 from tasks.engine.progress import Display
-from tasks.engine.run_settings import RunSettings, TaskWrapper, without_task
+from tasks.engine.run_settings import RunSettings
 from tasks.engine.runner import Runner
 from tasks.engine.stage import Engine, StageCall, engine
 
 
 @dataclass(frozen=True)
 class StageRequest:
-    """Make one stage for a run of another worker. All earlier stages must be in the store.
-
-    Args:
-        run: The name of that run.
-        stage: The stage to make.
-        key: The key that the stage has in that run. The flow run fails if it differs here.
-        item: The item of a stage with several, for example newstest2013 of translate.
-        overrides: Fields of the run to change, for example training.updates=200.
-        attempt: Make the stage even if it is cached, unless this attempt made it. Empty: only if it is missing.
-        site: Where to compute.
-        parent: The MLflow run that is the parent of the stage's run.
-    """
+    """A stage of a run of another worker; the fields are parameters of the flow ``stage`` (``prefect_flows``)."""
 
     run: str
     stage: str
@@ -81,7 +71,9 @@ class _SingleStageEngine(Engine):
         raise StopPipeline
 
 
-def run_single_stage(request: StageRequest, display: Display, task_wrapper: TaskWrapper = without_task) -> StageResult:
+def run_single_stage(
+    request: StageRequest, display: Display, make_runner: Callable[[RunSettings], Runner] = Runner
+) -> StageResult:
     """Make the stage unless it is cached; raises its Fault, or BadConfiguration for a request that does not fit."""
     if request.stage not in STAGES:
         raise BadConfiguration(f"unknown stage {request.stage!r}, known are: {', '.join(STAGES)}")
@@ -94,21 +86,13 @@ def run_single_stage(request: StageRequest, display: Display, task_wrapper: Task
         stage = scope.stage_of(request.stage, request.item)
         scope = replace(scope, attempt=Attempt(frozenset([stage]), request.attempt))
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
-    runner = Runner(RunSettings(store, site, scope, display, tracker, task_wrapper))
-    status = "FAILED"
-    try:
+    runner = make_runner(RunSettings(store, site, scope, display, tracker))
+    with closing(runner), ending(tracker):
         if request.parent:
             tracker.join(request.parent)
         else:
             tracker.start(run.name, f"{run.name} {request.label}", {"site": request.site}, {})
-        with engine(_SingleStageEngine(runner, request)):
-            reproduce(run, changes_results(request.overrides), initial_weights_of(run, site, store))
-        raise BadConfiguration(f"{request.run} has no stage {request.label!r}")
-    except StopPipeline:
-        status = "FINISHED"
-        return runner.rows[-1]
-    except (KeyboardInterrupt, SystemExit):
-        status = "KILLED"
-        raise
-    finally:
-        tracker.finish(status)
+        with engine(_SingleStageEngine(runner, request)), suppress(StopPipeline):
+            reproduce(run, resolved.is_modified, initial_weights_of(run, site, store))
+            raise BadConfiguration(f"{request.run} has no stage {request.label!r}")
+    return runner.rows[-1]

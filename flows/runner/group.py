@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
 from flows.runner.request import ResolvedRun, RunPlan, make_plan
-from flows.runner.run import conclude
+from flows.runner.run import RunRecord
 from flows.runs.overrides import run_title
 from infra.errors import Fault, describe
 from infra.processes.threads import run_in_threads
 from infra.site import Site
 from infra.tracking.run_description import table
-from infra.tracking.tracker import OVERRIDES, Tracker
+from infra.tracking.tracker import OVERRIDES, Tracker, ending
 from model.metric_names import BLEU
 
 RunOne = Callable[[RunPlan], Outcome]
@@ -130,7 +130,7 @@ class Members:
             planned = replace(known, resolved=own) if known else make_plan(own)
             if cached := cached_outcome(planned.outcome):
                 self.say(f"{label}: every stage is cached")
-                conclude(planned, cached, self.say)
+                RunRecord(planned, self.say).conclude(cached)
                 return cached
             self.say(f"{label}: {' '.join(settings) or own.request.run}")
             return self.run_one(planned)
@@ -144,21 +144,13 @@ def run_group(group: Group, run_one: RunOne, say: Say, work: Callable[[Members],
     """Begin the run of the group in MLflow, or go on with it, do the work below it, and end it with the results."""
     tracker = Tracker(group.site.tracking, group.site.root.absolute() / "mlflow-artifacts", token=group.name)
     parent = tracker.start(group.experiment, group.title, {OVERRIDES: " ".join(group.overrides)}, group.params)
-    status = "FAILED"
-    facts: Mapping[str, Any] = {}
-    try:
-        found = work(Members(group, parent, run_one, say))
-        tracker.log_artifacts(parent, found.files)
-        tracker.describe(found.markdown)
-        facts = found.facts
-        status = "FAILED" if found.failure else "FINISHED"
-        return found
-    except (KeyboardInterrupt, SystemExit):
-        status = "KILLED"
-        raise
-    finally:
-        tracker.finish_stage(parent, status, facts)
-        tracker.finish(status)
+    with ending(tracker) as end:
+        results = work(Members(group, parent, run_one, say))
+        tracker.log_artifacts(parent, results.files)
+        tracker.describe(results.markdown)
+        end.status = "FAILED" if results.failure else "FINISHED"
+        tracker.finish_stage(parent, end.status, results.facts)
+        return results
 
 
 def run_members(

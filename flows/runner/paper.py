@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from cyclopts import Parameter
 
@@ -43,9 +43,6 @@ class PaperRequest:
         overrides: Fields of every row's run to change, for example training.updates=200; repeatable.
         site: Where to compute: local or gpu. With gpu, a worker without one fails.
     """
-
-    flow: ClassVar = "paper"
-    flow_run_name: ClassVar = "rows {rows} on {corpus}"
 
     rows: str = "all"
     corpus: str = "wmt14-ende"

@@ -27,9 +27,9 @@ from model.config import check_whole_updates
 from tasks.engine.keys import differences
 from tasks.engine.limits import Limits
 from tasks.engine.lookup import Hit, Miss
-from tasks.engine.planner import Attempt, Planner, Scope, StageResult, StopPipeline
+from tasks.engine.planner import Attempt, KeyList, Planner, Scope, StageResult, StopPipeline
 from tasks.engine.progress import MetricsWatch, ignore_metrics
-from tasks.engine.stage import Engine, engine
+from tasks.engine.stage import engine
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,10 @@ class ResolvedRun:
     watch: MetricsWatch = ignore_metrics
     """Sees the metrics of its jobs, and may end a job by raising a Fault."""
 
-    def call_stages(self, present: Engine, initial: InitialWeights | None) -> None:
-        """Call the stages of the run, as far as its scope goes, under an engine."""
-        with engine(present), suppress(StopPipeline):
-            reproduce(self.run, changes_results(self.request.overrides), initial)
+    @property
+    def is_modified(self) -> bool:
+        """Whether it has overrides that change results: such a run moves no alias."""
+        return changes_results(self.request.overrides)
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,8 @@ def make_plan(resolved: ResolvedRun) -> RunPlan:
     initial = initial_weights_of(resolved.run, site, store)
     limits = Limits.parse(resolved.run.expect)
     planner = Planner(store, site, scope, limits)
-    resolved.call_stages(planner, initial)
+    with engine(planner), suppress(StopPipeline):
+        reproduce(resolved.run, resolved.is_modified, initial)
     rows = planner.rows
     if not scope.until:
         _check_places(limits, rows)
@@ -142,6 +143,15 @@ def make_plan(resolved: ResolvedRun) -> RunPlan:
         rows = _with_changes(rows, store, name, initial)
     started = records.start_time(site.root, name)
     return RunPlan(resolved, started, store, scope, initial, interrupted, Outcome(name, rows), planner.lookups)
+
+
+def stage_keys(resolved: ResolvedRun) -> list[str]:
+    """The keys of a run's stages, which say what the run computes. Reads no artifact."""
+    key_list = KeyList(resolved.scope)
+    initial = initial_weights_of(resolved.run, resolved.site, open_store(resolved.site))
+    with engine(key_list), suppress(StopPipeline):
+        reproduce(resolved.run, resolved.is_modified, initial)
+    return key_list.keys
 
 
 def _check_training(run: Run, site: Site) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 
 from flows.runner import records
@@ -12,27 +12,30 @@ from flows.runner.records import FINISHED, KILLED, RUNNING
 from flows.runner.request import RunPlan
 from flows.runs.overrides import run_title, settings_text
 from infra.errors import Fault, Pruned, describe
-from infra.tracking.tracker import OVERRIDES, PARENT, PRUNED, SETTINGS, Tracker
+from infra.tracking.tracker import OVERRIDES, PARENT, PRUNED, SETTINGS, RunEnd, Tracker, ending
 from tasks.engine.keys import canonical
 from tasks.engine.limits import Check, Limits
-from tasks.engine.planner import StageResult
+from tasks.engine.planner import StageResult, StopPipeline
 from tasks.engine.progress import Display
-from tasks.engine.run_settings import Dispatch, RunSettings, TaskWrapper, without_task
+from tasks.engine.run_settings import Dispatch, RunSettings
 from tasks.engine.runner import Runner
+from tasks.engine.stage import engine
 
 TRACKED_SETTINGS = ("vocabulary", "sharding", "model", "training", "averaging", "decoding")
 """The parts of a run that are parameters of its run in MLflow."""
 
 
-def run(
+@contextmanager
+def running(
     planned: RunPlan,
     display: Display,
-    task_wrapper: TaskWrapper = without_task,
+    make_runner: Callable[[RunSettings], Runner] = Runner,
     dispatch: Mapping[str, Dispatch] = MappingProxyType({}),
-) -> Outcome:
-    """Make what is missing; raises StageFailed, or a Fault of the plan before anything ran.
+) -> Iterator[Outcome]:
+    """Make what is missing of the stages that the block calls; raises StageFailed, or what the plan refuses.
 
-    Where the watch of the request ends the run early, the outcome says so in ``pruned``.
+    Gives the outcome, which is complete after the block. Where the watch of the request ends the run early, the outcome
+    says so in ``pruned``.
     """
     resolved = planned.resolved
     site = resolved.site
@@ -40,22 +43,22 @@ def run(
     if planned.scope.attempt.is_resumed:
         display.say("the same request was cut off before: its forced stages go on from there")
     limits = Limits.parse(resolved.run.expect)
+    record = RunRecord(planned, display.say)
     lock = threading.Lock()
 
     def keep_record() -> None:
         with lock:  # stages may end at once
             known = {row.key for row in runner.rows}
             rows = [*runner.rows, *(row for row in planned.outcome.rows if row.key not in known)]
-            _write_record(planned, rows, RUNNING, display.say)
+            record.write(rows, RUNNING)
 
-    runner = Runner(
+    runner = make_runner(
         RunSettings(
             store=planned.store,
             site=site,
             scope=planned.scope,
             display=display,
             tracker=tracker,
-            task_wrapper=task_wrapper,
             dispatch=dispatch,
             plan=planned.lookups,
             watch=resolved.watch,
@@ -64,76 +67,103 @@ def run(
         )
     )
     outcome = Outcome(resolved.run.name, runner.rows)
-    status = "FAILED"
+    end = RunEnd()
     try:
-        # From its start the record names what the run is about to use, so that garbage collection keeps it.
-        keep_record()
-        if cached_outcome(planned.outcome) is None:  # a run that makes nothing is not worth a run in MLflow
-            elsewhere = ", but for stages that another pool makes" if dispatch else ""
-            display.say(f"jobs run {site.place}{elsewhere}")
-            _start_tracking(tracker, planned)
-        resolved.call_stages(runner, planned.initial)
-        status = FINISHED
-    except Pruned as pruned:
-        status = PRUNED
-        outcome.pruned = f"{pruned}"
-    except Exception as error:
-        outcome.failure = _failure(runner.rows, error)
-        raise StageFailed(outcome) from error
-    except BaseException:
-        status = KILLED
-        raise
+        with ending(tracker) as end:
+            try:
+                # From its start the record names what the run is about to use, so that garbage collection keeps it.
+                keep_record()
+                if cached_outcome(planned.outcome) is None:  # a run that makes nothing is not worth a run in MLflow
+                    elsewhere = ", but for stages that another pool makes" if dispatch else ""
+                    display.say(f"jobs run {site.place}{elsewhere}")
+                    _start_tracking(tracker, planned)
+                with engine(runner), suppress(StopPipeline):
+                    yield outcome
+            except Pruned as pruned:
+                outcome.pruned = f"{pruned}"
+                end.status = PRUNED
+                end.why = outcome.pruned
+            except Exception as error:
+                outcome.failure = _failure(runner.rows, error)
+                end.why = outcome.failure
+                raise StageFailed(outcome) from error
     finally:
-        why = outcome.failure or outcome.pruned
-        tracker.finish(status, why)
-        _write_record(planned, runner.rows, status, display.say, why, limits.checks)
-    return outcome
+        record.write(runner.rows, end.status, end.why, limits.checks)
+        runner.close()
 
 
-@contextmanager
-def on_record(planned: RunPlan, say: Callable[[str], None]) -> Iterator[None]:
-    """Keep a record while a server is started and ``run`` is called.
+class RunRecord:
+    """The record of one start of a run, which is written again whenever the run gets further."""
 
-    So a run that is killed, or fails, before it comes to ``run`` is on record too.
-    """
-    rows = planned.outcome.rows
-    _write_record(planned, rows, RUNNING, say)
-    try:
-        yield
-    except BaseException as error:
-        if _is_open(planned):
-            failed = isinstance(error, Exception)
-            # A forced attempt that was cut off goes on with the next start: nothing of it ran in this one.
-            status = "FAILED" if failed and not planned.scope.attempt.is_resumed else KILLED
-            _write_record(planned, rows, status, say, f"run failed: {describe(error)}" if failed else "")
-        raise
+    def __init__(self, planned: RunPlan, say: Callable[[str], None]) -> None:
+        self.planned = planned
+        self.say = say
 
+    def write(self, rows: Sequence[StageResult], status: str, failure: str = "", checks: Sequence[Check] = ()) -> None:
+        """Write the record with these stages; says why it cannot, at the end of the run only."""
+        planned = self.planned
+        resolved = planned.resolved
+        store = planned.store
+        try:
+            file = records.write(
+                store.root,
+                resolved.run.name,
+                vars(resolved.request),
+                rows,
+                status,
+                planned.started,
+                attempt=planned.scope.attempt.id,
+                failure=failure,
+                checks=checks,
+                group=resolved.group,
+                title=resolved.title,
+            )
+            store.share(file)
+        except (OSError, Fault) as error:
+            # What prevents the record may also end the run, with a message of its own: say this once, at the end.
+            if status != RUNNING:
+                self.say(f"this run left no record: {error}")
 
-def close_record(planned: RunPlan, outcome: Outcome, say: Callable[[str], None]) -> None:
-    """Close the record of a run that ``run`` did not make, since another run made everything meanwhile."""
-    if _is_open(planned):
-        _write_record(planned, outcome.rows, FINISHED, say)
+    @contextmanager
+    def until_running(self) -> Iterator[None]:
+        """Keep the record while a server is started, so that a run is on it that is killed before it begins."""
+        rows = self.planned.outcome.rows
+        self.write(rows, RUNNING)
+        try:
+            yield
+        except BaseException as error:
+            if self._is_open():
+                failed = isinstance(error, Exception)
+                # A forced attempt that was cut off goes on with the next start: nothing of it ran in this one.
+                status = "FAILED" if failed and not self.planned.scope.attempt.is_resumed else KILLED
+                self.write(rows, status, f"run failed: {describe(error)}" if failed else "")
+            raise
 
+    def close(self, outcome: Outcome) -> None:
+        """Close it where the run itself did not, since another run made everything meanwhile."""
+        if self._is_open():
+            self.write(outcome.rows, FINISHED)
 
-def _is_open(planned: RunPlan) -> bool:
-    """Whether its record still says that it runs."""
-    file = records.record_file(planned.store.root, planned.resolved.run.name, planned.started)
-    try:
-        return read_header(file).is_open
-    except UnreadableRecord:  # it could not be written
-        return False
+    def conclude(self, cached: Outcome) -> None:
+        """Record a request that is done without a run, unless its newest record names the same artifacts.
 
+        So nobody resumes a run that was cut off after its last stage, and garbage collection keeps what was asked for
+        last.
+        """
+        planned = self.planned
+        resolved = planned.resolved
+        used = {(row.stage, row.key) for row in cached.rows}
+        known = newest_artifacts(planned.store.root, resolved.run.name, resolved.request.overrides)
+        if planned.interrupted or not used <= known:
+            self.write(cached.rows, FINISHED)
 
-def conclude(planned: RunPlan, done: Outcome, say: Callable[[str], None]) -> None:
-    """Record a request that is done without a run, unless its newest record names the same artifacts.
-
-    So nobody resumes a run that was cut off after its last stage, and garbage collection keeps what was asked for last.
-    """
-    used = {(row.stage, row.key) for row in done.rows}
-    resolved = planned.resolved
-    known = newest_artifacts(planned.store.root, resolved.run.name, resolved.request.overrides)
-    if planned.interrupted or not used <= known:
-        _write_record(planned, done.rows, FINISHED, say)
+    def _is_open(self) -> bool:
+        planned = self.planned
+        file = records.record_file(planned.store.root, planned.resolved.run.name, planned.started)
+        try:
+            return read_header(file).is_open
+        except UnreadableRecord:  # it could not be written
+            return False
 
 
 def _start_tracking(tracker: Tracker, planned: RunPlan) -> None:
@@ -155,27 +185,3 @@ def _failure(rows: Sequence[StageResult], error: Exception) -> str:
     failed = next((row for row in rows if row.state == "failed"), None)
     label = f"{failed.stage} {failed.item}".strip() if failed else "run"
     return f"{label} failed: {describe(error)}"
-
-
-def _write_record(
-    planned: RunPlan,
-    rows: Sequence[StageResult],
-    status: str,
-    say: Callable[[str], None],
-    failure: str = "",
-    checks: Sequence[Check] = (),
-) -> None:
-    resolved = planned.resolved
-    store = planned.store
-    request = vars(resolved.request)
-    name = resolved.run.name
-    attempt = planned.scope.attempt.id
-    try:
-        member = (resolved.group, resolved.title)
-        store.share(
-            records.write(store.root, name, request, rows, status, planned.started, attempt, failure, checks, *member)
-        )
-    except (OSError, Fault) as error:
-        # What prevents the record may also end the run, with a message of its own: say this once, at the end.
-        if status != RUNNING:
-            say(f"this run left no record: {error}")

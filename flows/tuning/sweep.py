@@ -13,24 +13,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from flows.runner.group import Group, GroupResults, Members, RunOne, Say, run_group
 from flows.runner.outcome import Outcome
-from flows.runner.request import ResolvedRun, RunRequest
+from flows.runner.request import ResolvedRun, RunRequest, stage_keys
 from flows.runs.completion import RUN_NAMES, OverridesOption
-from flows.runs.initial_weights import initial_weights_of
 from flows.tuning.search_space import Dimension, Direction, parse_space
 from infra.errors import BadConfiguration, Pruned, describe
 from infra.processes.locks import try_file_lock
 from infra.processes.threads import run_in_threads
-from infra.site import open_store
 from infra.store.files import write_atomically
 from infra.tracking.run_description import table
 from model.metric_names import BEST_DEV_PERPLEXITY, BLEU, CHRF, DEV_PERPLEXITY, PERPLEXITY
-from tasks.engine.planner import KeyList
 from tasks.engine.progress import ignore_metrics
 from tasks.engine.stage import StageCall
 
@@ -60,9 +57,6 @@ class SweepRequest:
         at_once: Trials that run at the same time.
         site: Where to compute: local or gpu. With gpu, a worker of another pool dispatches trainings to the pool gpu.
     """
-
-    flow: ClassVar = "sweep"
-    flow_run_name: ClassVar = "sweep of {run}"
 
     run: Annotated[str, RUN_NAMES]
     _: KW_ONLY
@@ -111,9 +105,7 @@ class ResolvedSweep:
             trial = self.trial([dimension.first for dimension in self.dimensions])
         except BadConfiguration:
             trial = self.trial(())
-        listed = KeyList(trial.scope)
-        trial.call_stages(listed, initial_weights_of(trial.run, trial.site, open_store(trial.site)))
-        return listed.keys
+        return stage_keys(trial)
 
     @property
     def remark(self) -> str:

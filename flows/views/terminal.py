@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import Callable
 from typing import Literal
 
 from rich.console import Console
@@ -25,13 +24,11 @@ PIPE_WIDTH = 160
 class TerminalDisplay:
     """Shows each stage of a run when it begins, progresses and ends.
 
-    ``on_progress`` is also called with every progress report, for Prefect's artifact. ``prefix`` begins each line where
-    several runs write to one terminal.
+    ``prefix`` begins each line where several runs write to one terminal.
     """
 
-    def __init__(self, on_progress: Callable[[StageCall, float, float, str], None], prefix: str = "") -> None:
+    def __init__(self, prefix: str = "") -> None:
         self.console = console()
-        self.on_progress = on_progress
         self.prefix = f"{prefix}: " if prefix else ""
         self._live = sys.stderr.isatty()
         self._shown = 0.0
@@ -48,7 +45,6 @@ class TerminalDisplay:
         self._print(f"{self.prefix}[bold]{call.label}[/bold] [dim]{call.key} · {cell(why)}[/dim]")
 
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
-        self.on_progress(call, done, total, text)
         self._open[call.label] = (done, total)
         now = time.monotonic()
         if now - self._shown < (LIVE_PROGRESS_SECONDS if self._live else PLAIN_PROGRESS_SECONDS):

@@ -1,7 +1,7 @@
 """Handle Ctrl-C and SIGTERM without losing them and without interrupting libraries.
 
 A signal handler's exception surfaces wherever the main thread happens to be. Inside a library it may be caught, or
-leave a lock held forever. Code that calls such libraries therefore runs on its own thread (``run_shielded``), where no
+leave a lock held forever. Code that calls such libraries therefore runs on its own thread (``shielded``), where no
 handler runs: the handler notes the signal, and the code calls ``check`` where it starts, waits or reports progress.
 """
 
@@ -10,11 +10,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from types import FrameType
-from typing import TypeVar
 
 from infra.processes.children import GRACE_SECONDS
 
@@ -22,9 +21,9 @@ PATIENCE_SECONDS = GRACE_SECONDS + 15
 """How long shielded work may take to end: a job's last checkpoint, and some time for itself."""
 POLL_SECONDS = 0.1
 
-T = TypeVar("T")
 _received: list[int] = []
-_shield = False
+_patience: float | None = None
+"""That of the shielded work; None while there is none."""
 
 
 def install_handlers() -> None:
@@ -72,35 +71,24 @@ def stop_all_threads() -> None:
         _received.append(signal.SIGTERM)
 
 
-def run_shielded(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:
-    """Run ``work`` on another thread; raises its exception or, after a signal, the signal's.
+@contextmanager
+def shielded(patience: float = PATIENCE_SECONDS) -> Iterator[Executor]:
+    """Give a thread for work that no signal interrupts: ``with shielded() as thread: thread.submit(work).result()``.
 
-    If the work has not ended ``patience`` seconds after the signal, or at a second signal, this process exits at once:
-    as after a SIGKILL, its children end with it and finished results are kept.
+    After a signal, the end of the block raises the signal's exception. If the work has not ended ``patience`` seconds
+    after the signal, or at a second signal, this process exits at once: as after a SIGKILL, its children end with it
+    and finished results are kept.
     """
-    global _shield
-    outcome: Future[T] = Future()
-
-    def run() -> None:
+    global _patience
+    with ThreadPoolExecutor(1, "work") as thread:
+        _patience = patience
         try:
-            outcome.set_result(work())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    _shield = True
-    left = patience
-    worker = threading.Thread(target=run, name="work", daemon=True)
-    worker.start()
-    try:
-        while not outcome.done():
-            worker.join(POLL_SECONDS)
-            left -= POLL_SECONDS if _received else 0.0
-            if left < 0 or len(_received) > 1:
-                _exit_now()
-    finally:
-        _shield = False
-    check()
-    return outcome.result()
+            yield thread
+        finally:
+            _patience = None
+            if _received:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            check()
 
 
 def _exit_now() -> None:
@@ -111,8 +99,12 @@ def _exit_now() -> None:
 
 def _handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
     _received.append(number)
-    if not _shield:
+    if _patience is None:
         raise _exception_for(number)
+    if len(_received) > 1:
+        _exit_now()
+    signal.signal(signal.SIGALRM, lambda *_: _exit_now())
+    signal.setitimer(signal.ITIMER_REAL, _patience)
 
 
 def _exception_for(number: int) -> BaseException:

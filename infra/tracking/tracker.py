@@ -4,7 +4,8 @@ While MLflow does not answer, writes wait in a queue, one warning says so, and t
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from infra.tracking.mlflow_runs import MAX_TAG_LENGTH, OVERRIDES, PARENT, SETTIN
 from infra.tracking.run_description import NO_FACTS, SCORE_STAGE, StageRow, numeric_facts, run_description
 from infra.tracking.write_queue import WriteQueue
 
-__all__ = ["OVERRIDES", "PARENT", "PRUNED", "SETTINGS", "Tracker"]
+__all__ = ["OVERRIDES", "PARENT", "PRUNED", "SETTINGS", "RunEnd", "Tracker", "ending"]
 
 PENDING = "later:"
 """Prefix of the id of a stage that began while MLflow was away, until it has one of MLflow's."""
@@ -217,6 +218,27 @@ class Tracker:
     def _write_note(self) -> None:
         text = self._text or run_description(self._rows, self._why)
         self.client.set_tag(self._parent(), NOTE, text[:MAX_TAG_LENGTH])
+
+
+@dataclass
+class RunEnd:
+    """How a tracked run ends: FINISHED, FAILED, KILLED or PRUNED, and why."""
+
+    status: str = "FINISHED"
+    why: str = ""
+
+
+@contextmanager
+def ending(tracker: Tracker) -> Iterator[RunEnd]:
+    """End the parent run after the block: as the block says, FAILED by an error, KILLED by an interrupt."""
+    end = RunEnd()
+    try:
+        yield end
+    except BaseException as error:
+        end.status = "FAILED" if isinstance(error, Exception) else "KILLED"
+        raise
+    finally:
+        tracker.finish(end.status, end.why)
 
 
 @dataclass

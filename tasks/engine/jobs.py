@@ -1,7 +1,9 @@
 """Run a job of a stage: start it by the site's launcher on locked GPUs, pass its metrics to MLflow and the display."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from infra.launch.batch_queue import QueueLauncher
 from infra.launch.job import JobSpec, Launcher
@@ -10,7 +12,9 @@ from infra.launch.local import LocalLauncher
 from infra.launch.slurm import slurm_launcher
 from infra.processes.compute import load_remark
 from infra.processes.gpu_locks import lock_gpus
+from infra.site import Site
 from infra.tracking.metrics_tail import MetricsTail
+from model.config import STRICT_ENVIRONMENT, Numerics
 from model.metric_names import DEV_PERPLEXITY, LOSS
 from tasks.engine.progress import describe_metrics
 from tasks.engine.run_settings import RunSettings
@@ -25,45 +29,103 @@ LAUNCHERS: dict[str, Callable[[], Launcher]] = {
 RUN_CURVES = (LOSS, DEV_PERPLEXITY)
 """Metrics of the training that MLflow's run of the whole pipeline has too."""
 METRICS = "metrics.jsonl"
+Progress = Callable[[StageCall, float, float, str], None]
 
 
-class JobRunner:
-    """Runs jobs of a site. Several threads may run a job each."""
+def launcher_of(settings: RunSettings) -> Launcher:
+    """The launcher of the run's site. Raises BadConfiguration where the site lacks what it needs."""
+    launcher = LAUNCHERS[settings.site.launcher]()
+    if isinstance(launcher, QueueLauncher):
+        launcher.say = settings.display.say
+    return launcher
 
-    def __init__(self, settings: RunSettings) -> None:
-        self.settings = settings
-        self.launcher = LAUNCHERS[settings.site.launcher]()
-        if isinstance(self.launcher, QueueLauncher):
-            self.launcher.say = settings.display.say
 
-    def run(self, call: StageCall, run_id: str, lock: int, job: JobSpec) -> None:
-        """Run ``job`` and log its metrics under ``run_id``; raises the Fault that the job ends with.
+def job_spec(
+    site: Site,
+    module: str,
+    config: Mapping[str, Any],
+    inputs: Mapping[str, Path],
+    out: Path,
+    *,
+    distributed: bool = False,
+    numerics: Numerics = "fast",
+) -> JobSpec:
+    """The job that fills ``out`` by ``python -m module``, with the site's settings.
 
-        The job inherits the file descriptor ``lock``.
-        """
+    With ``numerics`` strict it computes in one thread on the CPU, in ``STRICT_ENVIRONMENT``.
+    """
+    ranks, nodes = (site.ranks, site.nodes) if distributed else (1, 1)
+    threads = site.threads_each if distributed else site.threads_each * (site.ranks // site.nodes)
+    settings = {
+        "device": site.device,
+        "threads": threads,
+        "compile": site.compile,
+        "packed_attention": site.packed_attention,
+        "micro_batch_tokens": site.micro_batch_tokens,
+        "log_seconds": site.log_seconds,
+        "resume_seconds": site.resume_seconds,
+        "rank_timeout_seconds": site.rank_timeout_seconds,
+    }
+    job = JobSpec(module, config, inputs, out, settings, ranks, distributed, nodes, threads)
+    if numerics == "strict":
+        settings |= {
+            "device": "cpu" if site.device == "auto" else site.device,  # the job refuses cuda
+            "threads": 1,
+            "compile": "never",
+            "packed_attention": "torch",
+        }
+        job = replace(job, threads=1, environment=STRICT_ENVIRONMENT)
+    return job
+
+
+@dataclass(frozen=True)
+class StageJobs:
+    """Runs the jobs of one stage and logs their metrics under ``run_id``. They inherit the file descriptor ``lock``."""
+
+    settings: RunSettings
+    launcher: Launcher
+    progress: Progress
+    call: StageCall
+    run_id: str
+    lock: int
+
+    def run(
+        self,
+        module: str,
+        config: Mapping[str, Any],
+        inputs: Mapping[str, Path],
+        out: Path,
+        *,
+        distributed: bool = False,
+        numerics: Numerics = "fast",
+    ) -> None:
+        """Run ``python -m module`` to fill ``out`` (``job_spec``); raises the Fault that the job ends with."""
         settings = self.settings
         site = settings.site
-        display = settings.display
-        tail = MetricsTail(job.out / METRICS)
+        label = self.call.label
+        job = job_spec(site, module, config, inputs, out, distributed=distributed, numerics=numerics)
         is_here = site.launcher == "local"
-        of_parent = RUN_CURVES if call.stage.name == "train" and not call.item else ()
+        if is_here and (load := load_remark()):
+            settings.display.say(f"{label}: {load}: other programs slow it down")
+        # Other launchers get their GPUs from the scheduler.
+        gpus = site.gpus if self.call.stage.needs == "gpu" and is_here else ()
+
+        tail = MetricsTail(out / METRICS)
+        of_parent = RUN_CURVES if self.call.stage.name == "train" and not self.call.item else ()
 
         def poll() -> None:
-            settings.store.share(job.out)
+            settings.store.share(out)
             rows = tail.read()
             if rows:
                 with settings.tracker_lock:
-                    settings.tracker.log_rows(run_id, rows, of_parent)
+                    settings.tracker.log_rows(self.run_id, rows, of_parent)
                 last = rows[-1]
-                display.progress(call, last.get("done", 0), last.get("total", 0), describe_metrics(rows))
-                settings.watch(call, rows)
+                self.progress(self.call, last.get("done", 0), last.get("total", 0), describe_metrics(rows))
+                settings.watch(self.call, rows)
 
         def waiting() -> None:
-            display.say(f"{call.label}: waiting for a GPU of this machine")
+            settings.display.say(f"{label}: waiting for a GPU of this machine")
 
-        if is_here and (load := load_remark()):
-            display.say(f"{call.label}: {load}: other programs slow it down")
-        # Other launchers get their GPUs from the scheduler.
-        gpus = site.gpus if call.stage.needs == "gpu" and is_here else ()
         with lock_gpus(gpus, job.ranks, waiting) as locked:
-            self.launcher.run(replace(job, gpus=locked.names, pass_fds=(lock, *locked.locks)), poll)
+            job = replace(job, gpus=locked.names, pass_fds=(self.lock, *locked.locks))
+            self.launcher.run(job, poll)

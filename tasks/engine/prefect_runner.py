@@ -7,8 +7,10 @@ What is repeated when something fails, from the inside out:
 
     a request             Prefect's client, 7 times (``infra.servers.environment``); MLflow's writes wait in a queue
                           (``infra.tracking.write_queue``); a bucket's, 6 times (``infra.store.s3_client``)
-    a job                 ``tasks.stages.train`` relaunches it while each attempt leaves a newer checkpoint
-    a stage               Prefect's task, ``retries`` times, for a fault whose class allows it (``is_retryable``)
+    a job                 ``tasks.stages.train`` relaunches it while each attempt leaves a newer checkpoint, from which
+                          the next one goes on (``model.training.checkpoint``)
+    a stage               Prefect's task, ``retries`` times (of ``@stage``), after 2, 4, 8, … seconds, for a fault whose
+                          class has ``retry`` (``infra.errors``); ``train`` resumes the folder of the try before
     its task run          here, up to MAX_CALLS, when Prefect's server was lost; ``wait_for_server`` comes first
     a run's own server    ``infra.servers.temporary_prefect`` starts it again, 5 times
     a run                 a person: the same command, or Retry in Prefect's page
@@ -19,9 +21,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 
@@ -44,6 +45,8 @@ from infra.processes import signals
 from infra.servers import prefect_states
 from infra.store.store import Artifact
 from tasks.engine.lookup import Hit
+from tasks.engine.run_settings import RunSettings
+from tasks.engine.runner import Resolution, Runner
 from tasks.engine.stage import Stage, StageCall
 
 FIRST_PAUSE_SECONDS = 2.0
@@ -84,49 +87,51 @@ class ArtifactName(Serializer):
         return json.loads(blob)
 
 
-class PrefectTaskWrapper:
-    """Runs a stage's body as a task run with the stage's label, and shows its progress as a Prefect artifact.
+class PrefectRunner(Runner):
+    """Runs each stage as a task run with the stage's label, and shows its progress as a Prefect artifact.
 
-    ``cache_folder`` has what Prefect keeps of task runs. The task run of a stage that needs one of ``dispatched_needs``
-    only waits for a worker of another pool. That worker runs the stage without ``retries``; the waiting run retries.
+    The task run of a stage that another pool makes only waits for that pool's worker. The worker runs the stage without
+    ``retries``; the waiting run retries.
     """
 
-    def __init__(self, cache_folder: Path, dispatched_needs: Collection[str] = (), retries: bool = True) -> None:
-        self.cache_folder = cache_folder
-        self.dispatched_needs = dispatched_needs
+    def __init__(self, settings: RunSettings, *, retries: bool = True) -> None:
+        super().__init__(settings)
         self.retries = retries
+        self._cache_folder = settings.site.root.absolute() / "prefect-records"
         self._completed: set[str] = set()
         self._failed: set[str] = set()
-        self._progress: dict[str, UUID] = {}
+        self._progress_shown: dict[str, UUID] = {}
         self._progress_times: dict[str, float] = {}
 
-    def __call__(self, call: StageCall, planned: Hit | None, make: Callable[[], Hit]) -> Hit:
-        """Give what the task run gives: the hit of the plan, or what ``make`` returns in one of its tries."""
-        self.cache_folder.mkdir(parents=True, exist_ok=True)
-        run_stage = self._task(call, planned, make)
-        for calls_left in reversed(range(MAX_CALLS)):
-            wait_for_server()
-            try:
-                state: State[Any] = run_stage(item=call.item, key=call.key, arguments=call.form, return_state=True)  # type: ignore[assignment]
-            except SERVER_ERRORS:
-                # The next call finds the artifact, if the server was lost after it was made.
-                if calls_left:
-                    continue
-                self._failed.add(call.label)
-                raise
+    def resolve(self, call: StageCall) -> Artifact:
+        """The artifact that the task run has: that of the plan, or what ``Runner.make`` gives in one of its tries."""
+        self._cache_folder.mkdir(parents=True, exist_ok=True)
+        with self.resolution(call) as resolution:
+            run_stage = self._task(call, resolution)
+            for calls_left in reversed(range(MAX_CALLS)):
+                wait_for_server()
+                try:
+                    state: State[Any] = run_stage(item=call.item, key=call.key, arguments=call.form, return_state=True)  # type: ignore[assignment]
+                    break
+                except SERVER_ERRORS:
+                    # The next call finds the artifact, if the server was lost after it was made.
+                    if not calls_left:
+                        self._failed.add(call.label)
+                        raise
             if not state.is_completed():
                 self._failed.add(call.label)
                 state.result()  # raises what the stage ended with
             self._completed.add(call.label)
             if state.name == prefect_states.PRUNED:
                 raise Pruned(f"{state.message}")
-            found: Hit = planned or state.result()
-            return found
-        raise AssertionError("the last call returns or raises")
+            hit = self._hits[call.key]
+            resolution.hit = hit
+        return hit.artifact
 
-    def _task(self, call: StageCall, planned: Hit | None, make: Callable[[], Hit]) -> Task[..., Hit | State[Any]]:
+    def _task(self, call: StageCall, resolution: Resolution) -> Task[..., Hit | State[Any]]:
         """The Prefect task of a stage; its parameters are those that Prefect's UI shows."""
         stage = call.stage
+        planned = self.known_hit(call)
 
         def cache_key(context: TaskRunContext, parameters: Mapping[str, Any]) -> str:  # noqa: ARG001
             return f"{stage.name}-{call.key}"
@@ -136,40 +141,39 @@ class PrefectTaskWrapper:
             description=(stage.__doc__ or "").strip().split("\n")[0],
             version=str(stage.version),
             task_run_name=call.label,
-            tags=self._tags(stage, planned),
+            tags=[] if planned else self._tags(stage),
             retries=stage.retries if self.retries else 0,
             retry_delay_seconds=exponential_backoff(FIRST_PAUSE_SECONDS),
             retry_jitter_factor=0.2,
             retry_condition_fn=is_retryable,
             cache_policy=CacheKeyFnPolicy(cache_key_fn=cache_key),
             persist_result=True,
-            result_storage=self.cache_folder,
+            result_storage=self._cache_folder,
             result_serializer=ArtifactName(),
             refresh_cache=planned is None,
         )
         def run_stage(item: str, key: str, arguments: Mapping[str, Any]) -> Hit | State[Any]:  # noqa: ARG001
-            self._progress.pop(call.label, None)
+            self._progress_shown.pop(call.label, None)
             try:
-                found = planned or make()
+                hit = planned or self.make(call, resolution)
             except Pruned as pruned:
                 return Completed(name=prefect_states.PRUNED, message=f"{pruned}")
-            get_run_logger().info("%s is %s", call.label, found.artifact.folder)
-            return found
+            get_run_logger().info("%s is %s", call.label, hit.artifact.folder)
+            return hit
 
         return run_stage
 
-    def _tags(self, stage: Stage[Any], planned: Hit | None) -> list[str]:
+    def _tags(self, stage: Stage[Any]) -> list[str]:
         """The tags of a task run. A tag may have a concurrency limit, so only a stage that runs here takes a slot."""
-        if planned:
-            return []
-        return ["dispatched"] if stage.needs in self.dispatched_needs else [f"stage:{stage.name}", stage.needs]
+        return ["dispatched"] if stage.needs in self.settings.dispatch else [f"stage:{stage.name}", stage.needs]
 
     def close(self) -> None:
-        """Report the final states that an unreachable server missed; call before the flow run ends."""
+        """Report the final states that an unreachable server missed, before the flow run ends."""
         prefect_states.close_task_runs(UUID(flow_run.id), frozenset(self._completed), frozenset(self._failed))
 
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
-        """Show the progress of a long stage, at most every PROGRESS_SECONDS, since each call is a request."""
+        """Show the progress of a long stage in Prefect too, every PROGRESS_SECONDS at most: each call is a request."""
+        super().progress(call, done, total, text)
         if total <= 0 or time.monotonic() - self._progress_times.get(call.label, 0.0) < PROGRESS_SECONDS:
             return
         if not _server_answers():  # Prefect's client would retry for minutes
@@ -178,10 +182,10 @@ class PrefectTaskWrapper:
         percent = min(100.0, 100.0 * done / total)
         key = f"{call.stage.name}-progress".replace("_", "-")
         with suppress(*PREFECT_ERRORS):  # a progress bar must not fail the stage
-            if call.label in self._progress:
-                update_progress_artifact(self._progress[call.label], percent, description=text)
+            if call.label in self._progress_shown:
+                update_progress_artifact(self._progress_shown[call.label], percent, description=text)
             elif isinstance(artifact_id := create_progress_artifact(percent, key=key, description=text), UUID):
-                self._progress[call.label] = artifact_id
+                self._progress_shown[call.label] = artifact_id
 
 
 def publish_markdown(key: str, markdown: str, description: str) -> None:

@@ -1,4 +1,4 @@
-"""What a run gives its engine: store, site, scope, display, tracker, and who makes a stage."""
+"""What a run gives its engine: store, site, scope, display, tracker, and who makes stages elsewhere."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,14 +27,6 @@ class RemoteStage:
 
 Dispatch = Callable[[RemoteStage], None]
 """Returns when the artifact is in the store, or raises the Fault that the worker ended with."""
-TaskWrapper = Callable[[StageCall, Hit | None, Callable[[], Hit]], Hit]
-"""``wrapper(call, planned, make)`` gives the hit of the plan, or what ``make`` returns. After a fault that allows it,
-it may call ``make`` again; ``tasks.engine.prefect_runner`` does so in a Prefect task."""
-
-
-def without_task(call: StageCall, planned: Hit | None, make: Callable[[], Hit]) -> Hit:  # noqa: ARG001
-    """Call ``make`` directly, once."""
-    return planned or make()
 
 
 @dataclass(frozen=True)
@@ -46,7 +38,6 @@ class RunSettings:
     scope: Scope
     display: Display
     tracker: Tracker
-    task_wrapper: TaskWrapper = without_task
     dispatch: Mapping[str, Dispatch] = field(default_factory=dict)
     """By value of ``Stage.needs``. This process makes a stage whose need is not a key."""
     plan: Mapping[str, Hit | Miss] = field(default_factory=dict)

@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -16,11 +17,30 @@ from infra.store.store import Artifact, Store
 from infra.tracking.provenance import provenance
 from infra.tracking.tracker import PRUNED
 from tasks.engine.datasets import log_datasets
-from tasks.engine.jobs import JobRunner
+from tasks.engine.jobs import StageJobs, launcher_of
 from tasks.engine.lookup import Hit, Miss, MissReason, code_of, look_up, remedy, store_for
 from tasks.engine.planner import StageResult, StageState
 from tasks.engine.run_settings import RemoteStage, RunSettings
 from tasks.engine.stage import Engine, Facts, StageCall, StageContext, stage_context
+
+
+@dataclass
+class Resolution:
+    """One call while it is resolved."""
+
+    hit: Hit | None = None
+    """What the block of ``Runner.resolution`` has to set."""
+    failures: list[str] = field(default_factory=list)
+    """Why each failed try failed."""
+
+
+@dataclass
+class NewArtifact:
+    """An artifact while a body makes it: the body fills ``out`` and returns ``facts``; then ``artifact`` is sealed."""
+
+    out: Path
+    facts: Facts = field(default_factory=dict)
+    artifact: Artifact | None = None
 
 
 class Runner(Engine):
@@ -29,9 +49,12 @@ class Runner(Engine):
     def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
         self.rows: list[StageResult] = []
-        self.jobs = JobRunner(settings)
+        self.launcher = launcher_of(settings)
         self._hits = {key: found for key, found in settings.plan.items() if isinstance(found, Hit)}
         settings.store.say = settings.display.say
+
+    def close(self) -> None:
+        """End what the runner keeps open; the run calls it after its last stage."""
 
     def resolve_all(self, calls: Sequence[StageCall], at_once: int) -> list[Artifact]:
         """Run all calls, at most ``at_once`` at a time; raises a failure after the others have ended."""
@@ -43,40 +66,53 @@ class Runner(Engine):
             self.rows[first:] = sorted(self.rows[first:], key=lambda row: order[row.key])
 
     def resolve(self, call: StageCall) -> Artifact:
-        """The artifact of ``call``, from the store or newly made; appends its result to ``rows``."""
+        """The artifact of ``call``, from the store or newly made. ``PrefectRunner`` does the same in a Prefect task."""
+        with self.resolution(call) as resolution:
+            hit = self.known_hit(call) or self.make(call, resolution)
+            resolution.hit = hit
+        return hit.artifact
+
+    def known_hit(self, call: StageCall) -> Hit | None:
+        """The hit of the plan, or of an earlier call with the same key."""
+        return self._hits.get(call.key)
+
+    @contextmanager
+    def resolution(self, call: StageCall) -> Iterator[Resolution]:
+        """Append the result of the call that the block resolves to ``rows``; raises what the block raises.
+
+        Raises StopPipeline after the last stage that was asked for, BadData for an artifact that breaks a limit.
+        """
         signals.check()
         settings = self.settings
         settings.scope.check(call)
         started = time.monotonic()
-        failures: list[str] = []
+        resolution = Resolution()
         try:
-            found = settings.task_wrapper(call, self._hits.get(call.key), partial(self.make, call, failures))
-            broken = settings.limits.judge(settings.store, found.artifact, call.item, settings.display.say)
+            yield resolution
+            hit = resolution.hit
+            assert hit
+            broken = settings.limits.judge(settings.store, hit.artifact, call.item, settings.display.say)
         except BaseException as error:
             state: StageState = "pruned" if isinstance(error, Pruned) else "failed"
             seconds = time.monotonic() - started
-            self._end(StageResult.of(call, state, seconds=seconds, failure=describe(error), failures=tuple(failures)))
+            failures = tuple(resolution.failures)
+            self._end(StageResult.of(call, state, seconds=seconds, failure=describe(error), failures=failures))
             raise
-        self._hits[call.key] = Hit(found.artifact, found.change)
-        if found.is_new:
+        self._hits[call.key] = Hit(hit.artifact, hit.change)
+        if hit.is_new:
             seconds = time.monotonic() - started
-            self._end(
-                StageResult.of(call, "completed", found, broken=broken, seconds=seconds, failures=tuple(failures))
-            )
-            return found.artifact
-        row = StageResult.of(call, "cached", found, broken=broken)
+            failures = tuple(resolution.failures)
+            self._end(StageResult.of(call, "completed", hit, broken=broken, seconds=seconds, failures=failures))
+            return
+        row = StageResult.of(call, "cached", hit, broken=broken)
         self._end(row)
         with settings.tracker_lock:
             settings.tracker.cached(call.stage.name, call.item, call.key, row.facts, row.label)
             log_datasets(settings.tracker, "", call)
-        return found.artifact
 
-    def make(self, call: StageCall, failures: list[str]) -> Hit:
-        """Have the artifact made, here or by a worker of another pool, unless there is one by now.
-
-        Appends to ``failures`` why this try failed.
-        """
-        if call.key in self._hits:  # the task wrapper calls again if Prefect's server was lost after a success
+    def make(self, call: StageCall, resolution: Resolution) -> Hit:
+        """Have the artifact made, here or by a worker of another pool, unless there is one by now."""
+        if call.key in self._hits:  # a Prefect task is called again if Prefect's server was lost after a success
             return self._hits[call.key]
         settings = self.settings
         attempt = settings.scope.attempt_at(call)
@@ -85,13 +121,16 @@ class Runner(Engine):
         def waiting(holder: str) -> None:
             settings.display.say(f"{call.label}: waiting for {holder}, which makes the same artifact")
 
-        with _failures_noted(failures, settings.store.root):
+        with _failures_noted(resolution, settings.store.root):
             with file_lock(store.lock_file(call.stage.name, call.key), waiting) as lock:
                 found = self._look_again(store, call, attempt)
                 if isinstance(found, Miss):
                     settings.display.begin(call, found)
                 if isinstance(found, Miss) and call.stage.needs not in settings.dispatch:
-                    found = Hit(self._make_here(store, call, attempt, lock), is_new=True)
+                    with self._new_artifact(store, call, attempt, lock) as new:
+                        new.facts = call.stage.body(new.out, **call.arguments)
+                    assert new.artifact
+                    found = Hit(new.artifact, is_new=True)
             if isinstance(found, Miss):
                 found = Hit(self._make_elsewhere(call, attempt), is_new=True)
         self._hits[call.key] = found
@@ -108,13 +147,17 @@ class Runner(Engine):
             return look_up(settings.store, settings.site, call, attempt)
         return found
 
-    def _make_here(self, store: Store, call: StageCall, attempt: str, lock: int) -> Artifact:
-        """Run the body of the stage. Its jobs inherit the lock, so they keep it if this process is killed."""
+    @contextmanager
+    def _new_artifact(self, store: Store, call: StageCall, attempt: str, lock: int) -> Iterator[NewArtifact]:
+        """Give the body that the block calls a folder and a run in MLflow, and seal the folder at the end.
+
+        Its jobs inherit the lock, so they keep it if this process is killed.
+        """
         name = call.stage.name
         settings = self.settings
         inputs = call.input_contents
         resumable = (inputs or {"": call.key}) if call.stage.resume else {}
-        out = store.begin(name, call.key, resumable, attempt)
+        new = NewArtifact(store.begin(name, call.key, resumable, attempt))
         run_id = ""
         try:
             with settings.tracker_lock:
@@ -124,18 +167,18 @@ class Runner(Engine):
             context = StageContext(
                 site=settings.site,
                 call=call,
-                run_job=partial(self.jobs.run, call, run_id, lock),
-                progress=partial(self._progress, call),
+                run_job=StageJobs(settings, self.launcher, self.progress, call, run_id, lock).run,
+                progress=partial(self.progress, call),
                 tracker=settings.tracker,
                 run_id=run_id,
                 checks=tuple(settings.limits.checks),
             )
             with stage_context(context):
-                facts = call.stage.body(out, **call.arguments)
-            if replaced := [made for made in call.inputs if made.is_replaced()]:
+                yield new
+            if replaced := [artifact for artifact in call.inputs if artifact.is_replaced()]:
                 raise BadData(f"{replaced[0].folder} was replaced while {call.label} read it; run again")
-            artifact = store.seal(
-                out,
+            new.artifact = store.seal(
+                new.out,
                 {
                     "stage": name,
                     "key": call.key,
@@ -143,18 +186,17 @@ class Runner(Engine):
                     "item": call.item,
                     "arguments": call.form,
                     "inputs": inputs,
-                    "facts": facts,
+                    "facts": new.facts,
                     "seconds": round(time.monotonic() - started, 3),
                     "made": {**provenance(), **code_of(store, call).record},
                 },
             )
         except BaseException as error:
-            if not call.stage.resume or not any(out.iterdir()):
-                shutil.rmtree(out, ignore_errors=True)
+            if not call.stage.resume or not any(new.out.iterdir()):
+                shutil.rmtree(new.out, ignore_errors=True)
             self._finish(run_id, *_end_by(error))
             raise
-        self._finish(run_id, "FINISHED", facts)
-        return artifact
+        self._finish(run_id, "FINISHED", new.facts)
 
     def _make_elsewhere(self, call: StageCall, attempt: str) -> Artifact:
         """Have a worker of another pool make the artifact."""
@@ -170,7 +212,8 @@ class Runner(Engine):
             settings.tracker.cached(call.stage.name, call.item, call.key, dict(found.artifact.facts), "completed")
         return found.artifact
 
-    def _progress(self, call: StageCall, done: float, total: float, text: str) -> None:
+    def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
+        """Show the progress of a call; raises the exception of a signal."""
         signals.check()
         self.settings.display.progress(call, done, total, text)
 
@@ -193,8 +236,9 @@ def _end_by(error: BaseException) -> tuple[str, Facts]:
 
 
 @contextmanager
-def _failures_noted(failures: list[str], root: Path) -> Iterator[None]:
+def _failures_noted(resolution: Resolution, root: Path) -> Iterator[None]:
     """Note why the try in this block failed; the OSError of a full disk becomes NoSpace."""
+    failures = resolution.failures
     try:
         yield
     except Pruned:

@@ -5,13 +5,13 @@ The life of a call, ``weights = average(trained, run.averaging)``:
 1. ``Stage.__call__`` binds the arguments and hands a ``StageCall`` to the current engine. The body is not called yet.
 2. Its key is a hash of ``["average", version, arguments]``, in which ``trained`` is the key of that artifact.
 3. The ``Planner`` looks the key up in the store: ``Hit(artifact)`` or ``Miss(reason)``. It makes nothing.
-4. The ``Runner`` takes the hits of the plan. For a miss it has a task of Prefect call ``Runner.make``.
+4. The ``Runner`` takes the hits of the plan. For a miss, ``PrefectRunner`` has a task of Prefect call ``Runner.make``.
 5. ``Runner.make`` locks the key and looks again, since another process may have made the artifact meanwhile.
 6. It calls ``average(out, trained, run.averaging)``, where ``out`` is a new folder. The body fills it, returns facts.
 7. The store seals ``out``: checksums, manifest, then a rename to ``average/<key>``. A failed body leaves no artifact.
 8. The new ``Hit`` returns through the task; the call gives its Artifact, which the next stages take as an argument.
 
-Inside a body, ``progress``, ``site``, ``tracker`` and ``run_job`` give access to the run.
+Inside a body, ``progress``, ``site``, ``tracker`` and ``current_stage`` give access to the run.
 """
 
 import json
@@ -20,17 +20,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
-from typing import Any, Concatenate, Generic, Literal, ParamSpec
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol
 
-from infra.launch.job import JobSpec
 from infra.site import Site
 from infra.store.store import Artifact
 from infra.tracking.tracker import Tracker
-from model.config import STRICT_ENVIRONMENT, Numerics
+from model.config import Numerics
 from tasks.engine.keys import artifact_key, artifacts_in, canonical
 from tasks.engine.limits import Check
 
@@ -154,13 +153,27 @@ def stage(
     return wrap
 
 
+class RunJob(Protocol):
+    def __call__(
+        self,
+        module: str,
+        config: Mapping[str, Any],
+        inputs: Mapping[str, Path],
+        out: Path,
+        *,
+        distributed: bool = False,
+        numerics: Numerics = "fast",
+    ) -> None:
+        """Run ``python -m module`` to fill ``out``; raises the Fault that the job ends with."""
+
+
 @dataclass
 class StageContext:
     """The parts of a run that the body of a stage can use."""
 
     site: Site
     call: StageCall
-    run_job: Callable[[JobSpec], None]
+    run_job: RunJob
     progress: Callable[[float, float, str], None]
     tracker: Tracker
     run_id: str
@@ -221,43 +234,9 @@ def stage_run_id() -> str:
     return _stage_context.get().run_id
 
 
-def run_job(
-    module: str,
-    config: Mapping[str, Any],
-    inputs: Mapping[str, Path],
-    out: Path,
-    *,
-    distributed: bool = False,
-    numerics: Numerics = "fast",
-) -> None:
-    """Run ``python -m module`` to fill ``out``, with the site's launcher; raises the Fault that the job ends with.
-
-    With ``numerics`` strict the job computes in one thread on the CPU, in ``STRICT_ENVIRONMENT``.
-    """
-    here = site()
-    ranks, nodes = (here.ranks, here.nodes) if distributed else (1, 1)
-    threads = here.threads_each if distributed else here.threads_each * (here.ranks // here.nodes)
-    settings = {
-        "device": here.device,
-        "threads": threads,
-        "compile": here.compile,
-        "packed_attention": here.packed_attention,
-        "micro_batch_tokens": here.micro_batch_tokens,
-        "log_seconds": here.log_seconds,
-        "resume_seconds": here.resume_seconds,
-        "rank_timeout_seconds": here.rank_timeout_seconds,
-    }
-    job = JobSpec(module, config, inputs, out, settings, ranks, distributed, nodes, threads)
-    if numerics == "strict":
-        device = "cpu" if here.device == "auto" else here.device  # the job refuses cuda
-        settings |= {
-            "device": device,
-            "threads": 1,
-            "compile": "never",
-            "packed_attention": "torch",
-        }
-        job = replace(job, threads=1, environment=STRICT_ENVIRONMENT)
-    _stage_context.get().run_job(job)
+def current_stage() -> StageContext:
+    """The context of the current stage: ``current_stage().run_job("model.train", config, inputs, out)``."""
+    return _stage_context.get()
 
 
 def job_facts(out: Path) -> Facts:

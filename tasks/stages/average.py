@@ -8,11 +8,11 @@ from pathlib import Path
 
 from infra.store.store import Artifact
 from model.config import Averaging
-from tasks.engine.stage import Facts, job_facts, run_job, stage
+from tasks.engine.stage import Facts, current_stage, job_facts, stage
 
 
 @stage(version=1, retries=1)
 def average(out: Path, run: Artifact, averaging: Averaging) -> Facts:
     """Average the last ``averaging.count`` checkpoints of the training ``run``, or copy the chosen weights."""
-    run_job("model.average", {"averaging": asdict(averaging)}, {"run": run.path()}, out)
+    current_stage().run_job("model.average", {"averaging": asdict(averaging)}, {"run": run.path()}, out)
     return job_facts(out)

@@ -11,7 +11,7 @@ from pathlib import Path
 from infra.errors import JobFailed, Preempted
 from infra.store.store import Artifact
 from model.config import Model, Training
-from tasks.engine.stage import Facts, job_facts, run_job, stage
+from tasks.engine.stage import Facts, current_stage, job_facts, stage
 
 
 def newest_checkpoint(out: Path) -> int:
@@ -40,7 +40,7 @@ def train(
     while True:
         before = newest_checkpoint(out)
         try:
-            run_job("model.train", config, inputs, out, distributed=True, numerics=training.numerics)
+            current_stage().run_job("model.train", config, inputs, out, distributed=True, numerics=training.numerics)
             return job_facts(out)
         except (JobFailed, Preempted):
             # A job that left a newer checkpoint is relaunched without using one of the stage's retries.

@@ -9,6 +9,7 @@ import pytest
 from services import TIMEOUT_SECONDS, Services, wait_for
 
 pytestmark = pytest.mark.slow
+SUPPORT = Path(__file__).parents[1] / "support"
 PAUSE = 0.5
 RETRIED = ("NetworkFault", "Preempted", "JobFailed")
 NOT_RETRIED = (
@@ -24,10 +25,16 @@ NOT_RETRIED = (
 SCRIPT = f"""
 import builtins, json, sys, time
 from pathlib import Path
+sys.path.insert(0, {str(SUPPORT)!r})
 from prefect import flow
 from infra import errors as faults
+from infra.site import Site
+from infra.store.local import LocalStore
 from tasks.engine import prefect_runner
+from tasks.engine.planner import Scope
+from tasks.engine.run_settings import RunSettings
 from tasks.engine.stage import StageCall, stage
+from toy_stages import Quiet, Untracked
 
 prefect_runner.FIRST_PAUSE_SECONDS = {PAUSE}
 tries = {{name: [] for name in sys.argv[2:]}}
@@ -38,14 +45,17 @@ def failing(out: Path, what: str):
 
 @flow(name="reproduce", flow_run_name="tried")
 def tried():
-    runner = prefect_runner.PrefectTaskWrapper(Path(sys.argv[1]))
+    root = Path(sys.argv[1])
+    settings = RunSettings(LocalStore(root), Site(root=root), Scope(("failing",)), Quiet(), Untracked())
+    runner = prefect_runner.PrefectRunner(settings)
     for name, moments in tries.items():
         kind = getattr(faults, name, None) or getattr(builtins, name)
-        def execute():
+        def fail(out, what):
             moments.append(time.monotonic())
             raise kind("on purpose")
+        failing.body = fail
         try:
-            runner(StageCall(failing, name, {{"what": name}}), None, execute)
+            runner.resolve(StageCall(failing, name, {{"what": name}}))
         except kind:
             continue
         raise AssertionError(f"{{name}} was swallowed")

@@ -49,7 +49,7 @@ def before_training(text: str) -> str:
 def demo_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root with the demo up to its shards: a few seconds."""
     root = tmp_path_factory.mktemp("demo")
-    display, scope = TerminalDisplay(lambda *_: None), Scope(STAGES, "shard")
+    display, scope = TerminalDisplay(), Scope(STAGES, "shard")
     making = Runner(RunSettings(LocalStore(root), Site(root=root), scope, display, Untracked()))  # type: ignore[arg-type]
     with engine(making), contextlib.suppress(StopPipeline):
         reproduce(DEMO, False, None)

@@ -26,7 +26,7 @@ from model.training import setup
 from model.training.distributed import Ranks
 from model.training.metrics import LossSums
 from model.training.strict import StrictReader, StrictStep
-from tasks.engine.stage import StageContext, run_job, stage_context
+from tasks.engine.jobs import job_spec
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="strict numerics is promised for x86 alone")
 
@@ -60,11 +60,9 @@ class Machine:
         out.mkdir()
         for name, value in {**CPUS[cpu], "PYTHONPATH": str(SUPPORT)}.items():
             self.monkeypatch.setenv(name, value)
-        launcher = LocalLauncher()
-        unused = cast(Any, None)
-        context = StageContext(site, unused, lambda job: launcher.run(job, lambda: None), unused, unused, "")
-        with stage_context(context):
-            run_job("on_other_cpu", config, inputs, out, distributed=site.ranks > 1, numerics=numerics)
+        distributed = site.ranks > 1
+        job = job_spec(site, "on_other_cpu", config, inputs, out, distributed=distributed, numerics=numerics)
+        LocalLauncher().run(job, lambda: None)
         return out
 
     def train(self, cpu: str, numerics: Numerics, site: Site) -> Path:

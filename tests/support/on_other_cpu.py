@@ -5,15 +5,13 @@ Intel's. This module makes MKL believe so on every x86 processor, by overwriting
 """
 
 import ctypes
-import json
 import mmap
-import sys
 from pathlib import Path
 
 import torch
 
 from model import train, translate
-from model.job import main
+from model.job import job_of_command_line
 
 RETURN_1 = b"\xb8\x01\x00\x00\x00\xc3"
 """x86: mov eax, 1; ret."""
@@ -33,4 +31,5 @@ def claim_intel() -> None:
 
 if __name__ == "__main__":
     claim_intel()
-    main(train.work if "training" in json.loads(Path(sys.argv[1]).read_text())["config"] else translate.work)
+    with job_of_command_line() as job:
+        job.finish(train.work(job) if "training" in job.config else translate.work(job))

@@ -17,9 +17,10 @@ from typing import Any
 
 import psutil
 
+from flows.reproduce import reproduce
 from flows.runner.outcome import Outcome
 from flows.runner.request import ResolvedRun, RunPlan, RunRequest, make_plan
-from flows.runner.run import run
+from flows.runner.run import running
 from flows.runs import DEMO, Run
 from flows.views.terminal import TerminalDisplay
 from infra.launch.job import JobSpec, raise_for_exit
@@ -88,11 +89,16 @@ def small_run(mirror: Path) -> Run:
     )
 
 
-def run_small(request: RunRequest | ResolvedRun | RunPlan = RunRequest("small")) -> Outcome:  # noqa: B008
+def run_small(
+    request: RunRequest | ResolvedRun | RunPlan = RunRequest("small"),  # noqa: B008
+    display: type[TerminalDisplay] = TerminalDisplay,
+) -> Outcome:
     """Run a request without Prefect."""
     resolved = request.resolve() if isinstance(request, RunRequest) else request
     planned = make_plan(resolved) if isinstance(resolved, ResolvedRun) else resolved
-    return run(planned, TerminalDisplay(lambda *_: None))
+    with running(planned, display()) as outcome:
+        reproduce(planned.resolved.run, planned.resolved.is_modified, planned.initial)
+    return outcome
 
 
 RUN_FILE = f"""
@@ -121,7 +127,8 @@ RUNS["small"] = small_run(mirror)
 print("ready", flush=True)
 sys.stdin.readline()
 signals.install_handlers()
-outcome = signals.run_shielded(lambda: run_small(RunRequest("small", **fields)))
+with signals.shielded() as thread:
+    outcome = thread.submit(run_small, RunRequest("small", **fields)).result()
 print(json.dumps([(row.stage, row.item, row.state) for row in outcome.rows]))
 """
 

@@ -21,7 +21,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from model.config import Model, Training
 from model.config.special_pieces import SPECIAL_TOKENS
-from model.job import main
+from model.job import job_of_command_line
 from model.train import work
 from model.training.trainer import Trainer
 
@@ -121,7 +121,8 @@ def fork(path: Path, before: Callable[[], None] = lambda: None) -> int:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             before()
             sys.argv = ["train", str(path)]
-            main(work)
+            with job_of_command_line() as job:
+                job.finish(work(job))
             status = 0
         finally:
             os._exit(status)

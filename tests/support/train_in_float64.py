@@ -2,9 +2,10 @@
 
 from small_training import in_float64
 
-from model.job import main
+from model.job import job_of_command_line
 from model.train import work
 
 if __name__ == "__main__":
     in_float64()
-    main(work)
+    with job_of_command_line() as job:
+        job.finish(work(job))

@@ -11,8 +11,7 @@ from small_pipeline import run_small
 
 from flows.runner.outcome import StageFailed
 from flows.runner.recorded_runs import RecordedRun, read_history
-from flows.runner.request import RunRequest, make_plan
-from flows.runner.run import run
+from flows.runner.request import RunRequest
 from flows.views.terminal import TerminalDisplay
 from infra.processes.identity import process_identity
 from infra.store.local import LocalStore
@@ -100,7 +99,7 @@ def test_a_run_at_work_says_what_it_made(mirror: Path, tmp_path: Path) -> None:
         def begin(self, call: StageCall, missing: Miss) -> None:
             seen.extend(read_history(LocalStore(tmp_path / "repro")))
 
-    run(make_plan(RunRequest("small", until="clean").resolve()), Watching(lambda *_: None))
+    run_small(RunRequest("small", until="clean"), Watching)
     first, last = seen[0], seen[-1]
     assert {(first.outcome, stage.state) for stage in first.stages} == {("RUNNING", "miss")}
     assert [stage.stage for stage in last.stages if not stage.was_made] == ["clean"], "a kill leaves what was made"

@@ -1,9 +1,9 @@
 """A worker runs one stage, and its error becomes the caller's; test_scheduling has real workers."""
 
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 from prefect.states import Cancelled, Completed, Crashed, Failed
@@ -31,7 +31,7 @@ def decoding(small: Path, monkeypatch: pytest.MonkeyPatch) -> StageRequest:
 
 
 def made(request: StageRequest) -> StageResult:
-    return run_single_stage(request, TerminalDisplay(lambda *_: None))
+    return run_single_stage(request, TerminalDisplay())
 
 
 def states() -> dict[tuple[str, str], str]:
@@ -86,8 +86,8 @@ def test_only_a_crashed_stage_is_retried() -> None:
 def test_the_flow_of_a_pruned_trial_ends_as_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
     trial = Outcome("demo", pruned="pruned at update 4: dev perplexity 9.00")
     monkeypatch.setattr(prefect_flows, "claim_and_close_dead_runs", lambda _: None)
-    monkeypatch.setattr(prefect_flows, "PrefectTaskWrapper", lambda *_: Mock())
-    monkeypatch.setattr(prefect_flows, "run_planned", lambda *_: trial)
+    monkeypatch.setattr(prefect_flows, "running", lambda *_: nullcontext(trial))
+    monkeypatch.setattr(prefect_flows, "call_stages", lambda *_: None)
     state = prefect_flows.reproduce.fn("demo", until="train")
     assert (state.name, state.message) == ("Pruned", trial.pruned)
     assert state.is_completed()

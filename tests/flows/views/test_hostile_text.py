@@ -37,7 +37,7 @@ def samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def messages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    display = TerminalDisplay(lambda *_: None)
+    display = TerminalDisplay()
     display._live = True
     call: Any = SimpleNamespace(stage=SimpleNamespace(name="clean"), item="", label="clean", key="k")
     say(f"line 3 is {HOSTILE}")

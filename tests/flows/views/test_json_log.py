@@ -71,7 +71,7 @@ def test_what_libraries_log_is_said_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_stages_have_fields(monkeypatch: pytest.MonkeyPatch) -> None:
     with json_log_on(monkeypatch) as written:
-        display = TerminalDisplay(lambda *_: None, "seed 2")
+        display = TerminalDisplay("seed 2")
         call = StageCall(make, "train.en", {"number": Number()})
         display.begin(call, Miss(MissReason.NOT_MADE))
         display._shown = 0.0

@@ -17,7 +17,7 @@ def test_brackets_are_no_markup() -> None:
 
 
 def test_runs_at_work_at_once_are_told_apart() -> None:
-    display = TerminalDisplay(lambda *_: None, "demo-paper-A1-scale8")
+    display = TerminalDisplay("demo-paper-A1-scale8")
     with display.console.capture() as shown:
         display.say("waiting")
         display.end(StageResult("clean", "", "k", "completed", seconds=3))

@@ -32,7 +32,8 @@ def swallowing():
 interrupts.install_handlers()
 try:
     work = {"polite": polite, "unresponsive": unresponsive, "swallowing": swallowing}[sys.argv[1]]
-    interrupts.run_shielded(work, float(sys.argv[2]))
+    with interrupts.shielded(float(sys.argv[2])) as thread:
+        thread.submit(work).result()
 except KeyboardInterrupt:
     print("unwound")
     sys.exit(130)

@@ -13,17 +13,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from patience import limit, wait_for
 from small_training import MODEL, TRAINING, assert_same_training, in_float64, rows, run, weights, write_job
 
-from infra.launch.job import JobSpec
 from infra.launch.local import LocalLauncher
 from infra.site import Site
 from infra.store.store import Artifact
 from infra.tracking.tracker import Tracker
+from tasks.engine.jobs import job_spec
 from tasks.engine.stage import StageCall, StageContext, stage_context
 from tasks.stages.train import newest_checkpoint, train
 
@@ -129,12 +130,13 @@ class TrainStage:
     def train(self, during: Callable[[], None]) -> None:
         """Run the stage to its end and call ``during`` periodically while a job runs."""
 
-        def launch(job: JobSpec) -> None:
+        def run(module: str, *job: Any, **options: Any) -> None:
             self.jobs += 1
-            LocalLauncher().run(replace(job, module=JOB), during)
+            spec = job_spec(self.site, JOB, *job, **options)
+            LocalLauncher().run(spec, during)
 
         call = StageCall(train, "", {})
-        around = StageContext(self.site, call, launch, lambda *_: None, Tracker("", self.site.root), "")
+        around = StageContext(self.site, call, run, lambda *_: None, Tracker("", self.site.root), "")
         with stage_context(around):
             train.body(self.out, *self.inputs, EXACT, LONG)
 

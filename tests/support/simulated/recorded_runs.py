@@ -19,14 +19,13 @@ from flows.inspection.garbage_collection import find_garbage, remove_garbage
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
 from flows.runner.records import start_time
 from flows.runner.request import ResolvedRun, RunPlan, RunRequest
-from flows.runner.run import conclude
-from flows.runner.run import run as run_request
+from flows.runner.run import RunRecord, running
 from flows.runs import Run
 from infra.site import Site
 from infra.store.local import LocalStore
 from simulated.machine import Machine, Violation
 from tasks.engine.planner import Planner
-from tasks.engine.stage import Engine, engine
+from tasks.engine.stage import engine
 
 NAME = "demo"
 Names = set[tuple[str, str]]
@@ -40,22 +39,19 @@ class _Tracker(Untracked):
 def run(planner: Planner, build: Callable[[], object]) -> None:
     """Plan a run and make what is missing, as ``flows.orchestration.dispatch`` does. Raises what made it fail."""
 
-    def call_stages(present: Engine, initial: None) -> None:
-        with engine(present):
-            build()
-
-    call_stages(planner, None)
+    with engine(planner):
+        build()
     named = cast("Run", SimpleNamespace(name=NAME, expect=()))
     resolved = ResolvedRun(RunRequest(NAME), named, planner.site, planner.scope)
-    resolved.__dict__.update(call_stages=call_stages)
     outcome = Outcome(NAME, planner.rows)
     started = start_time(planner.site.root, NAME)
     plan = RunPlan(resolved, started, planner.store, planner.scope, None, None, outcome, planner.lookups)
     if done := cached_outcome(outcome):
-        conclude(plan, done, lambda _: None)
+        RunRecord(plan, lambda _: None).conclude(done)
         return
     try:
-        run_request(plan, Quiet())
+        with running(plan, Quiet()):
+            build()
     except StageFailed as failed:
         raise failed.__cause__ or failed from None
 

@@ -2,13 +2,12 @@
 
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from infra.launch.job import JobSpec
 from infra.site import Site
 from model.config import Numerics
 from model.job import JobSettings
-from tasks.engine.stage import StageContext, run_job, stage_context
+from tasks.engine.jobs import job_spec
 
 SITE = Site(
     device="cuda", threads=3, compile="always", packed_attention="own",
@@ -19,12 +18,7 @@ SITE = Site(
 
 def settings(out: Path, numerics: Numerics) -> dict[str, Any]:
     """What ``job.json`` says of ``SITE``."""
-    jobs: list[JobSpec] = []
-    unused = cast(Any, None)
-    with stage_context(StageContext(SITE, unused, jobs.append, unused, unused, "")):
-        run_job("model.translate", {}, {}, out, numerics=numerics)
-    [job] = jobs
-    return dict(job.site)
+    return dict(job_spec(SITE, "model.translate", {}, {}, out, numerics=numerics).site)
 
 
 def test_a_job_gets_every_setting_of_its_site(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """What an interrupted stage resumes: an unforced run, a retry, and each forced attempt."""
 
 import inspect
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from infra.store.local import LocalStore
 from infra.store.store import Artifact
 from tasks.engine.lookup import Hit
 from tasks.engine.planner import Attempt, Scope
-from tasks.engine.runner import Runner
+from tasks.engine.runner import Resolution, Runner
 from tasks.engine.stage import Facts, StageCall, engine, stage
 
 
@@ -55,17 +54,18 @@ def test_a_retry_of_a_forced_stage_resumes_the_previous_try(tmp_path: Path, monk
         (out / "n").write_text("9")
         return {"tries": tries + 1}
 
-    def twice_over(call: StageCall, planned: Hit | None, execute: Callable[[], Hit]) -> Hit:
-        try:
-            return execute()
-        except NetworkFault:
-            return execute()
+    class TwiceOver(Runner):
+        def make(self, call: StageCall, resolution: Resolution) -> Hit:
+            try:
+                return super().make(call, resolution)
+            except NetworkFault:
+                return super().make(call, resolution)
 
     monkeypatch.setattr(fails_once, "__signature__", inspect.signature(total.body), raising=False)
     monkeypatch.setattr(total, "body", fails_once)
     for tries in (2, 2):
         forced = Scope(ORDER, attempt=Attempt.new(frozenset({"total"})))
-        present = Runner(settings(tmp_path, forced, task_wrapper=twice_over))
+        present = TwiceOver(settings(tmp_path, forced))
         with engine(present):
             build(3)
         assert present.rows[-1].facts == {"tries": tries}, "each forced run starts over, its retry resumes"

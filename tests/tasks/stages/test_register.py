@@ -179,7 +179,9 @@ def test_the_stage_registers_the_translator_with_its_report(
     run_id = run.tracker.start_stage("register", "", "the stage", {})
     arguments = (run.weights, run.vocabulary, run.report, run.scores, run.sets, "val", False, STANDARD)
     site = Site(root=tmp_path, tracking_uri=run.tracker.uri)
-    around = StageContext(site, StageCall(register, "", {}), lambda _: None, lambda *_: None, run.tracker, run_id)
+    around = StageContext(
+        site, StageCall(register, "", {}), lambda *_, **__: None, lambda *_: None, run.tracker, run_id
+    )
     with stage_context(around):
         facts = register.body(tmp_path, "staged", *arguments)
     assert facts == {"name": "staged", "version": 1, "aliases": "candidate, champion", "decision": facts["decision"]}
