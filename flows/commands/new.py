@@ -42,17 +42,14 @@ def new(
 ) -> None:
     """Write NAME.toml, a run of your own text, and say what the text looks like.
 
-    Text may be plain, .gz, .xz, .bz2, .zst, .tsv, .csv, .parquet or .tmx, a folder that save_to_disk of Hugging Face's
-    datasets wrote, or a dataset on its Hub, whose revision is pinned. The file pins it by checksum; edit it, then
-    use it like a built-in run.
+    Text may be plain, .gz, .xz, .bz2, .zst, .tsv, .csv, .parquet, .arrow or .tmx, or a dataset on the Hugging Face Hub,
+    whose revision is pinned. The file pins it by checksum; edit it, then use it like a built-in run.
 
     For example:
 
     repro new my-run --source train.en.gz --target train.de.gz --dev dev.en dev.de --test test.en test.de
 
     repro new my-run --source pairs.tsv:1 --target pairs.tsv:2 --languages en de --size tiny
-
-    repro new my-run --source data/train:translation.en --target data/train:translation.de
 
     repro new my-run --source hf://datasets/ME/MINE/train.parquet:en --target hf://datasets/ME/MINE/train.parquet:de
 

@@ -1,25 +1,20 @@
-"""The files of a Hugging Face dataset: on the Hub at one revision, or as ``save_to_disk`` wrote them.
+"""The files of a dataset on the Hugging Face Hub, at one revision.
 
 ``hf://datasets/OWNER/NAME@REVISION/PATH``: without a revision it is the newest; PATH may have ``*``.
 """
 
 import fnmatch
-import json
 import re
 from pathlib import Path
 from urllib.parse import unquote
 
-from infra.errors import BadConfiguration, BadData, Fault, NetworkFault
-from infra.guards.path_names import path_below
+from infra.errors import BadConfiguration, Fault, NetworkFault
 
 SCHEME = "hf://"
 ADDRESS = re.compile(r"hf://datasets/(?P<name>[^/@]+/[^/@]+)(?:@(?P<revision>[^/]+))?/(?P<path>.+)")
 JSON = (".json", ".jsonl")
 PARQUET = "hf://datasets/{}@refs%2Fconvert%2Fparquet/default/train/*.parquet"
 """Where the Hub has a dataset of another format as Parquet."""
-STATE = "state.json"
-SPLITS = "dataset_dict.json"
-"""Files of a saved dataset, and of a folder with one for each split."""
 
 
 def hub_files(address: str, option: str) -> tuple[tuple[Path, ...], tuple[str, ...]]:
@@ -54,32 +49,7 @@ def hub_files(address: str, option: str) -> tuple[tuple[Path, ...], tuple[str, .
         raise
     except Exception as error:
         reason = f"{error}".partition("\n")[0] or type(error).__name__
-        advice = "try again, or give files or a folder of this machine"
+        advice = "try again, or give files of this machine"
         raise NetworkFault(f"{option}: the Hugging Face Hub does not give {address} ({reason}); {advice}") from error
     pinned = tuple(f"{SCHEME}datasets/{name}@{found.sha}/{each}" for each in chosen)
     return tuple(Path(place) for place in places), pinned
-
-
-def shards(folder: Path, option: str) -> tuple[Path, ...]:
-    """The Arrow files of a saved dataset, in their order. Raises BadConfiguration naming the ``option``."""
-    try:
-        if (folder / SPLITS).is_file():
-            names = ", ".join(f"{folder / split}" for split in json.loads((folder / SPLITS).read_text())["splits"])
-            raise BadConfiguration(f"{option} is {f'{folder}'!r}, a dataset with splits; give one of them: {names}")
-        state = json.loads((folder / STATE).read_text())
-        found = tuple(path_below(folder, each["filename"]) for each in state["_data_files"])
-        reordered = state.get("_indices_data_files")
-    except FileNotFoundError:
-        allowed = "a file, or a folder that save_to_disk of the library datasets wrote"
-        raise BadConfiguration(f"{option} is the folder {f'{folder}'!r}, allowed is {allowed}") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, BadData) as error:
-        raise BadConfiguration(f"{option}: {folder / STATE} is no state of a saved dataset ({error})") from error
-    if reordered:
-        advice = "call flatten_indices() in the library datasets and save it again"
-        raise BadConfiguration(f"{option}: {folder} has its rows in another order than its files; {advice}")
-    for file in found:
-        if not file.is_file():
-            raise BadConfiguration(f"{option}: {folder} lacks {file.name}, which {STATE} names; save it again")
-    if not found:
-        raise BadConfiguration(f"{option}: {folder} has no rows")
-    return found

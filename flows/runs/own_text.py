@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from flows.runs.built_in_runs import DATA_LIMITS, MULTI30K_ENDE, PAPER_BASE, WMT14_SAMPLE_ENDE
-from flows.runs.hugging_face import SCHEME, hub_files, shards
+from flows.runs.hugging_face import SCHEME, hub_files
 from flows.runs.languages import SCRIPT_OF, WITHOUT_SPACES, standard_filters
 from flows.runs.run import Run
 from infra.errors import BadConfiguration, BadData
@@ -36,14 +36,14 @@ MANY_BROKEN = 0.01
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file of a user's, or a column of one: ``pairs.tsv:2``, or of a saved dataset: ``data/train:translation.en``."""
+    """A file of a user's, or a column of one (``pairs.tsv:2``), or files of a dataset on the Hugging Face Hub."""
 
     path: Path
     column: str = ""
     shards: tuple[Path, ...] = ()
-    """The files of a dataset; none where ``path`` is a file."""
+    """The places of the dataset's files on this machine; none where ``path`` is a file."""
     urls: tuple[str, ...] = ()
-    """Their addresses on the Hugging Face Hub, if they are from there."""
+    """The addresses of the dataset's files."""
 
     @classmethod
     def parse(cls, words: str, option: str) -> "TextFile":
@@ -56,10 +56,6 @@ class TextFile:
         if whole.exists() or not file:
             path = whole
             column = ""
-        if path.is_dir():
-            if not column:
-                raise BadConfiguration(f"{option} is {words!r}, a dataset; add its column: {words}:translation.en")
-            return cls(path, column, shards(path, option))
         if not path.is_file():
             raise BadConfiguration(f"{option} is {words!r}, allowed is an existing FILE, or FILE:COLUMN")
         if path.name.endswith(ARCHIVES):

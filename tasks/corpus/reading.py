@@ -12,7 +12,7 @@ from pathlib import Path
 from infra.errors import BadData
 from tasks.corpus import archives, plain, table_columns, tmx
 from tasks.corpus.catalogue import TABLES, Text, text_suffix
-from tasks.lazy_libraries import np, pl
+from tasks.lazy_libraries import pl
 
 ROWS = 100_000
 """Pairs per frame: two frames are cleaned at once, so more take memory and fewer do not keep two threads busy."""
@@ -59,10 +59,9 @@ def _series(lines: list[str]) -> pl.Series:
 def read_pairs(texts: tuple[Text, Text], paths: tuple[Path, Path]) -> Iterator[pl.DataFrame]:
     """Frames of at most ROWS aligned lines of two texts, columns ``source`` and ``target``; ``paths`` are their files.
 
-    Raises BadData with both line counts, and the first line that looks shifted, when one side has more lines than the
-    other.
+    Raises BadData with both line counts when one side has more lines than the other.
     """
-    sides = _sides(texts, paths)
+    sides = [read_lines(path, text.member, text.column) for text, path in zip(texts, paths, strict=True)]
     buffered = [_series([]), _series([])]
     read = [0, 0]
     while True:
@@ -75,45 +74,14 @@ def read_pairs(texts: tuple[Text, Text], paths: tuple[Path, Path]) -> Iterator[p
             for side in (0, 1):
                 read[side] += sum(len(block) for block in sides[side])
             source, target = (_label(path, text.member, text.column) for text, path in zip(texts, paths, strict=True))
-            first = shifted_line(*(_line_lengths(side) for side in _sides(texts, paths)))
-            where = f"; from about line {first} on they look shifted" if first else ""
             raise BadData(
                 f"{source} has {read[0]} lines and {target} has {read[1]}: line n of one must translate line n of the "
-                f"other{where}"
+                "other"
             )
         if not count:
             return
         yield pl.DataFrame({"source": buffered[0][:count], "target": buffered[1][:count]})
         buffered = [side[count:] for side in buffered]
-
-
-def shifted_line(source: np.ndarray, target: np.ndarray) -> int:
-    """The number, from 1, of the first line after a gap on one side, by the lengths of the lines; 0 if none is sure.
-
-    Lengths of translations are similar. Before the gap lines with the same number are compared, behind it those that
-    the difference in the number of lines makes partners; the gap is where the sum of the differences is the least.
-    """
-    lengths = [np.log(side + 1.0) for side in (source, target)]
-    least = min(map(len, lengths))
-    heads = [side[:least] for side in lengths]
-    tails = [side[len(side) - least :] for side in lengths]
-    gained = np.abs(heads[0] - heads[1]) - np.abs(tails[0] - tails[1])
-    behind = np.cumsum(gained[::-1])[::-1]
-    if not least or behind.max() <= 0:
-        return 0
-    first = int(behind.argmax())
-    # Five standard errors: lines that do not translate each other anywhere have such a place by chance otherwise.
-    sure = behind[first] > 5 * np.sqrt(np.square(gained[first:]).sum())
-    return first + 1 if sure else 0
-
-
-def _sides(texts: tuple[Text, Text], paths: tuple[Path, Path]) -> list[Iterator[pl.Series]]:
-    return [read_lines(path, text.member, text.column) for text, path in zip(texts, paths, strict=True)]
-
-
-def _line_lengths(blocks: Iterator[pl.Series]) -> np.ndarray:
-    """The length of each line in characters."""
-    return np.concatenate([np.zeros(0, np.uint32), *(block.str.len_chars().to_numpy() for block in blocks)])
 
 
 def _label(path: Path, member: str, column: str) -> str:

@@ -16,7 +16,6 @@ from flows import api
 from flows.runner import records
 from flows.runner.artifact_names import find_artifacts
 from flows.runner.recorded_runs import read_history
-from flows.runs.hugging_face import shards
 from flows.web.static_site import StaticSite
 from flows.website.write import _known_files
 from infra.errors import BadConfiguration, BadData, Fault
@@ -157,16 +156,6 @@ def in_catalogue(root: Path, name: str) -> None:
         File(name, sha256=SUM)
 
 
-def in_saved_dataset(root: Path, name: str) -> None:
-    folder = root.parent / "saved"
-    folder.mkdir()
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
-    with pytest.raises(BadConfiguration):
-        shards(folder, "--source")
-    (folder / "state.json").unlink()
-    folder.rmdir()
-
-
 def in_earlier_site(root: Path, name: str) -> None:
     folder = root.parent / "public"
     folder.mkdir()
@@ -220,7 +209,6 @@ ENTRIES: tuple[Callable[[Path, str], None], ...] = (
     in_snapshot,
     in_archive,
     in_catalogue,
-    in_saved_dataset,
     in_earlier_site,
     in_served_site,
     in_backup,

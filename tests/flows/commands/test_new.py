@@ -2,25 +2,20 @@
 
 import gzip
 import hashlib
-import json
-import re
-from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
 import huggingface_hub
 import polars as pl
-import pyarrow as pa
 import pytest
 
 from flows.commands.new import new
 from flows.runner.find_run import find_run
 from flows.runs import languages
 from flows.runs.own_text import default_size
-from infra.errors import BadConfiguration, BadData, Fault, NetworkFault
+from infra.errors import BadConfiguration, Fault, NetworkFault
 from infra.store.files import write_atomically
 from tasks.cleaning.filters import Length
-from tasks.corpus.reading import read_lines
 from tasks.demo import corpus as demo_corpus
 
 
@@ -164,66 +159,6 @@ def test_filters_follow_the_languages() -> None:
     russian = languages.standard_filters("en", "ru", Length(), ()).rules
     assert [rule.target for rule in russian if isinstance(rule, languages.Script)] == ["Cyrillic"]
     assert [default_size(n) for n in (100, 50_000, 3_000_000)] == ["tiny", "small", "base"]
-
-
-def saved(folder: Path, rows: list[dict[str, str]], files: int) -> None:
-    """A folder as ``save_to_disk`` of the library datasets writes it."""
-    folder.mkdir(parents=True)
-    each, names = -(-len(rows) // files), []
-    for number in range(files):
-        table = pa.table({"translation": rows[number * each : (number + 1) * each]})
-        names.append(f"data-{number:05}-of-{files:05}.arrow")
-        with pa.OSFile(f"{folder / names[-1]}", "wb") as out, pa.ipc.new_stream(out, table.schema) as stream:
-            stream.write_table(table, max_chunksize=7)
-    state = {"_data_files": [{"filename": name} for name in names], "_fingerprint": "f", "_split": "train"}
-    (folder / "state.json").write_text(json.dumps(state))
-
-
-def test_a_saved_dataset_becomes_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    lines = [demo_corpus.content(f"demo/dev.{side}").decode().splitlines() for side in ("en", "de")]
-    rows = [{"en": en, "de": de} for en, de in zip(*lines, strict=True)]
-    saved(tmp_path / "data/train", rows[:450], 3)
-    saved(tmp_path / "data/validation", rows[450:], 1)
-    (tmp_path / "data/dataset_dict.json").write_text('{"splits": ["train", "validation"]}')
-    sides = [f"data/train:translation.{side}" for side in ("en", "de")]
-    dev = (f"data/validation:translation.{side}" for side in ("en", "de"))
-    new("mine", source=sides[0], target=sides[1], dev=tuple(dev))  # type: ignore[arg-type]
-    run = find_run("mine.toml")
-    assert (run.corpus.source_language, run.corpus.target_language) == ("en", "de")
-    assert [part.name for part in run.corpus.parts] == ["mine-0", "mine-1", "mine-2"]
-    texts = [[part.source for part in run.corpus.parts], [part.target for part in run.corpus.parts]]
-    blocks = [[read_lines(Path(text.file.url), "", text.column) for text in side] for side in texts]
-    assert [[line for block in chain(*side) for line in block] for side in blocks] == [side[:450] for side in lines]
-    made = hashlib.sha256(Path("data/train/data-00001-of-00003.arrow").read_bytes()).hexdigest()
-    assert run.corpus.parts[1].source.file.sha256 == made
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ("data:en", "a dataset with splits"),
-        ("empty:en", "the folder 'empty'"),
-        ("moved:en", "another order"),
-        ("lost:en", "data-00000-of-00001.arrow"),
-        ("broken:en", "no state"),
-        ("data/train:translation.fr", "has no field fr"),
-    ],
-)
-def test_what_a_folder_cannot_give_is_said(
-    words: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    saved(tmp_path / "data/train", [{"en": "a", "de": "b"}], 1)
-    (tmp_path / "data/dataset_dict.json").write_text('{"splits": ["train"]}')
-    for name, state in (("moved", '{"_data_files": [], "_indices_data_files": [{}]}'), ("broken", "[]")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "state.json").write_text(state)
-    (tmp_path / "empty").mkdir()
-    saved(tmp_path / "lost", [{"en": "a", "de": "b"}], 1)
-    (tmp_path / "lost/data-00000-of-00001.arrow").unlink()
-    with pytest.raises((BadConfiguration, BadData), match=re.escape(sentence)):
-        new("mine", source=words, target="data/train:translation.de", languages=("en", "de"))
 
 
 SHA = "5bc7bb75c7a3e0a5b1b6b1f2a1d2b0b0c5e0a1f2"
