@@ -19,7 +19,7 @@ All but the first name the ``folder`` of the artifact.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from flows.inspection.trace_network import batch_of, decode
-from flows.inspection.trace_verdicts import verdicts
-from flows.runner.named_runs import name_run
-from flows.runner.recorded_runs import read_runs
 from flows.runner.request import RunPlan, RunRequest, make_plan
 from flows.runs import Run
 from flows.runs.reversal import monolingual_filters
@@ -40,8 +37,9 @@ from infra.site import Site
 from infra.store.store import Artifact
 from model.data.bpe import TokenizerPair
 from tasks.cleaning.filters import SIDES, Filters
+from tasks.cleaning.rejections import filter_evidence
 from tasks.corpus import reading
-from tasks.corpus.catalogue import Corpus, EvaluationSet, Part, Text
+from tasks.corpus.catalogue import EvaluationSet, Part, Text
 from tasks.engine.lookup import Hit
 from tasks.stages.extract_best import nearest, sentence_bleus
 from tasks.stages.mix import PREFIX
@@ -110,12 +108,11 @@ def find_made(planned: RunPlan) -> RunArtifacts:
 def trace_pair(run: str, pair_id: str, overrides: tuple[str, ...] = (), site: str = "local") -> PairTrace:
     """Trace one pair. Raises BadConfiguration for an unknown run or id, BadData for damaged artifacts."""
     planned = make_plan(RunRequest(run, until=LAST_STAGE, overrides=overrides, site=site).resolve())
-    traced = trace(planned.resolved.run, planned.resolved.site, find_made(planned), pair_id)
-    return replace(traced, notes=(*traced.notes, *_changed_since_recorded(planned)))
+    return trace(planned.resolved.run, planned.resolved.site, find_made(planned), pair_id)
 
 
 def trace(run: Run, site: Site, found: RunArtifacts, pair_id: str) -> PairTrace:
-    """Trace one pair. Raises BadConfiguration listing the ids that exist if the run has no such pair."""
+    """Trace one pair. Raises BadConfiguration if the run has no such pair."""
     name, _, number = pair_id.rpartition(":")
     tracer = _Tracer(run, site, found, pair_id)
     if not (number.isdecimal() and number.isascii() and str(int(number)) == number):
@@ -132,18 +129,6 @@ def trace(run: Run, site: Site, found: RunArtifacts, pair_id: str) -> PairTrace:
     else:
         raise tracer.unknown_pair()
     return PairTrace(run.name, pair_id, name if name in sets else "", tuple(tracer.steps), tuple(tracer.notes))
-
-
-def _changed_since_recorded(planned: RunPlan) -> list[str]:
-    """Says where the run as it is now has other artifacts than those that its name means (``repro show --path``)."""
-    name = planned.resolved.run.name
-    recorded = name_run(read_runs(planned.store.root, name), name, planned.resolved.request.overrides)
-    keys = {(row.stage, row.item): row.key for row in planned.outcome.rows}
-    changed = [stage for (stage, item), key in recorded.artifacts.items() if keys.get((stage, item), key) != key]
-    if recorded.remark or not changed:
-        return []
-    stages = ", ".join(dict.fromkeys(changed))
-    return [f"this is the run as it is now; the last record of {name} has other artifacts of {stages}"]
 
 
 class _Tracer:
@@ -177,7 +162,7 @@ class _Tracer:
         return artifact
 
     def follow_training_pair(self, part: Part, line: int) -> None:
-        cleaned = self.clean(self.run.corpus, part, line, self.run.filters, self.pair_id)
+        cleaned = self.clean(part, line, self.run.filters, self.pair_id)
         if not cleaned:
             return
         if isinstance(self.run.synthetic, Distillation):
@@ -189,7 +174,7 @@ class _Tracer:
         """A line of the monolingual text: read and cleaned; if kept, translated back, encoded and trained on."""
         assert self.monolingual
         pair_id = self.pair_id.removeprefix(PREFIX)
-        cleaned = self.clean(self.monolingual, part, line, monolingual_filters(self.run), pair_id, MONOLINGUAL)
+        cleaned = self.clean(part, line, monolingual_filters(self.run), pair_id, MONOLINGUAL)
         mixture = self.find("mix") if cleaned else None
         if not cleaned or not mixture:
             return
@@ -223,9 +208,7 @@ class _Tracer:
         named = " and ".join(dict.fromkeys(files))
         self.add("published", stage, f"line {line:,} (counted from 0) of {named}", **values)
 
-    def clean(
-        self, corpus: Corpus, part: Part, line: int, filters: Filters, pair_id: str, item: str = ""
-    ) -> Row | None:
+    def clean(self, part: Part, line: int, filters: Filters, pair_id: str, item: str = "") -> Row | None:
         """A training pair as published and as ``clean`` wrote it; returns its row if it was kept."""
         texts = part.source, part.target
         archives = [found for text in texts if (found := self.find("download", text.file.path))]
@@ -250,13 +233,9 @@ class _Tracer:
             file=file,
             **{name: row[name] for name in ("row", *SIDES)},
             rejected_by=rejected_by,
-            verdicts=verdicts(clean, corpus, filters, row, self.excluded_sets(filters)),
+            verdicts=_verdicts(filters, row),
         )
         return kept
-
-    def excluded_sets(self, filters: Filters) -> list[Artifact]:
-        made = (self.found.made.get(("prepare_sets", name)) for name in filters.exclude)
-        return [prepared for prepared in made if prepared]
 
     def raw_line(self, texts: tuple[Text, Text], paths: tuple[Path, Path], line: int) -> tuple[Any, ...]:
         """The line as the stage ``clean`` reads it."""
@@ -359,27 +338,30 @@ class _Tracer:
         return {"folder": f"{artifact.path()}", **values}
 
     def unknown_pair(self) -> BadConfiguration:
-        """The error for an unknown id, with the ids that the run has."""
-        counts = self.lines_read("", self.run.corpus)
-        if self.monolingual:
-            found = self.lines_read(MONOLINGUAL, self.monolingual)
-            counts |= {PREFIX + name: count for name, count in found.items()}
-        for each in self.run.sets:
-            prepared = self.found.made.get(("prepare_sets", each.name))
-            counts[each.name] = int(prepared.facts["pairs"]) if prepared else 0
-        ids = [
-            f"{name}:0 to {name}:{count - 1}" if count else f"{name} (not read yet)" for name, count in counts.items()
-        ]
-        return BadConfiguration(f"unknown pair_id {self.pair_id!r}: the run {self.run.name} has {', '.join(ids)}")
+        synthetic = [PREFIX + part.name for part in self.monolingual.parts] if self.monolingual else []
+        names = [*(part.name for part in self.run.corpus.parts), *synthetic, *(each.name for each in self.run.sets)]
+        return BadConfiguration(
+            f"unknown pair_id {self.pair_id!r}: the run {self.run.name} has pairs of {', '.join(names)}; allowed is "
+            f"such a name, a colon and the number of a line, as in {names[0]}:0"
+        )
 
-    def lines_read(self, item: str, corpus: Corpus) -> dict[str, int]:
-        """The lines of each part that ``clean`` read; 0 if it is missing."""
-        counts = {part.name: 0 for part in corpus.parts}
-        if clean := self.found.made.get(("clean", item)):
-            tables = [clean.path() / name for name in ("pairs.parquet", "rejected.parquet")]
-            lines = pl.concat(pl.scan_parquet(table).select("corpus") for table in tables)
-            counts |= dict(lines.group_by("corpus").len().collect().iter_rows())
-        return counts
+
+def _verdicts(filters: Filters, row: Row) -> list[dict[str, str]]:
+    """``rule``, ``said`` (kept, rejected, not asked), ``measured`` and ``allowed`` for a row that ``clean`` wrote.
+
+    Rules before the one that ``clean`` recorded kept the pair; rules after it were not applied.
+    """
+    pair = pl.DataFrame({side: [row[side]] for side in SIDES}, schema=dict.fromkeys(SIDES, pl.String))
+    verdicts = []
+    said = "kept"
+    for rule in filters.rules:
+        if said != "kept":
+            said = "not asked"
+        elif rule.name == row.get("filter", ""):
+            said = "rejected"
+        measured, allowed = ("", "") if said == "not asked" else filter_evidence(rule, pair)
+        verdicts.append({"rule": rule.name, "said": said, "measured": measured, "allowed": allowed})
+    return verdicts
 
 
 def _row(files: Path | list[Path], pair_id: str) -> Row | None:

@@ -1,10 +1,9 @@
-"""Standard streams that are closed, full, or not UTF-8.
+"""Standard streams that are closed or full; what is written is UTF-8 whatever the locale is.
 
 Results that cannot be written to stdout are an error, since a program that reads them would take a part for the whole.
 Messages that cannot be written to stderr are dropped, since a run must not end for them.
 """
 
-import codecs
 import io
 import os
 import sys
@@ -15,8 +14,6 @@ from infra.errors import Fault
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
-
-ESCAPE = "json-escape"
 
 
 def prepare_streams() -> None:
@@ -32,7 +29,6 @@ def prepare_streams() -> None:
             # What is written to a closed stdout fails, as stdout is opened for reading.
             assert os.open(os.devnull, mode) == descriptor
             os.set_inheritable(descriptor, True)
-    codecs.register_error(ESCAPE, _escape)
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115  it stays open
     if sys.stdout is sys.__stdout__:
@@ -77,19 +73,11 @@ def _open(descriptor: int, present: TextIO | None, on_error: Callable[[OSError],
     raw = _Tolerant(descriptor, on_error)
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
-        encoding=present.encoding if present else "utf-8",
-        errors=ESCAPE,
+        encoding="utf-8",
+        errors="backslashreplace",  # a lone surrogate as \udcff, which is also valid in JSON
         line_buffering=descriptor == 2 or raw.isatty(),
     )
 
 
 def _refuse(error: OSError) -> None:
     raise Fault(f"the results cannot be written to stdout: {error.strerror}; open it or redirect it to a file")
-
-
-def _escape(error: UnicodeError) -> tuple[str, int]:
-    r"""Write a character that the encoding lacks as ``\u00e4``, which is also valid in JSON."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2)), error.end

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,16 +24,6 @@ REQUEST = RunRequest("small", until="score")
 def made_in(root: Path) -> list[Path]:
     """All folders except the stamps, in which the store caches which files it has hashed."""
     return sorted(path for path in root.glob("*/*") if path.parent.name != "stamps")
-
-
-def test_a_run_that_changed_since_its_record_is_traced_as_it_is_now_and_that_is_noted(
-    small: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert trace_pair("small", "small:3").notes == ()
-    run = RUNS["small"]
-    monkeypatch.setitem(RUNS, "small", replace(run, training=replace(run.training, seed=77)))
-    (note,) = trace_pair("small", "small:3").notes
-    assert "the last record of small has other artifacts of train, average" in note
 
 
 def test_every_pair_of_the_corpus_has_a_trace_that_agrees_with_the_artifacts(small: Path) -> None:
