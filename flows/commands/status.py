@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from flows.commands.options import JsonOption, SiteOption
 from flows.runner.interrupted import unfinished
 from flows.runner.recorded_runs import RecordedRun
-from flows.views.service_view import state_table
+from flows.views.tables import state_table
 from flows.views.terminal import console, print_text, say
 from infra.errors import Fault
 from infra.servers.environment import configure_libraries

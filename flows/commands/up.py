@@ -12,7 +12,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from flows.runner.interrupted import close_dead_runs, unfinished
-from flows.views.service_view import state_table
+from flows.views.tables import state_table
 from flows.views.terminal import console, say
 from infra.errors import BadConfiguration, JobFailed
 from infra.servers.credentials import FILE_VARIABLE, read_credentials

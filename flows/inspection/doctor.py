@@ -4,11 +4,8 @@ import os
 import platform
 import shutil
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
@@ -221,11 +218,10 @@ def _bucket(address: str) -> Check:
 
 def _ask(address: str) -> str:
     """Why an address does not answer; "" for an answer of any status."""
+    import httpx
+
     try:
-        request = urllib.request.Request(address, method="HEAD")
-        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS):
-            return ""
-    except urllib.error.HTTPError:
-        return ""
-    except (OSError, HTTPException, ValueError) as error:
-        return f"{getattr(error, 'reason', '') or error}"
+        httpx.head(address, timeout=ANSWER_SECONDS)
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        return f"{error}"
+    return ""

@@ -1,4 +1,4 @@
-"""Tables of a run, of seeds, of a sweep and of rows of the paper, and the formats of their numbers."""
+"""Tables of a run, of seeds, of a sweep, of rows of the paper and of the service, and the formats of their numbers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tasks.evaluation.seed_spread import SeedSpread
 
 if TYPE_CHECKING:
     from flows.tuning.sweep import SweepResults
+    from infra.service.supervision import ProgramState
 
 MAX_FACT_LENGTH = 40
 """Facts longer than this, such as checksums and signatures, are shown in the manifest only."""
@@ -104,6 +105,20 @@ def paper_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
         table.add_column(columns[i], justify="left" if named else "right", min_width=longest)
     for row in rows:
         table.add_row(*(cell(row[i]) for i in shown))
+    return table
+
+
+def state_table(states: Sequence[ProgramState]) -> Table:
+    """One row per program: state, process id, start, health, address and log."""
+    table = plain_table()
+    for name in ("program", "state", "pid", "since", "health"):
+        table.add_column(name, no_wrap=True)
+    for name in ("link", "log"):
+        table.add_column(name, overflow="fold")
+    for each in states:
+        colour = "green" if each.healthy else "yellow"
+        health = f"[{colour}]{'healthy' if each.healthy else 'no answer'}[/{colour}]"
+        table.add_row(each.name, each.state, str(each.pid or ""), each.since, health, each.link, each.log)
     return table
 
 
