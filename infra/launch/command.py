@@ -2,14 +2,10 @@
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from infra.launch.job import JobSpec
 from infra.processes.children import SAFE_PATH
 from infra.processes.compute import thread_waiting
-
-PROJECT_ROOT = Path(__file__).resolve().parents[2]
-"""The folder of this project's packages."""
 
 
 def command(job: JobSpec, python: str, rendezvous: Sequence[str] = ("--standalone",)) -> list[str]:
@@ -42,8 +38,3 @@ def variables(job: JobSpec) -> dict[str, str]:
         "MALLOC_TRIM_THRESHOLD_": "4294967296",
         **job.environment,
     }
-
-
-def python_path() -> str:
-    """``PYTHONPATH`` of a job: this project, then the caller's."""
-    return os.pathsep.join(filter(None, [str(PROJECT_ROOT), os.environ.get("PYTHONPATH", "")]))

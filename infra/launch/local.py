@@ -7,10 +7,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from infra.launch.command import command, python_path, variables
+from infra.launch.command import command, variables
 from infra.launch.job import JobSpec, raise_for_exit
 from infra.processes import signals
-from infra.processes.children import die_with_parent, last_line, signal_group, terminate_group
+from infra.processes.children import die_with_parent, last_line, python_path, signal_group, terminate_group
 
 POLL_SECONDS = 0.2
 
@@ -31,7 +31,7 @@ class LocalLauncher:
                 start_new_session=True,
                 preexec_fn=die_with_parent(),
                 pass_fds=job.pass_fds,
-                env={**os.environ, "PYTHONPATH": python_path(), **variables(job)},
+                env={**os.environ, "PYTHONPATH": python_path(os.environ), **variables(job)},
             )
         try:
             while process.poll() is None:

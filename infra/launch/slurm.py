@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 from infra.errors import BadConfiguration, Fault, JobFailed, NetworkFault, OutOfMemory, Preempted
 from infra.launch.batch_queue import QueueLauncher, QueueStatus, job_name
-from infra.launch.command import command, python_path, variables
+from infra.launch.command import command, variables
 from infra.launch.job import EXIT, JobSpec
+from infra.processes.children import python_path
 
 PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 ANSWER_SECONDS = 120
@@ -149,7 +150,7 @@ def script(job: JobSpec, settings: SlurmSettings) -> str:
     rendezvous = (f"--nnodes={job.nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint=$first:{port}")
     start = command(job, sys.executable, (*rendezvous, "--rdzv-id=$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"))
     message = f"this node does not see {job.path}: out and inputs must lie on a disk that the nodes share"
-    exports = {"PYTHONPATH": python_path(), **variables(job)}
+    exports = {"PYTHONPATH": python_path(os.environ), **variables(job)}
     return "\n".join(
         [
             "#!/bin/bash",

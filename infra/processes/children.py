@@ -5,12 +5,14 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 GRACE_SECONDS = 45.0
 """Between SIGTERM and SIGKILL: longer than torchrun itself waits for its ranks."""
 PR_SET_PDEATHSIG = 1
+PROJECT_ROOT = Path(__file__).resolve().parents[2]
+"""The folder of this project's packages: the checkout or the installed ones."""
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """For every Python process that is started: no module search in the working folder, where a user's ``model.py`` or
 ``random.py`` would shadow the real one."""
@@ -20,6 +22,11 @@ STARTERS = ("srun: ", "slurmstepd: ")
 """Prefixes of log lines that SLURM's programs write, not the job."""
 
 _libc = ctypes.CDLL(None)
+
+
+def python_path(environment: Mapping[str, str]) -> str:
+    """``PYTHONPATH`` of a child: this project, then that of ``environment``."""
+    return os.pathsep.join(filter(None, [str(PROJECT_ROOT), environment.get("PYTHONPATH", "")]))
 
 
 def die_with_parent() -> Callable[[], None]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infra.errors import JobFailed
-from infra.processes.children import SAFE_PATH, die_with_parent, terminate_group
+from infra.processes.children import PROJECT_ROOT, SAFE_PATH, die_with_parent, terminate_group
 from infra.processes.locks import file_lock
 from infra.servers.environment import PERSISTENT_LEASES, private_folder
 from infra.servers.loopback import free_ports, healthy
@@ -43,7 +43,7 @@ SETTINGS = {
 def serve(factory: str, host: str, port: int, level: str) -> tuple[str, ...]:
     """The uvicorn command that serves what ``factory`` (``module:function``) returns; ``level`` is the log's."""
     where = ("--host", host, "--port", str(port), "--log-level", level)
-    package = ("--app-dir", str(Path(__file__).resolve().parents[2]))  # uvicorn searches the working folder by default
+    package = ("--app-dir", str(PROJECT_ROOT))  # uvicorn searches the working folder by default
     return (sys.executable, "-m", "uvicorn", "--factory", factory, *package, *where, "--lifespan", "on")
 
 

@@ -3,14 +3,13 @@
 Every user of the machine can read command lines, so secrets are only in environments.
 """
 
-import os
 import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.processes.children import SAFE_PATH
+from infra.processes.children import SAFE_PATH, python_path
 from infra.servers import credentials
 from infra.servers.credentials import Credentials
 from infra.servers.environment import CLIENT_RETRIES, NO_TELEMETRY, PERSISTENT_LEASES, prefect_database
@@ -23,9 +22,6 @@ from infra.service.databases import Databases
 from infra.service.process_tags import process_tag
 from infra.tracking.client import with_sqlite_timeout
 
-PROJECT_ROOT = Path(__file__).resolve().parents[2]
-"""The checkout or the installed packages, with ``flows/orchestration/prefect_flows.py``, which deployments name by its
-path."""
 VACUUM = "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED"
 
 
@@ -85,7 +81,7 @@ def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
         **NO_TELEMETRY,
         **CLIENT_RETRIES,
         **SAFE_PATH,
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(PROJECT_ROOT), outer.get("PYTHONPATH", "")])),
+        "PYTHONPATH": python_path(outer),
         "PYTHONUNBUFFERED": "1",
         "REPRO_ROOT": service.root,
         "REPRO_MIRRORS": " ".join(mirrors),

@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 from infra.processes import signals
-from infra.processes.children import die_with_parent, follow_parent
+from infra.processes.children import PROJECT_ROOT, die_with_parent, follow_parent
 from infra.servers.loopback import healthy
 from infra.servers.service_settings import read
 from infra.service.process_tags import end_all, folder_of, signal_all, tagged_pids, wait_until_none
-from infra.service.programs import PROJECT_ROOT, environment_of, programs
+from infra.service.programs import environment_of, programs
 
 STARTED_SECONDS = 5.0
 """For the processes that the program started to end and report to it; a training writes its last checkpoint."""

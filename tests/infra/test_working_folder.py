@@ -7,9 +7,9 @@ import pytest
 
 from infra.launch.job import JobSpec
 from infra.launch.local import LocalLauncher
+from infra.processes.children import PROJECT_ROOT
 from infra.processes.workers import executor
 from infra.servers.temporary_prefect import temporary_server
-from infra.service.programs import PROJECT_ROOT
 
 NAMES = ("flows", "infra", "model", "random", "socket", "tasks", "torch", "uvicorn")
 JOB = """

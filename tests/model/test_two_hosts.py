@@ -13,8 +13,9 @@ import pytest
 from patience import limit
 from small_training import TRAINING, weights, write_job
 
-from infra.launch.command import PROJECT_ROOT, command, variables
+from infra.launch.command import command, variables
 from infra.launch.job import JobSpec
+from infra.processes.children import PROJECT_ROOT
 
 PROGRAMS = ("ip", "unshare", "mount", "hostname")
 NAMES = ("first-node", "second-node")
