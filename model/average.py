@@ -23,14 +23,14 @@ from .training.checkpoint import BEST, EMA, read_best_update
 def last_checkpoints(run: Path, count: int) -> list[Path]:
     """The weights of the last ``count`` checkpoints of a run, oldest first. Raises JobError when there are fewer."""
     folder = run / "checkpoints"
-    found = sorted((path for path in folder.glob("*") if path.name.isdigit()), key=lambda path: int(path.name))
-    if len(found) < count:
+    paths = sorted((path for path in folder.glob("*") if path.name.isdigit()), key=lambda path: int(path.name))
+    if len(paths) < count:
         raise JobError(
             "bad_data",
-            f"averaging.count is {count}, but {folder} holds {len(found)} checkpoints: "
+            f"averaging.count is {count}, but {folder} holds {len(paths)} checkpoints: "
             "lower it, or raise training.keep or training.updates",
         )
-    return [path / WEIGHTS for path in found[-count:]]
+    return [path / WEIGHTS for path in paths[-count:]]
 
 
 def best_checkpoint(run: Path) -> tuple[int, Path]:

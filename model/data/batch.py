@@ -45,9 +45,9 @@ class Batch:
 
     def tensors(self) -> list[Tensor]:
         """All tensors in a fixed order."""
-        found: list[Tensor] = []
-        self.each(lambda x: found.append(x) or x)  # type: ignore[func-returns-value]
-        return found
+        tensors: list[Tensor] = []
+        self.each(lambda x: tensors.append(x) or x)  # type: ignore[func-returns-value]
+        return tensors
 
     def each(self, move: Callable[[Tensor], Tensor]) -> "Batch":
         """The batch with ``move`` of each tensor."""

@@ -40,10 +40,10 @@ def rows_with_ends(rows: tuple[Array, Array], ends: SourceEnds) -> tuple[Array, 
     tokens, lengths = rows
     longer = lengths_with_ends(lengths, ends)
     begins = np.cumsum(longer) - longer
-    found = np.full(int(longer.sum()), EOS, np.int64)
+    all_tokens = np.full(int(longer.sum()), EOS, np.int64)
     before = len(TOKENS_AROUND[ends][0])
     if before:
-        found[begins[lengths > 0]] = BOS
+        all_tokens[begins[lengths > 0]] = BOS
     shifts = begins + before - (np.cumsum(lengths) - lengths)
-    found[np.repeat(shifts, lengths) + np.arange(len(tokens))] = tokens
-    return found, longer
+    all_tokens[np.repeat(shifts, lengths) + np.arange(len(tokens))] = tokens
+    return all_tokens, longer

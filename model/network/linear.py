@@ -16,10 +16,10 @@ from torch import Tensor, nn
 def _find_onednn_linear() -> Any:
     """oneDNN's x W^T + b, or None if this torch does not have it or the processor does not benefit."""
     try:
-        found = torch.ops.mkldnn._linear_pointwise.default
+        operator = torch.ops.mkldnn._linear_pointwise.default
     except (AttributeError, RuntimeError):
         return None
-    return found if torch.backends.cpu.get_cpu_capability() == "AVX512" else None
+    return operator if torch.backends.cpu.get_cpu_capability() == "AVX512" else None
 
 
 ONEDNN_LINEAR = _find_onednn_linear()

@@ -105,17 +105,17 @@ def torch_stacks(config: Model) -> tuple[nn.TransformerEncoder, nn.TransformerDe
 
 def stack_weights(layers: Iterable[EncoderLayer | DecoderLayer], norm: nn.Module) -> dict[str, Tensor]:
     """The parameters of a stack by torch's names; torch stores those of cross-attention as one matrix."""
-    found: dict[str, Tensor] = {f"norm.{name}": parameter for name, parameter in norm.named_parameters()}
+    weights: dict[str, Tensor] = {f"norm.{name}": parameter for name, parameter in norm.named_parameters()}
     for number, layer in enumerate(layers):
         modules = DECODER_MODULES if isinstance(layer, DecoderLayer) else ENCODER_MODULES
         for theirs, ours in modules.items():
             for name, parameter in layer.get_submodule(ours).named_parameters():
-                found[f"layers.{number}.{theirs}.{name}"] = parameter
+                weights[f"layers.{number}.{theirs}.{name}"] = parameter
         for name, parameter in layer.attention.query_keys_values.named_parameters():
-            found[f"layers.{number}.self_attn.in_proj_{name}"] = parameter
+            weights[f"layers.{number}.self_attn.in_proj_{name}"] = parameter
         if isinstance(layer, DecoderLayer):
             keys_values = dict(layer.cross.keys_values.named_parameters())
             for name, parameter in layer.cross.query.named_parameters():
                 joined = torch.cat([parameter, keys_values[name]])
-                found[f"layers.{number}.multihead_attn.in_proj_{name}"] = joined
-    return found
+                weights[f"layers.{number}.multihead_attn.in_proj_{name}"] = joined
+    return weights

@@ -31,10 +31,10 @@ def bleu(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]
     totals = [0] * MAX_ORDER
     for hypothesis, reference in zip(hypotheses, references, strict=True):
         for n in range(1, MAX_ORDER + 1):
-            found = ngrams(hypothesis, n)
-            expected = ngrams(reference, n)
-            matches[n - 1] += (found & expected).total()
-            totals[n - 1] += found.total()
+            written_ngrams = ngrams(hypothesis, n)
+            reference_ngrams = ngrams(reference, n)
+            matches[n - 1] += (written_ngrams & reference_ngrams).total()
+            totals[n - 1] += written_ngrams.total()
     if not any(matches) or not all(totals):
         return 0.0
     logs = 0.0

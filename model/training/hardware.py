@@ -133,5 +133,5 @@ def cpu_vendor() -> str:
         lines = CPU_INFO.read_text().splitlines()
     except OSError:
         return ""
-    found = next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")
-    return VENDORS.get(found, found)
+    vendor = next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")
+    return VENDORS.get(vendor, vendor)

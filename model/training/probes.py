@@ -46,30 +46,30 @@ def probe(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> Values:
         model = with_own_layers(model)
     source_real = source_BS != PAD
     target_real = target_BT != PAD
-    found: dict[str, Tensor] = {}
-    with _record(model, source_real, target_real, found):
+    signs: dict[str, Tensor] = {}
+    with _record(model, source_real, target_real, signs):
         memory_BSD, mask_B11S = model.encode(source_BS)
         hidden_BTD = model.decode(target_BT, memory_BSD, mask_B11S)
-    found[ENCODER_COSINE] = cosine(memory_BSD, source_real)
-    found[DECODER_COSINE] = cosine(hidden_BTD, target_real)
+    signs[ENCODER_COSINE] = cosine(memory_BSD, source_real)
+    signs[DECODER_COSINE] = cosine(hidden_BTD, target_real)
     for name in (ATTENTION_ENTROPY, ATTENTION_COVERAGE_ENCODER, ATTENTION_COVERAGE_CROSS):
-        layers = [found[f"{name}_{number}"] for number in range(1, len(model.decoder) + 1)]
-        found[name] = torch.stack(layers).mean()
-    return {name: float(value) for name, value in found.items() if value.isfinite()}
+        layers = [signs[f"{name}_{number}"] for number in range(1, len(model.decoder) + 1)]
+        signs[name] = torch.stack(layers).mean()
+    return {name: float(value) for name, value in signs.items() if value.isfinite()}
 
 
 @contextmanager
-def _record(model: Transformer, source_real: Tensor, target_real: Tensor, found: dict[str, Tensor]) -> Iterator[None]:
+def _record(model: Transformer, source_real: Tensor, target_real: Tensor, signs: dict[str, Tensor]) -> Iterator[None]:
     """Record the numbers of every layer that computes in the block; ``…_real`` mark the positions without padding."""
 
     def add_norm(
         name: str, real: Tensor, _: nn.Module, inputs: tuple[Tensor, ...], output: Tensor | None = None
     ) -> None:
         x_BTD = inputs[0] if output is None else output
-        found[name] = x_BTD[real].float().norm(dim=-1).mean()
+        signs[name] = x_BTD[real].float().norm(dim=-1).mean()
 
     def add_cosine(name: str, real: Tensor, _: nn.Module, _inputs: Any, output: Tensor) -> None:
-        found[name] = cosine(output, real)
+        signs[name] = cosine(output, real)
 
     def add_attention(number: int, attention: nn.Module, inputs: tuple[Any, ...]) -> None:
         assert isinstance(attention, SelfAttention | CrossAttention)
@@ -78,9 +78,9 @@ def _record(model: Transformer, source_real: Tensor, target_real: Tensor, found:
         real = target_real if cross else source_real
         coverage_B = normalised_entropy(marginal(weights, real), source_real.sum(1))
         coverage = ATTENTION_COVERAGE_CROSS if cross else ATTENTION_COVERAGE_ENCODER
-        found[f"{coverage}_{number}"] = coverage_B.mean()
+        signs[f"{coverage}_{number}"] = coverage_B.mean()
         if cross:
-            found[f"{ATTENTION_ENTROPY}_{number}"] = query_entropy(weights, real)
+            signs[f"{ATTENTION_ENTROPY}_{number}"] = query_entropy(weights, real)
 
     stacks: tuple[tuple[str, str, Sequence[EncoderLayer | DecoderLayer], Tensor], ...] = (
         (ENCODER_COSINE, ENCODER_NORM, model.encoder, source_real),

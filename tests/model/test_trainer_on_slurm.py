@@ -1,8 +1,7 @@
-"""Tests of trainings on a real SLURM: finished, interrupted, requeued, adopted, cancelled."""
+"""Tests of trainings on a real SLURM: finished, interrupted, requeued, adopted."""
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -17,8 +16,8 @@ from services import wait_for
 from slurm_cluster import Cluster
 from small_training import TRAINING, rows, run, weights, write_job
 
-from infra.errors import BadConfiguration, Fault, Preempted
-from infra.launch.batch_queue import QueueLauncher, QueueStatus
+from infra.errors import BadConfiguration, Preempted
+from infra.launch.batch_queue import QueueLauncher
 from infra.launch.job import JobSpec
 from infra.launch.slurm import Slurm, SlurmSettings
 from tasks.stages.train import newest_checkpoint
@@ -147,20 +146,6 @@ def test_a_time_limit_is_a_preemption_with_a_checkpoint(cluster: Cluster, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_job_cancelled_by_somebody_is_not_retried(cluster: Cluster, tmp_path: Path) -> None:
-    job, said, cancelled = small_job(tmp_path, "cancelled", long=True), list[str](), list[str]()
-
-    def cancel() -> None:
-        if not cancelled and has_started(job):
-            cancelled.append(cluster.ask("scancel", said[0].rpartition(" ")[2]))
-
-    with pytest.raises(Fault, match="was cancelled outside of repro") as caught:
-        launcher(said.append).run(job, cancel)
-    assert not caught.value.retry
-    assert 0 < newest_checkpoint(job.out) < LONG.updates
-
-
-@pytest.mark.slow
 def test_a_job_whose_launcher_was_killed_is_adopted(cluster: Cluster, tmp_path: Path) -> None:
     job = small_job(tmp_path, "left", long=True)
     starter = f"""
@@ -192,25 +177,3 @@ launcher().run(job, bool)
     assert said[0] == f"SLURM job {left[0]} is still running from an earlier attempt; continuing with it"
     assert [row["done"] for row in rows(job.path) if "loss" in row].count(1) == 1
     assert newest_checkpoint(job.out) == LONG.updates
-
-
-def test_an_unreachable_controller_is_retried(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    away = tmp_path / "away.conf"
-    elsewhere = re.sub(r"SlurmctldPort=\d+", "SlurmctldPort=1", cluster.conf.read_text())
-    away.write_text(f"{elsewhere}MessageTimeout=2\n")
-    failed: list[bool] = []
-    poll = Slurm.poll
-
-    def unreachable_twice(queue: Slurm, name: str) -> QueueStatus:
-        lost = len(failed) < 2
-        monkeypatch.setenv("SLURM_CONF", f"{away if lost else cluster.conf}")
-        failed.append(lost)
-        return poll(queue, name)
-
-    monkeypatch.setattr(Slurm, "poll", unreachable_twice)
-    job = small_job(tmp_path, "patient")
-    launcher().run(job, bool)
-    assert newest_checkpoint(job.out) == TRAINING.updates
-    assert failed[:3] == [True, True, False]

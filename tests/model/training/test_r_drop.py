@@ -66,27 +66,6 @@ def test_value_and_gradients_are_those_of_torch(count: int, size: int, weight: f
         torch.testing.assert_close(a * kept, b * kept)
 
 
-def test_training_pulls_the_two_passes_together(shards: Shards) -> None:
-    batch = load_padded(shards, np.arange(8))
-
-    def divergence_after(weight: float) -> float:
-        model = double_model(p_drop=0.3)
-        trained, measured = (Objective(model, 0.1, r_drop=r).train() for r in (weight, 1.0))
-        optimizer = torch.optim.Adam(model.parameters(), lr=0.003)
-        for _ in range(15):
-            optimizer.zero_grad()
-            (trained(batch)[0] / batch.pieces).backward()
-            optimizer.step()
-        with torch.no_grad():
-            torch.manual_seed(7)
-            with_it = measured(batch)[0]
-            torch.manual_seed(7)
-            measured.r_drop = 1e-30  # the same two passes
-            return float(with_it - measured(batch)[0])
-
-    assert 0 < divergence_after(5.0) < 0.8 * divergence_after(0.0)
-
-
 def test_equal_passes_have_the_plain_losses_in_any_batch_and_validation_has_one_pass(shards: Shards) -> None:
     rows = np.array([3, 17, 5, 30, 11])
     shape = BatchShape(source=64, target=64, sentences=64, longest_source=10, longest_target=10)
