@@ -9,7 +9,7 @@ from infra.store.manifest import Manifest
 from infra.store.store import Store
 from infra.tracking.model_version import Version
 from tasks.registration.lineage import version_lineage
-from tasks.registration.model_card import SENTENCES, ModelCard, card_from_tags
+from tasks.registration.model_card import SENTENCES, ModelCard, model_card
 
 
 def find_card(version: Version, site: Site) -> ModelCard:
@@ -20,7 +20,7 @@ def find_card(version: Version, site: Site) -> ModelCard:
 
 def version_card(version: Version, manifests: Mapping[str, Manifest], store: Store) -> ModelCard:
     """The card of a registered version; its scores are those of its tags, which outlive the artifacts."""
-    return card_from_tags(
+    return model_card(
         f"{version.name}/{version.version}",
         version.tags,
         manifests,

@@ -1,4 +1,4 @@
-"""The model card of a version or run: use, limits, data, training, scores, energy, examples, how to load.
+"""The model card of a version: use, limits, data, training, scores, energy, examples, how to load.
 
 One card serves all: the site renders its sections as HTML, ``as_markdown`` gives the ``README.md`` of an export.
 """
@@ -80,22 +80,23 @@ class ModelCard:
 
 
 def model_card(
-    name: str,
-    scores: Mapping[str, Facts],
-    dev: str,
+    version: str,
+    tags: Mapping[str, str],
     manifests: Mapping[str, Manifest],
-    how_to_load: str,
     sentences_of: Callable[[str], Path | None],
 ) -> ModelCard:
-    """The card of the model ``name``, with the facts of its scores by set and the manifests of its lineage.
+    """The card of the version ``demo/3``. Its scores are those of its tags, which outlive the artifacts.
 
-    ``sentences_of`` gives the file of a set's translations. Examples are of the first set that no choice was made on,
-    or else of the dev set. Sections about artifacts that were removed say so.
+    ``manifests`` are the version's lineage; sections about artifacts that were removed say so. ``sentences_of`` gives
+    the file of a set's translations. Examples are of the first set that no choice was made on, or else of the dev set.
     """
+    scores = scores_in_tags(tags)
+    dev = tags.get("dev_set", "")
     clean = manifests.get("clean")
     train = manifests.get("train")
     corpus = clean.arguments.get("corpus", {}) if clean else {}
     languages = [corpus[side] for side in ("source_language", "target_language") if side in corpus]
+    load = LOAD.format(quoted=shlex.quote(version), address=json.dumps(f"models:/{version}"))
     sections = (
         Section("Use", _use(corpus)),
         Section("Limits", _limits(scores, manifests)),
@@ -103,11 +104,11 @@ def model_card(
         Section("Training", () if train else ("Not known: the artifact was removed.",), _training(manifests)),
         Section("Scores", (*_protocols(scores), *_choices(dev, manifests)), score_table(scores, dev)),
         Section("Energy", (_energy(train),)),
-        *([Section("How to load", code=how_to_load)] if how_to_load else []),
+        Section("How to load", code=load),
     )
     example_set = next((name for name in scores if name != dev), dev)
     examples = _read_examples(sentences_of(example_set))
-    return ModelCard(name, _front(name, languages, scores), sections, example_set, examples)
+    return ModelCard(version, _front(version, languages, scores), sections, example_set, examples)
 
 
 def as_markdown(card: ModelCard) -> str:
@@ -260,20 +261,6 @@ def _escaped(text: object) -> str:
     """Text for one line of Markdown in which nothing is markup."""
     flat = " ".join(f"{text}".split())
     return html.escape(re.sub(r"([\\`*_\[\]|#~])", r"\\\1", flat), quote=False)
-
-
-def card_from_tags(
-    label: str,
-    tags: Mapping[str, str],
-    manifests: Mapping[str, Manifest],
-    sentences_of: Callable[[str], Path | None],
-) -> ModelCard:
-    """The card of the version ``demo/3``. Its scores are those of its tags, which outlive the artifacts.
-
-    ``manifests`` are the version's lineage.
-    """
-    load = LOAD.format(quoted=shlex.quote(label), address=json.dumps(f"models:/{label}"))
-    return model_card(label, scores_in_tags(tags), tags.get("dev_set", ""), manifests, load, sentences_of)
 
 
 def _read_examples(file: Path | None) -> Examples:

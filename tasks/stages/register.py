@@ -30,7 +30,7 @@ from model.decoding.translation import translator_params
 from tasks.engine.stage import Facts, progress, site, stage, stage_run_id, tracker
 from tasks.engine.stage_code import stage_code
 from tasks.registration.lineage import dev_decoding, lineage, training_text, version_lineage
-from tasks.registration.model_card import SENTENCES, as_markdown, card_from_tags
+from tasks.registration.model_card import SENTENCES, as_markdown, model_card
 from tasks.registration.register_version import register_version
 from tasks.registration.version_tags import version_tags
 
@@ -138,7 +138,7 @@ def register(
         site().pages,
     )
     progress(2, 3, "report")
-    card = card_from_tags(
+    card = model_card(
         f"{run_name}/{registered['version']}",
         tags,
         version_lineage(weights.store.find, tags),

@@ -9,9 +9,15 @@ from infra.store.manifest import Manifest
 from tasks.registration.model_card import as_markdown, model_card
 
 EVIL = "</h1><script>alert(1)</script> `a` | *b*\n# c\n---\nlicense: mit"
-SCORES = {
-    "val": {"bleu": "41.47", "bleu_low": "39.81", "bleu_high": "43.14", "sentences": "1014", "signature": "tok:13a"},
-    "test": {"bleu": 39.18, "chrf": 60.5, "sentences": 1000, "signature": "tok:13a"},
+TAGS = {
+    "val.bleu": "41.47",
+    "val.bleu_low": "39.81",
+    "val.bleu_high": "43.14",
+    "val.sentences": "1014",
+    "test.bleu": "39.18",
+    "test.chrf": "60.5",
+    "test.sentences": "1000",
+    "dev_set": "val",
 }
 
 
@@ -38,9 +44,7 @@ def test_front_matter_and_scores_are_those_of_the_version() -> None:
     train = manifest(
         "train", {"model": {"layers": 3}, "training": {"updates": 6000}}, {"gpu_kwh": 1.5, "seconds": 3600.0}
     )
-    card = as_markdown(
-        model_card("ende/3", SCORES, "val", {"clean": clean, "train": train}, "repro translate", no_file)
-    )
+    card = as_markdown(model_card("ende/3", TAGS, {"clean": clean, "train": train}, no_file))
     front = yaml.safe_load(card.split("---\n")[1])
     assert (front["language"], front["pipeline_tag"]) == (["en", "de"], "translation")
     results = front["model-index"][0]["results"]
@@ -60,9 +64,9 @@ def test_foreign_text_is_no_markup(tmp_path: Path) -> None:
     corpus = {"name": EVIL, "source_language": EVIL, "target_language": "de", "parts": [{"name": EVIL}]}
     row = {"pair_id": "a", "source": EVIL, "reference": EVIL, "hypothesis": EVIL, "chrf": 1.0}
     pl.DataFrame([row]).write_parquet(tmp_path / "sentences.parquet")
-    scores = {EVIL: {"bleu": 1.0, "signature": EVIL}}
+    tags = {f"{EVIL}.bleu": "1.0", f"{EVIL}.signature": EVIL}
     clean = manifest("clean", {"corpus": corpus}, {})
-    card = as_markdown(model_card(EVIL, scores, "", {"clean": clean}, "", lambda _: tmp_path / "sentences.parquet"))
+    card = as_markdown(model_card("ende/3", tags, {"clean": clean}, lambda _: tmp_path / "sentences.parquet"))
     assert "Worst translations" in card
     front = yaml.safe_load(card.split("\n---\n")[0].removeprefix("---\n"))
     assert front["license"] == "unknown"
