@@ -143,11 +143,10 @@ def translate(
             names = " and ".join(title(each) for each in (version, *others))
             say(f"type lines to translate them with {names}; Ctrl-D ends")
         rate = RateDisplay()
-        with open_output(output) as file:
+        with open_output(output) as write:
             blocks = line_blocks(descriptor, loaded.translator.batch_pieces // TOKENS_PER_LINE, most=MOST_LINES)
             for answer in stream.translate_blocks(blocks):
-                file.write(answer)
-                file.flush()
+                write(answer)
                 rate.show(stream.lines, fraction_read(descriptor))
     for warning in stream.warnings:
         say(warning)

@@ -9,10 +9,11 @@ import select
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO
 from uuid import uuid4
 
 from flows.views.terminal import say
@@ -106,55 +107,49 @@ def fraction_read(descriptor: int) -> float:
     return os.lseek(descriptor, 0, os.SEEK_CUR) / status.st_size
 
 
-class Output(Protocol):
-    """Where whole lines of translations are written."""
-
-    def write(self, data: bytes, /) -> int: ...
-
-    def flush(self) -> None: ...
-
-
-class _Terminal:
-    """A terminal as an output: people read it, and no character of a translation commands it."""
-
-    def write(self, data: bytes, /) -> int:
-        sys.stdout.write(shown_lines(data.decode(errors="replace")))
-        return len(data)
-
-    def flush(self) -> None:
-        sys.stdout.flush()
-
-
 @contextmanager
-def open_output(path: Path) -> Iterator[Output]:
-    """Open a file for writing that appears under its name when complete. If the body raises, the partial file stays
-    next to it under another name. Raises BadConfiguration if the file cannot be written."""
+def open_output(path: Path) -> Iterator[Callable[[bytes], None]]:
+    """Open a file that appears under its name when complete; yield a function that writes whole lines at once.
+
+    If the body raises, the partial file stays next to it under another name. Raises BadConfiguration if the file cannot
+    be written.
+    """
     if path == STDIO:
-        yield _Terminal() if sys.stdout.isatty() else sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        yield _show if sys.stdout.isatty() else partial(_write, sys.stdout.buffer)
         return
     # A pipe, or a name such as /dev/stdout that means an open file, must not be replaced by a file.
     special = path.exists() and (not path.is_file() or path.absolute().parts[1] in ("dev", "proc"))
     final = path if special else path.resolve()
-    partial = final if special else final.with_name(f"{final.name}.partial-{uuid4().hex[:8]}")
+    unfinished = final if special else final.with_name(f"{final.name}.partial-{uuid4().hex[:8]}")
     try:
-        file = partial.open("wb")
+        file = unfinished.open("wb")
     except OSError as error:
         raise BadConfiguration(f"the output {path} cannot be written: {error.strerror}") from error
     try:
         with file:
-            yield file
+            yield partial(_write, file)
     except BaseException:
         if not special:
-            _keep_partial(partial)
+            _keep(unfinished)
         raise
     if not special:
-        partial.replace(final)
+        unfinished.replace(final)
 
 
-def _keep_partial(partial: Path) -> None:
+def _write(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
+    file.flush()
+
+
+def _show(data: bytes) -> None:
+    """Write to a terminal: people read it, and no character of a translation commands it."""
+    sys.stdout.write(shown_lines(data.decode(errors="replace")))
+    sys.stdout.flush()
+
+
+def _keep(unfinished: Path) -> None:
     """Keep the file and print its name, unless it is empty."""
-    if partial.stat().st_size:
-        say(f"the finished lines are in {partial}")
+    if unfinished.stat().st_size:
+        say(f"the finished lines are in {unfinished}")
     else:
-        partial.unlink()
+        unfinished.unlink()

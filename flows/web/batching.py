@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from flows.web.limits import Limits, RefusedRequest
 from flows.web.served_version import SentenceJson, ServedVersion, Source
@@ -89,7 +89,8 @@ class Batcher:
         self._thread = ThreadPoolExecutor(1, "model")
         self.busy = False
         """Whether the model's thread computes."""
-        self._exclusive: set[Future[Any]] = set()
+        self._calls = 0
+        """Exclusive calls that are not done."""
         self._arrived = asyncio.Event()
         self._last_requests = 1
         """Requests in the last batch."""
@@ -104,9 +105,8 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """Sentences and exclusive calls that have not started."""
-        calls = sum(not (call.running() or call.done()) for call in self._exclusive)
-        return calls + sum(len(request.waiting) for request in self.queue)
+        """Sentences that have not started, and exclusive calls."""
+        return self._calls + sum(len(request.waiting) for request in self.queue)
 
     def submit(
         self, served: ServedVersion, search: Search, sentences: Sequence[Source], share: int = 1
@@ -123,12 +123,11 @@ class Batcher:
     async def run_exclusively(self, call: Callable[[], T]) -> T:
         """Run ``call`` on the model's thread, between batches. Raises RefusedRequest (429) when the queue is full."""
         self._admit(1)
-        future = self._on_thread(call)
-        self._exclusive.add(future)
+        self._calls += 1
         try:
-            return await asyncio.wrap_future(future)
+            return await asyncio.wrap_future(self._on_thread(call))
         finally:
-            self._exclusive.discard(future)
+            self._calls -= 1
 
     def _on_thread(self, call: Callable[[], T]) -> "Future[T]":
         def noted() -> T:

@@ -53,13 +53,9 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
         """Translate a string, a list of strings, a Series or a DataFrame with one column; return a list of strings.
 
         With the param ``scores``, or ``n_best`` above 1, return a list of dicts instead: see ``rows_of``. Raises
-        ValueError that names an unknown or impossible param, or a line that is not a string or has too long a sentence.
+        ValueError that names an impossible param, or a line that is not a string or has too long a sentence.
         """
-        known = translator_params(Decoding())
-        options = known | (params or {})
-        for name in options:
-            if name not in known:
-                raise ValueError(f"param {name!r} is unknown, allowed are {', '.join(known)}")
+        options = translator_params(Decoding()) | (params or {})
         search = search_of(options)
         require(options["engine"] in self.engines, "engine", options["engine"], ", ".join(self.engines))
         model = replace(self.model, engine=self.engines[options["engine"]])

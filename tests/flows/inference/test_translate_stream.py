@@ -155,8 +155,8 @@ def test_warnings_name_the_first_line(capsys: pytest.CaptureFixture[str]) -> Non
 def test_a_file_appears_whole_or_lies_beside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     out.write_bytes(b"old")
-    with pytest.raises(KeyboardInterrupt), open_output(out) as file:
-        file.write(b"half")
+    with pytest.raises(KeyboardInterrupt), open_output(out) as write:
+        write(b"half")
         raise KeyboardInterrupt
     [beside] = [path for path in tmp_path.iterdir() if path != out]
     assert (out.read_bytes(), beside.read_bytes()) == (b"old", b"half")
@@ -164,15 +164,15 @@ def test_a_file_appears_whole_or_lies_beside(tmp_path: Path, capsys: pytest.Capt
     beside.unlink()
     link = tmp_path / "link"
     link.symlink_to(out)
-    with open_output(link) as file:
-        file.write(b"new")
+    with open_output(link) as write:
+        write(b"new")
         assert out.read_bytes() == b"old"
     assert out.read_bytes() == b"new"
-    with pytest.raises(KeyboardInterrupt), open_output(out) as file:
+    with pytest.raises(KeyboardInterrupt), open_output(out):
         raise KeyboardInterrupt
     assert sorted(tmp_path.iterdir()) == [link, out]
-    with open_output(Path("/dev/null")) as file:
-        file.write(b"nothing")
+    with open_output(Path("/dev/null")) as write:
+        write(b"nothing")
     assert not Path("/dev/null").is_file()
 
 
@@ -186,7 +186,7 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
     assert Path("-") == STDIO
 
 
-def test_blocks_grow_while_they_are_translated_quickly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_grow_while_they_are_translated_quickly(tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_bytes(b"".join(b"%d\n" % number for number in range(1000)))
 
@@ -198,5 +198,3 @@ def test_blocks_grow_while_they_are_translated_quickly(tmp_path: Path, monkeypat
 
     assert sizes(200) == [10, 20, 40, 80, 160, 200, 200, 200, 90]
     assert sizes(0) == [10] * 100
-    monkeypatch.setattr("flows.inference.line_blocks.QUICK_SECONDS", 0.0)
-    assert sizes(200) == [10] * 100

@@ -81,9 +81,8 @@ def test_results_are_exact_in_a_pipe_and_shown_on_a_terminal(monkeypatch: pytest
             patch.setattr(sys, "stdout", stream)
             print_text(HOSTILE)
             stream.flush()
-            with open_output(STDIO) as file:
-                file.write(f"{HOSTILE}\n".encode())
-                file.flush()
+            with open_output(STDIO) as write:
+                write(f"{HOSTILE}\n".encode())
             return os.read(reader, 4096)
 
     assert written(*os.pipe()) == f"{HOSTILE}\n{HOSTILE}\n".encode()

@@ -5,7 +5,6 @@ import re
 from dataclasses import replace
 from math import fsum
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -176,12 +175,3 @@ def test_a_prefix_with_an_unknown_word_is_refused_and_others_are_translated(tmp_
     assert "'zebras'" in second.refusal
     assert third.hypotheses
     assert version.unknown_in_prefix("Two zebras run") == "zebras"
-
-
-@pytest.mark.parametrize(
-    ("field", "settings"),
-    [("n_best", {"n_best": 6}), ("n_best", {"n_best": 2, "sampling": Sampling()}), ("split", {"split": "sometimes"})],
-)
-def test_impossible_searches_are_named(field: str, settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=field):
-        Search(DECODING, **settings)
