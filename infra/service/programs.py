@@ -6,7 +6,7 @@ Every user of the machine can read command lines, so secrets are only in environ
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from infra.processes.children import SAFE_PATH, python_path
@@ -35,16 +35,10 @@ class Program:
     """An address that answers 200 while the program is healthy."""
     link: str
     """An address for a browser."""
-    after: str = ""
-    """``health`` of the program that must be healthy before this one starts."""
-    port: int = 0
-    """The port of a worker's ``health``."""
-    device: str = ""
-    """The GPU of a worker that uses one alone."""
-
-    @property
-    def serves(self) -> bool:
-        return not self.after
+    is_worker: bool = False
+    """Workers start when Prefect's server is healthy, and end before the servers."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of a worker alone."""
 
 
 def programs(service: Service) -> tuple[Program, ...]:
@@ -53,9 +47,8 @@ def programs(service: Service) -> tuple[Program, ...]:
     prefect = serve("infra.service.applications:prefect", service.host, service.prefect_port, "warning")
     mlflow = serve("infra.service.applications:mlflow", service.host, service.mlflow_port, "warning")
     ui = service.prefect.removesuffix("/api")
-    alive = f"{service.prefect}/health"
     servers = (
-        Program("prefect", prefect, alive, ui),
+        Program("prefect", prefect, f"{service.prefect}/health", ui),
         Program("mlflow", mlflow, f"{service.mlflow}/health", service.mlflow),
     )
     workers = []
@@ -65,8 +58,10 @@ def programs(service: Service) -> tuple[Program, ...]:
         words = (python, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process", *shown)
         link = f"{ui}/v2/work-pools/work-pool/{pool}"
         health = f"http://127.0.0.1:{port}/health"
-        device = str(number - 1) if pool == "gpu" and service.gpu_workers > 1 else ""
-        workers.append(Program(name, words, health, link, alive, port, device))
+        variables = {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(port)}
+        if pool == "gpu" and service.gpu_workers > 1:  # each has a GPU alone
+            variables["CUDA_VISIBLE_DEVICES"] = str(number - 1)
+        workers.append(Program(name, words, health, link, is_worker=True, variables=variables))
     return (*servers, *workers)
 
 
@@ -104,9 +99,7 @@ def environment_of(service: Service, program: Program, outer: Mapping[str, str])
     elif program.name == "mlflow":
         variables |= _mlflow(service, outer)
     else:
-        variables |= {**service.exports, **(login.for_clients if login else {})}
-        variables |= {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(program.port)}
-        variables |= {"CUDA_VISIBLE_DEVICES": program.device} if program.device else {}
+        variables |= {**service.exports, **program.variables, **(login.for_clients if login else {})}
     # MLflow's application checks the credentials itself, and workers start runs, which are clients.
     secrets = {databases.VARIABLE} | ({credentials.VARIABLE} if program.name == "prefect" else set())
     return {name: value for name, value in outer.items() if name not in secrets} | variables

@@ -33,7 +33,7 @@ def main(name: str) -> int:
     service = read(folder)
     program = next(program for program in programs(service) if program.name == name)
     end_all(lambda: tagged_pids(folder, name), OWN_SECONDS)  # left by a killed predecessor
-    while program.after and not healthy(program.after):
+    while program.is_worker and not healthy(f"{service.prefect}/health"):
         signals.wait(POLL_SECONDS)
     process = subprocess.Popen(
         program.command,

@@ -90,7 +90,7 @@ def configuration(service: Service) -> str:
     }
     groups: dict[str, list[str]] = {"servers": [], "workers": []}
     for program in programs(service):
-        groups["servers" if program.serves else "workers"].append(program.name)
+        groups["workers" if program.is_worker else "servers"].append(program.name)
         sections[f"program:{program.name}"] = {
             "command": shlex.join([sys.executable, "-m", "infra.service.supervised", program.name]),
             "autorestart": "true",
