@@ -3,14 +3,14 @@
 Used for figures of single pairs; nothing is cached. Shape suffixes are those of ``model.network.transformer``.
 """
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .attention import AttentionMask, CrossAttention, KeysValues, PaddedMask, SelfAttention
+from .attention import PaddedMask
 from .transformer import Transformer
 
 
@@ -32,34 +32,21 @@ def attention_maps(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> 
     """Attention weights for a source and a target prefix (bos …); padding at the end of the target is not masked."""
     if model.config.attention != "own":
         model = with_own_layers(model)
-    encoder: list[Tensor] = []
-    decoder: list[Tensor] = []
-    cross: list[Tensor] = []
-
-    def self_attention_hook(kept: list[Tensor], causal: bool) -> Callable[[nn.Module, tuple[Tensor, PaddedMask]], None]:
-        def record(attention: nn.Module, inputs: tuple[Tensor, PaddedMask]) -> None:
-            assert isinstance(attention, SelfAttention)
-            x_BTD, attention_mask = inputs[:2]
-            steps = x_BTD.shape[1]
-            seen = torch.ones(steps, steps, dtype=torch.bool, device=x_BTD.device).tril()
-            kept.append(attention.weights(x_BTD, PaddedMask(seen) if causal else attention_mask))
-
-        return record
-
-    def cross_attention_hook(attention: nn.Module, inputs: tuple[Tensor, KeysValues, AttentionMask]) -> None:
-        assert isinstance(attention, CrossAttention)
-        cross.append(attention.weights(*inputs))
-
+    encoder = [layer.attention for layer in model.encoder]
+    decoder = [layer.attention for layer in model.decoder]
+    crosses = [layer.cross for layer in model.decoder]
+    inputs: dict[nn.Module, tuple[Any, ...]] = {}
     with ExitStack() as hooks:
-        for encoder_layer in model.encoder:
-            hook = self_attention_hook(encoder, causal=False)
-            hooks.enter_context(encoder_layer.attention.register_forward_pre_hook(hook))
-        for layer in model.decoder:
-            hook = self_attention_hook(decoder, causal=True)
-            hooks.enter_context(layer.attention.register_forward_pre_hook(hook))
-            hooks.enter_context(layer.cross.register_forward_pre_hook(cross_attention_hook))
+        for attention in (*encoder, *decoder, *crosses):
+            hooks.enter_context(attention.register_forward_pre_hook(inputs.__setitem__))
         model(source_BS, target_BT)
-    return AttentionMaps(torch.stack(encoder), torch.stack(decoder), torch.stack(cross))
+    steps = target_BT.shape[1]
+    causal = PaddedMask(torch.ones(steps, steps, dtype=torch.bool, device=target_BT.device).tril())
+    return AttentionMaps(
+        torch.stack([attention.weights(*inputs[attention]) for attention in encoder]),
+        torch.stack([attention.weights(inputs[attention][0], causal) for attention in decoder]),
+        torch.stack([cross.weights(*inputs[cross]) for cross in crosses]),
+    )
 
 
 def with_own_layers(model: Transformer) -> Transformer:

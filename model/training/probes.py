@@ -7,9 +7,7 @@ number is a mean over positions or queries of all sentences; padding counts nowh
 Shape suffixes are those of ``model.network.transformer``.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -28,7 +26,7 @@ from ..metric_names import (
 )
 from ..network.attention import CrossAttention, SelfAttention
 from ..network.attention_maps import with_own_layers
-from ..network.transformer import DecoderLayer, EncoderLayer, Transformer
+from ..network.transformer import DecoderLayer, EncoderLayer, Residual, Transformer
 from .coverage import marginal, normalised_entropy
 
 Values = dict[str, float]
@@ -46,60 +44,50 @@ def probe(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> Values:
         model = with_own_layers(model)
     source_real = source_BS != PAD
     target_real = target_BT != PAD
-    signs: dict[str, Tensor] = {}
-    with _record(model, source_real, target_real, signs):
+    inputs: dict[nn.Module, tuple[Any, ...]] = {}
+    outputs: dict[nn.Module, Tensor] = {}
+    layers: list[EncoderLayer | DecoderLayer] = [*model.encoder, *model.decoder]
+    with ExitStack() as hooks:
+        for layer in layers:
+            around = layer.around_feed_forward
+            attention = layer.cross if isinstance(layer, DecoderLayer) else layer.attention
+            hooks.enter_context(attention.register_forward_pre_hook(inputs.__setitem__))
+            hooks.enter_context(around.norm.register_forward_pre_hook(inputs.__setitem__))
+            hooks.enter_context(
+                around.register_forward_hook(lambda module, _, output: outputs.update({module: output}))
+            )
         memory_BSD, mask_B11S = model.encode(source_BS)
         hidden_BTD = model.decode(target_BT, memory_BSD, mask_B11S)
+
+    def coverage(attention: SelfAttention | CrossAttention, queries_real: Tensor) -> Tensor:
+        weights_BHTS = attention.weights(*inputs[attention])
+        return normalised_entropy(marginal(weights_BHTS, queries_real), source_real.sum(1)).mean()
+
+    def sum_norm(around: Residual, real: Tensor) -> Tensor:
+        """The norm of x + f(x), which post-LN then normalises."""
+        x_BTD = outputs[around] if around.pre else inputs[around.norm][0]
+        mean: Tensor = x_BTD[real].float().norm(dim=-1).mean()
+        return mean
+
+    signs: dict[str, Tensor] = {}
+    for number, encoder_layer in enumerate(model.encoder, start=1):
+        around = encoder_layer.around_feed_forward
+        signs[f"{ENCODER_COSINE}_{number}"] = cosine(outputs[around], source_real)
+        signs[f"{ENCODER_NORM}_{number}"] = sum_norm(around, source_real)
+        signs[f"{ATTENTION_COVERAGE_ENCODER}_{number}"] = coverage(encoder_layer.attention, source_real)
+    for number, decoder_layer in enumerate(model.decoder, start=1):
+        around = decoder_layer.around_feed_forward
+        cross = decoder_layer.cross
+        signs[f"{DECODER_COSINE}_{number}"] = cosine(outputs[around], target_real)
+        signs[f"{DECODER_NORM}_{number}"] = sum_norm(around, target_real)
+        signs[f"{ATTENTION_COVERAGE_CROSS}_{number}"] = coverage(cross, target_real)
+        signs[f"{ATTENTION_ENTROPY}_{number}"] = query_entropy(cross.weights(*inputs[cross]), target_real)
     signs[ENCODER_COSINE] = cosine(memory_BSD, source_real)
     signs[DECODER_COSINE] = cosine(hidden_BTD, target_real)
     for name in (ATTENTION_ENTROPY, ATTENTION_COVERAGE_ENCODER, ATTENTION_COVERAGE_CROSS):
-        layers = [signs[f"{name}_{number}"] for number in range(1, len(model.decoder) + 1)]
-        signs[name] = torch.stack(layers).mean()
+        of_layers = [signs[f"{name}_{number}"] for number in range(1, len(model.decoder) + 1)]
+        signs[name] = torch.stack(of_layers).mean()
     return {name: float(value) for name, value in signs.items() if value.isfinite()}
-
-
-@contextmanager
-def _record(model: Transformer, source_real: Tensor, target_real: Tensor, signs: dict[str, Tensor]) -> Iterator[None]:
-    """Record the numbers of every layer that computes in the block; ``…_real`` mark the positions without padding."""
-
-    def add_norm(
-        name: str, real: Tensor, _: nn.Module, inputs: tuple[Tensor, ...], output: Tensor | None = None
-    ) -> None:
-        x_BTD = inputs[0] if output is None else output
-        signs[name] = x_BTD[real].float().norm(dim=-1).mean()
-
-    def add_cosine(name: str, real: Tensor, _: nn.Module, _inputs: Any, output: Tensor) -> None:
-        signs[name] = cosine(output, real)
-
-    def add_attention(number: int, attention: nn.Module, inputs: tuple[Any, ...]) -> None:
-        assert isinstance(attention, SelfAttention | CrossAttention)
-        cross = isinstance(attention, CrossAttention)
-        weights = attention.weights(*inputs)
-        real = target_real if cross else source_real
-        coverage_B = normalised_entropy(marginal(weights, real), source_real.sum(1))
-        coverage = ATTENTION_COVERAGE_CROSS if cross else ATTENTION_COVERAGE_ENCODER
-        signs[f"{coverage}_{number}"] = coverage_B.mean()
-        if cross:
-            signs[f"{ATTENTION_ENTROPY}_{number}"] = query_entropy(weights, real)
-
-    stacks: tuple[tuple[str, str, Sequence[EncoderLayer | DecoderLayer], Tensor], ...] = (
-        (ENCODER_COSINE, ENCODER_NORM, model.encoder, source_real),
-        (DECODER_COSINE, DECODER_NORM, model.decoder, target_real),
-    )
-    with ExitStack() as hooks:
-        for cosine_name, norm_name, layers, real in stacks:
-            for number, layer in enumerate(layers, start=1):
-                add = partial(add_cosine, f"{cosine_name}_{number}", real)
-                hooks.enter_context(layer.register_forward_hook(add))
-                around = layer.around_feed_forward
-                norm = partial(add_norm, f"{norm_name}_{number}", real)
-                if around.pre:
-                    hooks.enter_context(around.register_forward_hook(norm))
-                else:
-                    hooks.enter_context(around.norm.register_forward_pre_hook(norm))
-                attention = layer.cross if isinstance(layer, DecoderLayer) else layer.attention
-                hooks.enter_context(attention.register_forward_pre_hook(partial(add_attention, number)))
-        yield
 
 
 def cosine(x_BTD: Tensor, real_BT: Tensor) -> Tensor:
