@@ -5,17 +5,18 @@ study's lock was cut off. It is queued again with the same settings, as is each 
 that finished stages and checkpoints count.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from flows.tuning.search_space import Dimension, Direction
+from flows.tuning.search_space import Direction
 from infra.errors import BadConfiguration
 from infra.store.files import write_atomically
 
@@ -24,6 +25,8 @@ FAILURE = "failure"
 ASSIGNMENTS = "assignments"
 REPEATED = "repeated"
 """Attributes of trials, and one of the study: the trials that were queued again."""
+SIGNIFICANT_DIGITS = 4
+"""Of a proposed number: enough for a setting, and short enough to type again."""
 STARTUP_TRIALS = 5
 """Trials with random settings, none of them pruned, before the search learns from results."""
 
@@ -43,9 +46,9 @@ class TrialRow:
 class SweepStudy:
     """The trials of one sweep. Its methods may be called from several threads."""
 
-    def __init__(self, folder: Path, direction: Direction, dimensions: Sequence[Dimension]) -> None:
+    def __init__(self, folder: Path, direction: Direction, space: Mapping[str, BaseDistribution]) -> None:
         """Open or create the study. The caller holds its lock."""
-        self.dimensions = dimensions
+        self.space = dict(space)
         self.study = _open_study(folder / JOURNAL, direction)
         done = len(self.study.get_trials(deepcopy=False))
         # A sampler that began with the same seed again would repeat its first proposals.
@@ -65,8 +68,8 @@ class SweepStudy:
 
     def ask(self) -> tuple[Trial, tuple[str, ...]]:
         """A new trial and its assignments for ``--set``."""
-        trial = self.study.ask()
-        assignments = tuple(dimension.suggest(trial) for dimension in self.dimensions)
+        trial = self.study.ask(self.space)
+        assignments = tuple(f"{path}={_setting(value)}" for path, value in trial.params.items())
         trial.set_user_attr(ASSIGNMENTS, assignments)
         return trial, assignments
 
@@ -104,6 +107,10 @@ def _open_study(journal: Path, direction: Direction) -> Study:
         return optuna.create_study(storage=storage, study_name="sweep", direction=direction, load_if_exists=True)
     except (ValueError, KeyError) as error:
         raise BadConfiguration(f"{journal} is damaged ({error}); move it away to begin the sweep again") from error
+
+
+def _setting(value: object) -> str:
+    return f"{value:.{SIGNIFICANT_DIGITS}g}" if isinstance(value, float) else f"{value}"
 
 
 def _row(trial: FrozenTrial) -> TrialRow:

@@ -21,7 +21,7 @@ from flows.runner.group import Group, GroupResults, Members, RunOne, Say, run_gr
 from flows.runner.outcome import Outcome
 from flows.runner.request import ResolvedRun, RunRequest, stage_keys
 from flows.runs.completion import RUN_NAMES, OverridesOption
-from flows.tuning.search_space import Dimension, Direction, parse_space
+from flows.tuning.search_space import Direction, first_value, parse_space
 from infra.errors import BadConfiguration, Pruned, describe
 from infra.processes.locks import try_file_lock
 from infra.processes.threads import run_in_threads
@@ -34,6 +34,7 @@ from tasks.engine.stage import StageCall
 if TYPE_CHECKING:
     from optuna.trial import Trial
 
+    from flows.tuning.search_space import Distribution
     from flows.tuning.study import SweepStudy, TrialRow
 
 BY_PERPLEXITY = f"dev.{PERPLEXITY}"
@@ -86,7 +87,7 @@ class ResolvedSweep:
 
     request: SweepRequest
     base: ResolvedRun
-    dimensions: tuple[Dimension, ...]
+    space: "Mapping[str, Distribution]"
 
     @cached_property
     def name(self) -> str:
@@ -102,7 +103,7 @@ class ResolvedSweep:
         not fit together, it does.
         """
         try:
-            trial = self.trial([dimension.first for dimension in self.dimensions])
+            trial = self.trial([f"{path}={first_value(each)}" for path, each in self.space.items()])
         except BadConfiguration:
             trial = self.trial(())
         return stage_keys(trial)
@@ -149,7 +150,7 @@ class ResolvedSweep:
         with try_file_lock(self.folder / "lock") as is_free:
             if not is_free:
                 raise BadConfiguration(f"another process works in {self.folder}; wait for it, or end it first")
-            study = SweepStudy(self.folder, MEASURES[self.request.on], self.dimensions)
+            study = SweepStudy(self.folder, MEASURES[self.request.on], self.space)
             return run_group(self.group, run_one, say, _Sweep(self, study).run)
 
 
@@ -278,6 +279,8 @@ class DevCurve:
 
 def write_results(found: SweepResults) -> list[Path]:
     """Write ``sweep.json`` and ``sweep.png`` into the sweep's folder; gives their paths."""
+    from optuna.distributions import CategoricalDistribution
+
     from tasks.evaluation import plots
 
     folder = found.resolved.folder
@@ -287,10 +290,12 @@ def write_results(found: SweepResults) -> list[Path]:
     write_atomically(listed, json.dumps(found.as_json(), indent=1, ensure_ascii=False))
     done = [row for row in found.rows if row.value is not None]
     settings = {}
-    for place, dimension in enumerate(found.resolved.dimensions):
+    for place, (path, distribution) in enumerate(found.resolved.space.items()):
         texts = [row.settings[place].partition("=")[2] for row in done]
-        values = texts if dimension.choices else [float(text) for text in texts]
-        settings[dimension.path] = plots.SearchedSetting(values, dimension.log)
+        if isinstance(distribution, CategoricalDistribution):
+            settings[path] = plots.SearchedSetting(texts)
+        else:
+            settings[path] = plots.SearchedSetting([float(text) for text in texts], distribution.log)
     scores = {row.number: row.value for row in done if row.value is not None}
     picture.write_bytes(plots.sweep(asked.on, scores, MEASURES[asked.on] == "maximize", settings, plots.LIGHT))
     return [listed, picture]

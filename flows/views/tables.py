@@ -70,12 +70,12 @@ def seed_table(seeds: Sequence[int], spreads: Sequence[SeedSpread]) -> Table:
 def sweep_table(found: SweepResults) -> Table:
     """One row per trial, the best score first, then pruned and failed ones: its settings, score and time."""
     table = plain_table()
-    for name in ("trial", "state", *(dimension.path for dimension in found.resolved.dimensions)):
+    for name in ("trial", "state", *found.resolved.space):
         table.add_column(name)
     table.add_column(found.resolved.request.on, justify="right")
     table.add_column("time", justify="right", no_wrap=True)
     for row in found.ranked():
-        settings = [setting.partition("=")[2] for setting in row.settings] or [""] * len(found.resolved.dimensions)
+        settings = [setting.partition("=")[2] for setting in row.settings] or [""] * len(found.resolved.space)
         score = cell(row.failure) if row.value is None else number_text(row.value)
         table.add_row(f"{row.number}", row.state, *settings, score, duration(row.seconds))
     return table

@@ -1,23 +1,24 @@
-"""The search space of a sweep: texts to dimensions, and errors that name the option and what is allowed."""
+"""The search space of a sweep: texts to distributions, and errors that name the option and what is allowed."""
 
 import pytest
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from flows.runs import DEMO
-from flows.tuning.search_space import Dimension, parse_space
+from flows.tuning.search_space import parse_space
 from infra.errors import BadConfiguration
 
 
 @pytest.mark.parametrize(
-    ("text", "dimension"),
+    ("text", "distribution"),
     [
-        ("training.peak=1e-3..1e-2:log", Dimension("training.peak", (), 1e-3, 1e-2, False, True)),
-        ("training.warmup=50..400", Dimension("training.warmup", (), 50, 400, True)),
-        ("model.p_drop=0.1,0.2,0.1", Dimension("model.p_drop", ("0.1", "0.2"))),
-        ("model.norm=pre,post", Dimension("model.norm", ("pre", "post"))),
+        ("training.peak=1e-3..1e-2:log", FloatDistribution(1e-3, 1e-2, log=True)),
+        ("training.warmup=50..400", IntDistribution(50, 400)),
+        ("model.p_drop=0.1,0.2,0.1", CategoricalDistribution(("0.1", "0.2"))),
+        ("model.norm=pre,post", CategoricalDistribution(("pre", "post"))),
     ],
 )
-def test_a_text_becomes_a_dimension(text: str, dimension: Dimension) -> None:
-    assert parse_space((text,), DEMO) == (dimension,)
+def test_a_text_becomes_a_distribution(text: str, distribution: BaseDistribution) -> None:
+    assert parse_space((text,), DEMO) == {text.partition("=")[0]: distribution}
 
 
 @pytest.mark.parametrize(

@@ -145,12 +145,12 @@ def test_the_same_command_tries_failed_trials_again(small: Path) -> None:
 
 def test_a_line_that_a_kill_cut_off_is_dropped(tmp_path: Path) -> None:
     for value in (1.0, 2.0):
-        study = SweepStudy(tmp_path, "minimize", ())
+        study = SweepStudy(tmp_path, "minimize", {})
         trial, _ = study.ask()
         study.tell(trial, value)
         with (tmp_path / JOURNAL).open("ab") as file:
             file.write(b'{"op_code": 4, "wor')
-    assert [row.value for row in SweepStudy(tmp_path, "minimize", ()).rows()] == [1.0, 2.0]
+    assert [row.value for row in SweepStudy(tmp_path, "minimize", {}).rows()] == [1.0, 2.0]
 
 
 def test_a_run_that_computes_something_else_has_another_sweep(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +190,7 @@ def test_one_process_runs_a_sweep(small: Path) -> None:
 
 
 def test_a_poor_dev_curve_is_pruned(tmp_path: Path) -> None:
-    study = SweepStudy(tmp_path, "maximize", ())
+    study = SweepStudy(tmp_path, "maximize", {})
     call: Any = type("Call", (), {"stage": type("Stage", (), {"name": "train"})})
 
     def curve(*perplexities: float) -> str:
