@@ -117,8 +117,8 @@ def _first_paragraph(path: str) -> str:
     assert spec is not None
     assert spec.origin
     tree = ast.parse(Path(spec.origin).read_text())
-    found = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function)
-    return (ast.get_docstring(next(found)) or "").partition("\n\n")[0]
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function)
+    return (ast.get_docstring(next(functions)) or "").partition("\n\n")[0]
 
 
 def _version() -> str:

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -11,12 +12,11 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, RunOptions
 from flows.orchestration.dispatch import dispatch
-from flows.runner.expected import compare_with_expected
 from flows.runner.group import GroupFailed
 from flows.runner.outcome import Outcome, StageFailed, stage_folder
 from flows.runner.request import ResolvedRun, make_plan
 from flows.runner.seeds import parse_seeds, run_seeds
-from flows.runs.recorded_results import recorded_sums
+from flows.runs.recorded_results import Sums, recorded_sums
 from flows.views.stage_words import outcome_json
 from flows.views.tables import score_table, seed_table, stage_table
 from flows.views.terminal import console, say
@@ -24,6 +24,7 @@ from infra.guards.shown_text import shown
 from infra.servers.environment import configure_libraries, server_configured
 from infra.servers.relocation import same_folder
 from infra.site import Site, open_store
+from infra.store.store import Store
 from infra.tracking.client import experiment_page
 from tasks.evaluation.seed_spread import is_own
 
@@ -72,22 +73,37 @@ def run_command(
             print(json.dumps(outcome_json(failed.outcome), ensure_ascii=False))
         raise
     _show(outcome, resolved, served)
-    if compared := compare_with_expected(outcome, open_store(resolved.site), recorded_sums(resolved.run)):
+    if compared := compare_files(outcome, open_store(resolved.site), recorded_sums(resolved.run)):
         console().print(f"numerics: {compared}", markup=False, soft_wrap=True)
     if as_json:
         print(json.dumps(outcome_json(outcome), ensure_ascii=False))
 
 
+def compare_files(outcome: Outcome, store: Store, recorded: Sums) -> str:
+    """Say whether the stages gave the recorded files, as strict numerics should; "" where none of them is done."""
+    equal: list[str] = []
+    different: list[str] = []
+    for row in outcome.rows:
+        stage = f"{row.stage} {row.item}".strip()
+        manifest = store.find(row.stage, row.key) if stage in recorded else None
+        if manifest:
+            sums = {name: manifest.files.get(name, {}).get("sha256") for name in recorded[stage]}
+            (equal if sums == recorded[stage] else different).append(stage)
+    if different:
+        return f"{', '.join(different)}: not as in flows/runs/expected.json (this is torch {version('torch')})"
+    return f"{', '.join(equal)}: as in flows/runs/expected.json, bit for bit" if equal else ""
+
+
 def _run_seeds(resolved: ResolvedRun, seeds: tuple[int, ...], served: bool, as_json: bool) -> None:
     """Run all seeds and compare them. Raises GroupFailed at the end if a seed failed."""
-    found = run_seeds(resolved, seeds, lambda planned: dispatch(planned, served), say)
+    results = run_seeds(resolved, seeds, lambda planned: dispatch(planned, served), say)
     error = console()
     error.print()
-    error.print(seed_table(seeds, found.spreads()))
+    error.print(seed_table(seeds, results.spreads()))
     if as_json:
-        print(json.dumps(found.as_json(), ensure_ascii=False))
-    if found.failure:
-        raise GroupFailed(found)
+        print(json.dumps(results.as_json(), ensure_ascii=False))
+    if results.failure:
+        raise GroupFailed(results)
 
 
 def _show(outcome: Outcome, resolved: ResolvedRun, served: bool) -> None:

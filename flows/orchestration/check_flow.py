@@ -37,5 +37,5 @@ def check(run: str = "demo", site: SiteName = "local") -> State[None]:
     with running(planned, TerminalDisplay(), PrefectRunner) as outcome:
         reproduce(resolved.run, resolved.is_modified, planned.initial)
     rows = [replace(row, state="hit") for row in outcome.rows]
-    found = compare_results(run, rows, open_store(resolved.site), expected)
-    return (Completed if found.is_reproduced else Failed)(message=f"{found}")
+    comparison = compare_results(run, rows, open_store(resolved.site), expected)
+    return (Completed if comparison.is_reproduced else Failed)(message=f"{comparison}")

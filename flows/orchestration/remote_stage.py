@@ -147,10 +147,10 @@ def _is_started(run: FlowRun) -> bool:
 def _newest(client: SyncPrefectClient, remote: RemoteStage, states: Collection[StateType]) -> FlowRun | None:
     """The newest flow run of this key in one of ``states``."""
     wanted = {"tags": {"all_": [f"key:{remote.call.key}"]}, "state": {"type": {"any_": [*states]}}}
-    found = client.read_flow_runs(
+    runs = client.read_flow_runs(
         flow_run_filter=FlowRunFilter.model_validate(wanted), sort=FlowRunSort.EXPECTED_START_TIME_DESC
     )
-    return max(found, key=lambda run: run.created or run.expected_start_time, default=None)  # type: ignore[arg-type, return-value]
+    return max(runs, key=lambda run: run.created or run.expected_start_time, default=None)  # type: ignore[arg-type, return-value]
 
 
 def _has_live_parent(client: SyncPrefectClient, run: FlowRun) -> bool:

@@ -56,12 +56,12 @@ class _SingleStageEngine(Engine):
         site = self.runner.settings.site
         if (call.stage.name, call.item) == (self.request.stage, self.request.item):
             self._make(call)
-        found = look_up(store, site, call)
-        if isinstance(found, Miss):
+        lookup = look_up(store, site, call)
+        if isinstance(lookup, Miss):
             place = site.remote or store.folder(call.stage.name, call.key)
-            missing = f"{call.label}, which has no artifact here: {miss_text(found)} ({place})"
-            raise BadConfiguration(f"{self.request.label} needs {missing}; {remedy(found)}")
-        return found.artifact
+            missing = f"{call.label}, which has no artifact here: {miss_text(lookup)} ({place})"
+            raise BadConfiguration(f"{self.request.label} needs {missing}; {remedy(lookup)}")
+        return lookup.artifact
 
     def _make(self, call: StageCall) -> NoReturn:
         if call.key != self.request.key:

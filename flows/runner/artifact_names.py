@@ -97,8 +97,8 @@ def model_manifests(store: Store, text: str, stage: str, overrides: Sequence[str
         raise BadConfiguration(f"{text!r} is an artifact of {name.stage}, allowed is a run or {name.run}/{stage}")
     records.receive_records(store, name.run)
     named = name_run(read_runs(store.root, name.run), name.run, overrides)
-    found = {item: key for item, key in named.of_model(stage).items() if name.item in ("", item)}
-    if not found:
+    keys = {item: key for item, key in named.of_model(stage).items() if name.item in ("", item)}
+    if not keys:
         settings = "".join(f" --set {assignment}" for assignment in overrides) or " without --set"
         raise BadConfiguration(
             f"{text!r} has no artifact of {stage} from a finished run{settings} here: run it, or name a version as in "
@@ -106,7 +106,7 @@ def model_manifests(store: Store, text: str, stage: str, overrides: Sequence[str
         )
     if named.remark:
         log.warning("%s", named.remark)
-    return {item: existing_manifest(store, text, stage, key) for item, key in found.items()}
+    return {item: existing_manifest(store, text, stage, key) for item, key in keys.items()}
 
 
 def existing_manifest(store: Store, text: str, stage: str, key: str) -> Manifest:

@@ -19,12 +19,12 @@ def find_run(name: str) -> Run:
         return run_from_toml(Path(name), find_run)
     if ":" in name:
         return _run_from_file(*name.rsplit(":", 1))
-    found = RUNS.get(name) or parse_run_name(name)
-    if not found:
+    run = RUNS.get(name) or parse_run_name(name)
+    if not run:
         hint = did_you_mean(name, [*RUNS, *own_files()])
         others = "`repro show` lists them; FILE.toml or FILE.py:NAME for your own (`repro new` writes one)"
         raise BadConfiguration(f"unknown run {name!r}{hint} {others}" if hint else f"unknown run {name!r}: {others}")
-    return found
+    return run
 
 
 def own_files() -> list[str]:
@@ -69,8 +69,8 @@ def _run_from_file(file: str, name: str) -> Run:
         module = load_user_file(path, Run)
     except Exception as error:
         raise BadConfiguration(f"{file}: {type(error).__name__}: {error}") from error
-    found = getattr(module, name, None)
-    if not isinstance(found, Run):
+    value_of_name = getattr(module, name, None)
+    if not isinstance(value_of_name, Run):
         known = [other for other, value in vars(module).items() if isinstance(value, Run)]
         raise BadConfiguration(f"{file} has no run {name!r}; its runs are: {', '.join(known) or 'none'}")
-    return found
+    return value_of_name

@@ -32,14 +32,14 @@ def unfinished(site: Site) -> list[RecordedRun]:
     an interrupted run without them, but not the reverse, because the forced stages may already exist.
     """
     newest: dict[tuple[object, ...], dict[tuple[object, ...], RecordedRun]] = {}
-    for found in [*read_headers(site.root)][::-1]:
-        same = newest.setdefault((found.run, found.overrides, found.asked.get("until", "")), {})
-        forced = (found.asked.get("from_stage", ""), *found.asked.get("force", ()))
+    for record in [*read_headers(site.root)][::-1]:
+        same = newest.setdefault((record.run, record.overrides, record.asked.get("until", "")), {})
+        forced = (record.asked.get("from_stage", ""), *record.asked.get("force", ()))
         if any(forced):
             same.pop(("",), None)
-        same[forced] = found
-    interrupted = [found for same in newest.values() for found in same.values() if found.outcome == KILLED]
-    return sorted(interrupted, key=lambda found: found.started, reverse=True)
+        same[forced] = record
+    interrupted = [record for same in newest.values() for record in same.values() if record.outcome == KILLED]
+    return sorted(interrupted, key=lambda record: record.started, reverse=True)
 
 
 def attempt_to_resume(site: Site, run: str, request: Mapping[str, Any], *, again: bool = False) -> RecordedRun | None:
@@ -48,9 +48,9 @@ def attempt_to_resume(site: Site, run: str, request: Mapping[str, Any], *, again
     ``again``: the caller retries that flow run, so the run has ended in any case, and a failed one is resumed too.
     """
     wanted = {name: request[name] for name in records.REQUEST_FIELDS} | {"force": list(request["force"])}
-    for found in read_headers(site.root, run):
-        if found.asked == wanted and found.overrides == tuple(request["overrides"]):
-            return found if found.outcome == KILLED or (again and found.outcome != FINISHED) else None
+    for record in read_headers(site.root, run):
+        if record.asked == wanted and record.overrides == tuple(request["overrides"]):
+            return record if record.outcome == KILLED or (again and record.outcome != FINISHED) else None
     return None
 
 
@@ -80,7 +80,7 @@ def has_dead_record(site: Site, run: str) -> bool:
 
 
 def _close_records(site: Site) -> int:
-    dead = [found for found in read_headers(site.root) if _is_dead(found) and with_stages(found)]
+    dead = [record for record in read_headers(site.root) if _is_dead(record) and with_stages(record)]
     if not dead:
         return 0
     from infra.tracking.client import end_abandoned, mlflow_errors
@@ -91,9 +91,9 @@ def _close_records(site: Site) -> int:
     try:
         end_abandoned(site.tracking)
         store = open_store(site)
-        for found in dead:
-            records.set_outcome(found.path, KILLED)
-            store.share(found.path)
+        for record in dead:
+            records.set_outcome(record.path, KILLED)
+            store.share(record.path)
     except Fault:
         return 0
     except mlflow_errors():
@@ -107,6 +107,6 @@ def _failed_file(site: Site) -> Path:
     return site.root / "stamps" / "closing-failed"
 
 
-def _is_dead(found: RecordedRun) -> bool:
+def _is_dead(record: RecordedRun) -> bool:
     """Whether the record itself still says RUNNING."""
-    return found.is_open and found.outcome == KILLED
+    return record.is_open and record.outcome == KILLED

@@ -74,13 +74,13 @@ class NamedRun:
 def name_run(records: Iterable[RecordedRun], run: str, overrides: Sequence[str] = ()) -> NamedRun:
     """What ``run`` means, with the overrides of a command; ``records`` are those of the run, the newest first."""
     own = [each for each in records if not each.is_trial]
-    found = [each for each in own if _effective(each.overrides) == _effective(overrides)]
-    if found or overrides or not own:
-        return NamedRun(run, found)
+    same = [each for each in own if _effective(each.overrides) == _effective(overrides)]
+    if same or overrides or not own:
+        return NamedRun(run, same)
     newest = next((each for each in own if each.outcome == FINISHED), own[0])
     settings = " ".join(f"--set {assignment}" for assignment in newest.overrides)
-    found = [each for each in own if each.overrides == newest.overrides]
-    return NamedRun(run, found, f"no run {run} without --set is on record here; this is the one with {settings}")
+    same = [each for each in own if each.overrides == newest.overrides]
+    return NamedRun(run, same, f"no run {run} without --set is on record here; this is the one with {settings}")
 
 
 def _effective(overrides: Sequence[str]) -> tuple[str, ...]:

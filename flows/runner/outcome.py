@@ -52,8 +52,8 @@ class Outcome:
     @property
     def model_version(self) -> str:
         """``name/number`` of the registered version, or empty."""
-        made = [f"{r.facts['name']}/{r.facts['version']}" for r in self.rows if r.stage == "register" and r.facts]
-        return made[-1] if made else ""
+        versions = [f"{r.facts['name']}/{r.facts['version']}" for r in self.rows if r.stage == "register" and r.facts]
+        return versions[-1] if versions else ""
 
 
 class StageFailed(Exception):

@@ -112,12 +112,12 @@ class ResolvedPaper:
     def run(self, run_one: RunOne, say: Say) -> "PaperResults":
         """Run each row that has work, at most ``at_once`` at a time, and write the page."""
 
-        def results(outcomes: Mapping[str, Outcome]) -> PaperResults:
+        def results_of(outcomes: Mapping[str, Outcome]) -> PaperResults:
             return PaperResults(self.group, outcomes, request=self.request)
 
-        found = run_members(self.group, self.request.at_once, run_one, say, results)
-        write_pages(found)
-        return found
+        results = run_members(self.group, self.request.at_once, run_one, say, results_of)
+        write_pages(results)
+        return results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,16 +153,16 @@ def write_pages(paper: PaperResults) -> None:
 
     Pages of other rows, and of the same rows with other settings, stay.
     """
-    asked = paper.request
+    request = paper.request
     curves = {
         row: row_curves(paper.group.members[row], paper.outcomes[row])
         for row in GROUPS["norms"]
         if row in paper.outcomes
     }
-    settings = without_replaced(asked.overrides)
-    whole = page(asked.heading, paper.comparisons(), layers_picture(curves), settings)
+    settings = without_replaced(request.overrides)
+    whole = page(request.heading, paper.comparisons(), layers_picture(curves), settings)
     pages = {".md": paper.markdown, ".html": whole}
-    records.write_paper(asked.page(paper.group.site.root), pages, paper.as_json())
+    records.write_paper(request.page(paper.group.site.root), pages, paper.as_json())
 
 
 def row_curves(resolved: ResolvedRun, outcome: Outcome) -> LayerCurves:

@@ -193,8 +193,12 @@ def _with_changes(
 
     def explained(row: StageResult) -> StageResult:
         place = (row.stage, row.item)
-        made = store.find(row.stage, keys[place]) if keys.get(place) else None
-        version = [f"stage version {made.version} -> {row.version}"] if made and made.version != row.version else []
+        manifest = store.find(row.stage, keys[place]) if keys.get(place) else None
+        version = (
+            [f"stage version {manifest.version} -> {row.version}"]
+            if manifest and manifest.version != row.version
+            else []
+        )
         start = [f"begins with {initial.version}"] if initial and row.stage == "train" else []
         return replace(row, changes=(*version, *start, *differences(row.form, before.get(place, row.form))))
 

@@ -40,8 +40,8 @@ class SeedResults(GroupResults):
         for seed, outcome in self.outcomes.items():
             for name, card in outcome.own_scores.items():
                 scores.setdefault(name, {})[seed_item(int(seed))] = card
-        found = [SeedSpread(self.dev, DEV_PERPLEXITY, perplexities), *seed_spreads(scores)]
-        return [spread for spread in found if spread.values]
+        spreads = [SeedSpread(self.dev, DEV_PERPLEXITY, perplexities), *seed_spreads(scores)]
+        return [spread for spread in spreads if spread.values]
 
     def as_json(self) -> dict[str, Any]:
         seeds = {

@@ -126,16 +126,16 @@ def differences(now: Any, before: Any, path: str = "") -> list[str]:
     if isinstance(now, dict) and isinstance(before, dict) and now.get("class") == before.get("class"):
         if "artifact" in now and now["artifact"] == before.get("artifact"):
             return [f"{path}: another {now['artifact']}"]
-        found = []
+        lines = []
         for name in sorted(now.keys() | before.keys()):
             field_path = f"{path}.{name}" if path else name
             if name not in before:
-                found.append(f"{field_path}: new, {_abbreviated(now[name])}")
+                lines.append(f"{field_path}: new, {_abbreviated(now[name])}")
             elif name not in now:
-                found.append(f"{field_path}: gone, was {_abbreviated(before[name])}")
+                lines.append(f"{field_path}: gone, was {_abbreviated(before[name])}")
             else:
-                found.extend(differences(now[name], before[name], field_path))
-        return found
+                lines.extend(differences(now[name], before[name], field_path))
+        return lines
     if isinstance(now, list) and isinstance(before, list) and len(now) == len(before):
         both = enumerate(zip(now, before, strict=True))
         return [line for i, (a, b) in both for line in differences(a, b, f"{path}[{i}]")]

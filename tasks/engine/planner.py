@@ -106,11 +106,11 @@ class StageResult:
         return f"{self.state} ({' and '.join(kinds)} changed)" if kinds else self.state
 
     @staticmethod
-    def of(call: StageCall, state: StageState, found: Hit | None = None, **fields: Any) -> "StageResult":
+    def of(call: StageCall, state: StageState, hit: Hit | None = None, **fields: Any) -> "StageResult":
         """The result of a call, with the path, facts and changed code of its artifact if it has one."""
-        if found:
-            made = found.artifact
-            fields |= {"path": f"{made.folder}", "facts": dict(made.facts), "code_change": found.change}
+        if hit:
+            artifact = hit.artifact
+            fields |= {"path": f"{artifact.folder}", "facts": dict(artifact.facts), "code_change": hit.change}
         return StageResult(
             call.stage.name, call.item, call.key, state, form=call.form, version=call.stage.version, **fields
         )
@@ -146,15 +146,15 @@ class Planner(Engine):
         self.scope.check(call)
         if call.key not in self.lookups:
             self.lookups[call.key] = look_up(self.store, self.site, call, self.scope.attempt_at(call))
-        found = self.lookups[call.key]
-        if isinstance(found, Hit):
-            broken = tuple(self.limits.breaches(self.store, found.artifact, call.item))
-            self.rows.append(StageResult.of(call, "hit", found, broken=broken))
-            return found.artifact
+        lookup = self.lookups[call.key]
+        if isinstance(lookup, Hit):
+            broken = tuple(self.limits.breaches(self.store, lookup.artifact, call.item))
+            self.rows.append(StageResult.of(call, "hit", lookup, broken=broken))
+            return lookup.artifact
         waits_for = tuple(dict.fromkeys(self._to_make[i.key] for i in call.inputs if i.key in self._to_make))
-        if waits_for and found.reason is MissReason.INPUT_CHANGED:
+        if waits_for and lookup.reason is MissReason.INPUT_CHANGED:
             self.rows.append(StageResult.of(call, "waits", waits_for=waits_for))
         else:
-            self.rows.append(StageResult.of(call, "miss", miss=found))
+            self.rows.append(StageResult.of(call, "miss", miss=lookup))
         self._to_make[call.key] = call.label
         return Artifact(call.stage.name, call.key, self.store.folder(call.stage.name, call.key))

@@ -50,7 +50,7 @@ class Runner(Engine):
         self.settings = settings
         self.rows: list[StageResult] = []
         self.launcher = launcher_of(settings)
-        self._hits = {key: found for key, found in settings.plan.items() if isinstance(found, Hit)}
+        self._hits = {key: lookup for key, lookup in settings.plan.items() if isinstance(lookup, Hit)}
         settings.store.say = settings.display.say
 
     def close(self) -> None:
@@ -123,29 +123,29 @@ class Runner(Engine):
 
         with _failures_noted(resolution, settings.store.root):
             with file_lock(store.lock_file(call.stage.name, call.key), waiting) as lock:
-                found = self._look_again(store, call, attempt)
-                if isinstance(found, Miss):
-                    settings.display.begin(call, found)
-                if isinstance(found, Miss) and call.stage.needs not in settings.dispatch:
+                lookup = self._look_again(store, call, attempt)
+                if isinstance(lookup, Miss):
+                    settings.display.begin(call, lookup)
+                if isinstance(lookup, Miss) and call.stage.needs not in settings.dispatch:
                     with self._new_artifact(store, call, attempt, lock) as new:
                         new.facts = call.stage.body(new.out, **call.arguments)
                     assert new.artifact
-                    found = Hit(new.artifact, is_new=True)
-            if isinstance(found, Miss):
-                found = Hit(self._make_elsewhere(call, attempt), is_new=True)
-        self._hits[call.key] = found
-        return found
+                    lookup = Hit(new.artifact, is_new=True)
+            if isinstance(lookup, Miss):
+                lookup = Hit(self._make_elsewhere(call, attempt), is_new=True)
+        self._hits[call.key] = lookup
+        return lookup
 
     def _look_again(self, store: Store, call: StageCall, attempt: str) -> Hit | Miss:
         """Look up the call under the lock of its key: another process may have made it, or been cut off."""
         settings = self.settings
-        found = look_up(settings.store, settings.site, call, attempt)
-        if isinstance(found, Miss) and found.reason is MissReason.DAMAGED:
+        lookup = look_up(settings.store, settings.site, call, attempt)
+        if isinstance(lookup, Miss) and lookup.reason is MissReason.DAMAGED:
             quarantined = store.quarantine(call.stage.name, call.key)
-            settings.display.say(f"{call.label}: {found.detail}; moved to {quarantined}; the stage runs again")
-        if isinstance(found, Miss) and store.restore(call.stage.name, call.key, attempt):
+            settings.display.say(f"{call.label}: {lookup.detail}; moved to {quarantined}; the stage runs again")
+        if isinstance(lookup, Miss) and store.restore(call.stage.name, call.key, attempt):
             return look_up(settings.store, settings.site, call, attempt)
-        return found
+        return lookup
 
     @contextmanager
     def _new_artifact(self, store: Store, call: StageCall, attempt: str, lock: int) -> Iterator[NewArtifact]:
@@ -203,14 +203,14 @@ class Runner(Engine):
         settings = self.settings
         settings.dispatch[call.stage.needs](RemoteStage(call, attempt, settings.tracker.run_id))
         # An artifact of any attempt counts: the worker may already have been making it for another run.
-        found = look_up(settings.store, settings.site, call)
-        if isinstance(found, Miss):
-            because = " ".join(filter(None, (found.reason, found.detail, f"{found.change}")))
+        lookup = look_up(settings.store, settings.site, call)
+        if isinstance(lookup, Miss):
+            because = " ".join(filter(None, (lookup.reason, lookup.detail, f"{lookup.change}")))
             message = f"another worker made {call.label}, but the store of this one does not have it ({because})"
-            raise BadConfiguration(f"{message}; {remedy(found)}")
+            raise BadConfiguration(f"{message}; {remedy(lookup)}")
         with settings.tracker_lock:
-            settings.tracker.cached(call.stage.name, call.item, call.key, dict(found.artifact.facts), "completed")
-        return found.artifact
+            settings.tracker.cached(call.stage.name, call.item, call.key, dict(lookup.artifact.facts), "completed")
+        return lookup.artifact
 
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
         """Show the progress of a call; raises the exception of a signal."""

@@ -110,9 +110,9 @@ class Stage(Generic[P]):
 
     def for_item(self, item: str) -> "Stage[P]":
         """The same stage for one of several items."""
-        found = copy(self)
-        found.item = item
-        return found
+        for_one = copy(self)
+        for_one.item = item
+        return for_one
 
     def map(self, items: Mapping[str, Any], at_once: int) -> dict[str, Artifact]:
         """Call the stage for several items, at most ``at_once`` at a time; each value is the body's only argument."""

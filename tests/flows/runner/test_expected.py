@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sealing import FILES, sealed
 
-from flows.runner.expected import compare_with_expected
+from flows.commands.run import compare_files
 from flows.runner.outcome import Outcome
 from flows.runs import DEMO
 from flows.runs.overrides import STRICT_NUMERICS, override
@@ -27,13 +27,13 @@ def test_a_run_says_whether_its_files_are_the_expected_ones(tmp_path: Path) -> N
     sealed(store)
     rows = [StageResult("clean", "", "k1", "completed"), StageResult("score", "dev", "k2", "completed")]
     outcome = Outcome("demo", rows)
-    same = compare_with_expected(outcome, store, {"clean": {"a.txt": SUM}})
+    same = compare_files(outcome, store, {"clean": {"a.txt": SUM}})
     assert same == "clean: as in flows/runs/expected.json, bit for bit"
-    other = compare_with_expected(outcome, store, {"clean": {"a.txt": "0" * 64}})
+    other = compare_files(outcome, store, {"clean": {"a.txt": "0" * 64}})
     assert other.startswith("clean: not as in flows/runs/expected.json")
-    assert compare_with_expected(outcome, store, {"clean": {"missing.txt": SUM}}).startswith("clean: not as in")
-    assert compare_with_expected(outcome, store, {"score dev": {"a.txt": SUM}}) == ""
-    assert compare_with_expected(outcome, store, {}) == ""
+    assert compare_files(outcome, store, {"clean": {"missing.txt": SUM}}).startswith("clean: not as in")
+    assert compare_files(outcome, store, {"score dev": {"a.txt": SUM}}) == ""
+    assert compare_files(outcome, store, {}) == ""
 
 
 def test_sums_are_expected_of_the_strict_demo_alone() -> None:
