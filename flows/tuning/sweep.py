@@ -92,8 +92,10 @@ class ResolvedSweep:
     @cached_property
     def name(self) -> str:
         """``demo-3f2a91``: the run, and a digest of the request and of what its trials compute."""
-        asked = self.request
-        common = json.dumps([asked.run, sorted(asked.spaces), asked.on, sorted(asked.overrides), self._content()])
+        request = self.request
+        common = json.dumps(
+            [request.run, sorted(request.spaces), request.on, sorted(request.overrides), self._content()]
+        )
         return f"{self.base.run.name}-{hashlib.sha256(common.encode()).hexdigest()[:6]}"
 
     def _content(self) -> list[str]:
@@ -115,9 +117,9 @@ class ResolvedSweep:
     @cached_property
     def group(self) -> Group:
         """Its trials are runs of the experiment of the run."""
-        asked = self.request
+        request = self.request
         name = f"sweep {self.name}"
-        params = {"on": asked.on, "space": dict(space.split("=", 1) for space in asked.spaces)}
+        params = {"on": request.on, "space": dict(space.split("=", 1) for space in request.spaces)}
         return Group(name, name, "trial", self.base.run.name, self.base.site, self.base.request.overrides, params)
 
     @property
@@ -127,10 +129,10 @@ class ResolvedSweep:
 
     def trial(self, assignments: Sequence[str]) -> ResolvedRun:
         """The run of a trial, up to the score of the dev set; raises BadConfiguration for settings that do not fit."""
-        asked = self.request
-        until = "train" if asked.on == BY_PERPLEXITY else "score"
-        overrides = (*asked.overrides, *assignments, f"evaluate={self.base.run.dev}")
-        return RunRequest(asked.run, until=until, overrides=overrides, site=asked.site).resolve()
+        request = self.request
+        until = "train" if request.on == BY_PERPLEXITY else "score"
+        overrides = (*request.overrides, *assignments, f"evaluate={self.base.run.dev}")
+        return RunRequest(request.run, until=until, overrides=overrides, site=request.site).resolve()
 
     def value_of(self, outcome: Outcome) -> float:
         """The dev score of a trial's outcome."""
@@ -204,10 +206,10 @@ class SweepResults(GroupResults):
         best = self.best
         if best is None:
             return ""
-        asked = self.resolved.request
-        assignments = (*asked.overrides, *best.settings)
-        place = ["--site", asked.site] if asked.site != "local" else []
-        return shlex.join(["repro", "run", asked.run, *(w for each in assignments for w in ("--set", each)), *place])
+        request = self.resolved.request
+        assignments = (*request.overrides, *best.settings)
+        place = ["--site", request.site] if request.site != "local" else []
+        return shlex.join(["repro", "run", request.run, *(w for each in assignments for w in ("--set", each)), *place])
 
     def ranked(self) -> "list[TrialRow]":
         """The trials with a score, the best first, then the others in their order."""
@@ -233,26 +235,26 @@ class _Sweep:
 
     def run(self, members: Members) -> SweepResults:
         """Run what is missing, ``at_once`` trials at a time; an interrupt ends all of them."""
-        asked = self.resolved.request
-        missing = max(asked.trials - self.study.ended, 0)
-        if missing < asked.trials:
-            members.say(f"{members.group.name}: {asked.trials - missing} of {asked.trials} trials are done")
-        run_in_threads([partial(self._run_one, members)] * missing, asked.at_once, "trial")
+        request = self.resolved.request
+        missing = max(request.trials - self.study.ended, 0)
+        if missing < request.trials:
+            members.say(f"{members.group.name}: {request.trials - missing} of {request.trials} trials are done")
+        run_in_threads([partial(self._run_one, members)] * missing, request.at_once, "trial")
         return self._results()
 
     def _run_one(self, members: Members) -> None:
-        asked = self.resolved.request
+        request = self.resolved.request
         trial, assignments = self.study.ask()
-        watch = DevCurve(trial, MEASURES[asked.on]) if asked.prune else ignore_metrics
+        watch = DevCurve(trial, MEASURES[request.on]) if request.prune else ignore_metrics
         try:
             run = replace(self.resolved.trial(assignments), watch=watch)
         except BadConfiguration as error:  # settings that do not fit together
-            outcome = Outcome(asked.run, failure=describe(error))
+            outcome = Outcome(request.run, failure=describe(error))
         else:
             outcome = members.run(f"{trial.number}", run, assignments)
         value = None if outcome.failure or outcome.pruned else self.resolved.value_of(outcome)
         self.study.tell(trial, value, pruned=bool(outcome.pruned), failure=outcome.failure)
-        members.say(f"trial {trial.number}: {outcome.failure or outcome.pruned or f'{asked.on} {value:.2f}'}")
+        members.say(f"trial {trial.number}: {outcome.failure or outcome.pruned or f'{request.on} {value:.2f}'}")
 
     def _results(self) -> SweepResults:
         return SweepResults(self.resolved.group, resolved=self.resolved, rows=self.study.rows())
@@ -284,7 +286,7 @@ def write_results(found: SweepResults) -> list[Path]:
     from tasks.evaluation import plots
 
     folder = found.resolved.folder
-    asked = found.resolved.request
+    request = found.resolved.request
     listed = folder / "sweep.json"
     picture = folder / "sweep.png"
     write_atomically(listed, json.dumps(found.as_json(), indent=1, ensure_ascii=False))
@@ -297,5 +299,5 @@ def write_results(found: SweepResults) -> list[Path]:
         else:
             settings[path] = plots.SearchedSetting([float(text) for text in texts], distribution.log)
     scores = {row.number: row.value for row in done if row.value is not None}
-    picture.write_bytes(plots.sweep(asked.on, scores, MEASURES[asked.on] == "maximize", settings, plots.LIGHT))
+    picture.write_bytes(plots.sweep(request.on, scores, MEASURES[request.on] == "maximize", settings, plots.LIGHT))
     return [listed, picture]
