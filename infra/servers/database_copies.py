@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from infra.errors import BadConfiguration, BadData
+from infra.servers.sqlite_addresses import BUSY_SECONDS, open_read_only
 
 FILES = ("mlflow.db", "prefect/prefect.db")
 """The databases, below the root."""
 FOLDER = "backups"
 TIME_FORMAT = "%Y%m%dT%H%M%S-%f"
-LOCK_SECONDS = 60
 
 
 def default_folder(root: Path) -> Path:
@@ -67,7 +67,7 @@ def _copy(source: Path, target: Path) -> None:
     """Copy a database over ``target`` in one transaction. An interrupted copy changes nothing."""
     _check(source)
     try:
-        with closing(_open(source)) as reads, closing(sqlite3.connect(target, timeout=LOCK_SECONDS)) as writes:
+        with closing(open_read_only(source)) as reads, closing(sqlite3.connect(target, timeout=BUSY_SECONDS)) as writes:
             reads.backup(writes)
     except sqlite3.OperationalError as error:
         raise BadConfiguration(
@@ -79,13 +79,9 @@ def _copy(source: Path, target: Path) -> None:
 def _check(file: Path) -> None:
     """Raise BadData unless the file is a whole database."""
     try:
-        with closing(_open(file)) as connection:
+        with closing(open_read_only(file)) as connection:
             verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     except sqlite3.DatabaseError as error:
         verdict = f"{error}"
     if verdict != "ok":
         raise BadData(f"{file} is damaged ({verdict}); use another backup")
-
-
-def _open(file: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=LOCK_SECONDS)

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import BadConfiguration
-from infra.servers.sqlite_addresses import sqlite_file, sqlite_uri
+from infra.servers.sqlite_addresses import open_read_only, sqlite_file, sqlite_uri
 
 SCHEMA_REVISION = "dc11669786a5"
 """The last migration of MLflow 3.17."""
-BUSY_TIMEOUT_SECONDS = 60
 VERSIONS = """
 SELECT name, version, creation_time, run_id, source, ifnull(tags, '{}'), ifnull(aliases, '[]')
 FROM model_versions
@@ -85,8 +84,7 @@ def _query(
     if not file.exists():
         return None
     try:
-        address = f"{file.absolute().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_SECONDS)) as connection:
+        with closing(open_read_only(file)) as connection:
             if any_version or has_known_schema(connection):
                 return connection.execute(query, values or {}).fetchall()
             return None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from infra.processes.identity import process_identity, process_state
-from infra.servers.sqlite_addresses import sqlite_file
+from infra.servers.sqlite_addresses import open_read_only, sqlite_file
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -31,7 +31,6 @@ EVENT_DELAY_SECONDS = 5.0
 """How long an event may take from this process into the server's database."""
 CLOCK_SKEW_SECONDS = 60.0
 """The same between processes whose clocks differ."""
-BUSY_TIMEOUT_SECONDS = 10
 POLL_SECONDS = 0.1
 REPEAT_SECONDS = 0.5
 HEARTBEAT_TIMEOUT_SECONDS = 240
@@ -58,9 +57,10 @@ def has_abandoned_flow_runs() -> bool:
     address = os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL", "").replace("+aiosqlite", "", 1)
     file = sqlite_file(address) if address else Path(os.environ["PREFECT_HOME"], "prefect.db")
     states = ", ".join(f"'{state}'" for state in UNFINISHED_STATES)
+    if not file:
+        return False
     try:
-        read_only = f"{file.absolute().as_uri()}?mode=ro" if file else ""
-        with closing(sqlite3.connect(read_only, uri=True, timeout=BUSY_TIMEOUT_SECONDS)) as connection:
+        with closing(open_read_only(file)) as connection:
             rows = connection.execute(f"SELECT labels FROM flow_run WHERE state_type IN ({states})").fetchall()
         labels = [json.loads(text or "{}") for (text,) in rows]
     except (sqlite3.Error, ValueError):

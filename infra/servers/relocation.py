@@ -12,10 +12,10 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from infra.servers.mlflow_sqlite import has_known_schema
+from infra.servers.sqlite_addresses import BUSY_SECONDS, open_read_only
 
 DATABASE = "mlflow.db"
 ARTIFACTS = "mlflow-artifacts"
-PATIENCE_SECONDS = 60
 COLUMNS = (
     ("experiments", "artifact_location"),
     ("runs", "artifact_uri"),
@@ -36,7 +36,7 @@ def relocate(root: Path) -> None:
     if not file.exists():
         return
     with suppress(sqlite3.Error):
-        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True, timeout=PATIENCE_SECONDS)) as connection:
+        with closing(open_read_only(file)) as connection:
             if not _former(connection, root):
                 return
             if not has_known_schema(connection):
@@ -44,7 +44,7 @@ def relocate(root: Path) -> None:
                     f"repro: {file} is not of MLflow 3.17: its addresses stay those of another folder", file=sys.stderr
                 )
                 return
-        with closing(sqlite3.connect(file, timeout=PATIENCE_SECONDS, isolation_level=None)) as connection:
+        with closing(sqlite3.connect(file, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
             connection.execute("BEGIN IMMEDIATE")
             _rewrite(connection, root, _former(connection, root))  # another process may have done it by now
             connection.execute("COMMIT")

@@ -1,7 +1,10 @@
-"""Convert between paths and SQLAlchemy's addresses of SQLite files."""
+"""Paths and SQLAlchemy's addresses of SQLite files, and connections that only read."""
 
+import sqlite3
 from pathlib import Path
 from urllib.parse import quote, unquote
+
+BUSY_SECONDS = 60
 
 
 def sqlite_uri(file: Path, driver: str = "sqlite") -> str:
@@ -25,3 +28,8 @@ def sqlite_file(uri: str) -> Path | None:
         return None
     path = uri.removeprefix("sqlite:///").partition("?")[0]
     return Path(unquote(path.removeprefix("file:")) if path.startswith("file:") else path)
+
+
+def open_read_only(file: Path) -> sqlite3.Connection:
+    """A connection that waits for writers. Raises sqlite3.OperationalError if there is no such file."""
+    return sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
