@@ -15,7 +15,7 @@ from infra.processes.workers import Workers, executor
 from infra.servers.loopback import on_loopback
 from infra.servers.service_settings import running_service
 from infra.servers.sqlite_addresses import sqlite_uri
-from infra.store.files import user_cache
+from infra.store.files import expanded, user_cache
 from infra.store.local import LocalStore
 from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket, check_s3_url
@@ -135,7 +135,7 @@ class Site:
         site = SITES[name]
         root = os.environ.get("REPRO_ROOT") or f"{_nearest(site.root)}"
         remote = check_s3_url(root) if "://" in root else ""
-        place = _cache_of(remote) if remote else Path(root).expanduser()
+        place = _cache_of(remote) if remote else expanded(root)
         mlflow = os.environ.get("MLFLOW_TRACKING_URI", "")
         if mlflow == sqlite_uri(place / "mlflow.db"):
             mlflow = ""  # `repro up --print-env` says so where no service runs; one may have been started since

@@ -10,10 +10,28 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from infra.errors import BadConfiguration
+
 
 def user_cache(name: str) -> Path:
-    """The folder ``name`` of what this user has downloaded or made from other files and can have again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "repro" / name
+    """The folder ``name`` of what this user has downloaded or made from other files and can have again.
+
+    Raises BadConfiguration for a user without a home folder.
+    """
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "repro" / name
+    except RuntimeError as error:
+        raise BadConfiguration(
+            "this user has no home folder for a cache: set HOME or XDG_CACHE_HOME, or for a bucket REPRO_CACHE"
+        ) from error
+
+
+def expanded(path: str) -> Path:
+    """``path`` with ``~`` replaced by the home folder. Raises BadConfiguration for a user without one."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise BadConfiguration(f"{path!r} begins with the home folder of a user who has none: set HOME") from error
 
 
 def sha256_of(path: Path) -> str:

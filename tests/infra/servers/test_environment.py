@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.errors import BadConfiguration
 from infra.servers.environment import configure_libraries, server_configured
 from infra.site import Site
 from infra.tracking.provenance import user
@@ -37,8 +38,13 @@ def test_a_user_without_a_home_folder_needs_none(tmp_path: Path, monkeypatch: py
     assert not server_configured()
     assert user() == "unknown"
     monkeypatch.setenv("REPRO_ROOT", "s3://bucket/root")
+    with pytest.raises(BadConfiguration, match="XDG_CACHE_HOME"):
+        Site.named()
     monkeypatch.setenv("REPRO_CACHE", f"{tmp_path}")
     assert Site.named().remote
+    monkeypatch.setenv("REPRO_ROOT", "~/root")
+    with pytest.raises(BadConfiguration, match="set HOME"):
+        Site.named()
     configure_libraries(tmp_path)
     assert Path.home() == tmp_path / "home", "Prefect and others want one"
     assert getpass.getuser() == "unknown"
