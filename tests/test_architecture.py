@@ -30,8 +30,6 @@ OTHERS = {
 """Modules that no node needs, or GPU nodes alone, and the libraries that each of them alone may import besides."""
 EXECUTED = {"model.export.mlflow_model"}
 """MLflow executes this file by its path, outside any package: its imports cannot be relative."""
-ALONE = "model.export.ctranslate2_runtime"
-"""Is copied into an exported folder, where nothing else of the project is."""
 TORCH_FREE = {
     "model",
     "model.errors",
@@ -320,12 +318,6 @@ def test_model_can_be_packaged_under_another_name(module: str, path: Path) -> No
         assert "model" not in {f"{name}".split(".")[0] for name in (*absolute, *plain)}
     elif module.split(".")[0] != "model":
         assert not [n for n in ast.walk(syntax(path)) if isinstance(n, ast.ImportFrom) and n.level], "absolute, here"
-
-
-def test_what_goes_with_an_exported_folder_needs_nothing_of_the_project() -> None:
-    path = SOURCES[ALONE]
-    roots = {name.split(".")[0] for name in imports(path)}
-    assert roots - set(sys.stdlib_module_names) == {"ctranslate2", "tokenizers"}
 
 
 def test_only_model_loads_torch() -> None:

@@ -7,9 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
-
-from flows import __version__
 
 TOP = Path(__file__).resolve().parents[1]
 PAGES = {
@@ -64,19 +61,6 @@ def test_the_messages_of_the_troubleshooting_page_are_those_of_the_program() -> 
     parts = {part.strip(" .,;") for span in spans for part in span.split("…")}
     assert len(parts) > 30
     assert not {part for part in parts if part not in text}
-
-
-def test_the_citation_has_what_its_schema_requires() -> None:
-    """Citation File Format 1.2.0, as far as this file uses it."""
-    cited = yaml.safe_load((TOP / "CITATION.cff").read_text())
-    assert cited["cff-version"] == "1.2.0"
-    assert cited["version"] == __version__
-    known = {"cff-version", "message", "title", "type", "version", "authors", "abstract", "keywords", "references"}
-    assert {"message", "title", "authors"} <= set(cited) <= known
-    (paper,) = cited["references"]
-    assert {"type", "title", "authors"} <= set(paper)
-    for author in (*cited["authors"], *paper["authors"]):
-        assert set(author) in ({"name"}, {"family-names", "given-names"})
 
 
 @pytest.mark.parametrize("page", ["design.md", "paper.md"])

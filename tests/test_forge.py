@@ -1,5 +1,4 @@
-"""Files for a public forge: its workflow, its updates of libraries and the hooks before a commit are valid and name
-what exists."""
+"""Files for a public forge are valid, and its workflow and the hooks before a commit run what `make` runs."""
 
 import re
 import subprocess
@@ -42,23 +41,9 @@ def test_the_workflow_runs_the_check_of_every_landing() -> None:
     assert re.search(r"^make test$", check.read_text(), re.MULTILINE)
 
 
-def test_updates_look_where_versions_are() -> None:
-    places = {(each["package-ecosystem"], each["directory"]) for each in yaml.safe_load(UPDATES.read_text())["updates"]}
-    assert places == {("pip", "/"), ("github-actions", "/"), ("docker", "/infra/deploy")}
-    assert (TOP / "constraints.txt").is_file()
-    assert list((TOP / "infra" / "deploy").glob("*.Dockerfile"))
-
-
 def test_hooks_are_the_programs_of_make_lint() -> None:
-    """The form of pre-commit's local hooks, as far as this file uses it."""
     ((local),) = yaml.safe_load(HOOKS.read_text())["repos"]
-    assert local["repo"] == "local"
-    known = {"id", "name", "entry", "language", "types_or", "files", "pass_filenames", "require_serial"}
-    python = [f"{path.relative_to(TOP)}" for path in TOP.glob("flows/**/*.py")]
     for hook in local["hooks"]:
-        assert {"id", "name", "entry", "language"} <= set(hook) <= known
-        assert hook["language"] == "system"
         assert hook["entry"].split()[0].startswith(".venv/bin/")
-        assert any(re.search(hook.get("files", ""), name) for name in python)
         program = hook["entry"].removeprefix(".venv/bin/").split()[0]
         assert f"$(RUN)/{program}" in (TOP / "Makefile").read_text()

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 from test_architecture import NODE
 
 from flows import __version__
@@ -69,6 +70,7 @@ def test_the_version_is_the_packages(installed: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"{__version__}\n")
     (metadata,) = installed.glob("*.dist-info/METADATA")
     assert re.search(r"^Version: (.*)$", metadata.read_text(), re.MULTILINE)[1] == __version__  # type: ignore[index]
+    assert yaml.safe_load((TOP / "CITATION.cff").read_text())["version"] == __version__
 
 
 def test_hints_name_extras_of_this_project_and_no_other_package() -> None:

@@ -25,14 +25,6 @@ def test_all_decoders_translate_the_same_sentences(report: dict[str, Any]) -> No
         assert [(row["sentences"], row["pieces"]) for row in rows] == [(5, 150)] * 2
 
 
-def test_a_ratio_is_taken_within_a_round(report: dict[str, Any]) -> None:
-    for name in PEERS:
-        pairs = zip(report["rounds_done"]["own"], report["rounds_done"][name], strict=True)
-        ratios = sorted(theirs["cpu"] / own["cpu"] for own, theirs in pairs)
-        ratio = report["ratios"][f"own/{name}"]["cpu"]
-        assert (ratio["least"], ratio["most"]) == pytest.approx((ratios[0], ratios[-1]))
-
-
 def test_each_output_has_its_requested_length() -> None:
     sources = draw_sources([3, 9, 4], 64, seed=1)
     assert Own(SETTING).decode(Work(sources, [7, 2, 12])) == [7, 2, 12]

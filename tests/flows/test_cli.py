@@ -119,21 +119,6 @@ def test_a_failed_stage_is_the_last_line(tmp_path: Path) -> None:
     assert not list(Path(os.environ["REPRO_ROOT"]).glob("download/*"))
 
 
-def test_only_resumable_commands_say_so_when_interrupted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli, "application", lambda **_: interrupted)
-    said = {}
-    for command in ("run", "translate", "serve"):
-        assert call(monkeypatch, "--debug", command) == 130
-        said[command] = capsys.readouterr().err
-    assert "Repeat the same command to resume" in said["run"]
-    assert said["translate"] == said["serve"] == "repro: interrupted\n"
-
-
 @pytest.mark.parametrize(
     ("words", "offered"),
     [

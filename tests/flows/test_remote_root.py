@@ -11,12 +11,10 @@ import psutil
 import pytest
 from s3_server import Server
 from small_pipeline import ForkLauncher, run_small
-from toy_stages import Untracked
 
 from flows.inspection.compare import find_system
 from flows.runner.outcome import cached_outcome, stage_folder
 from flows.runner.request import RunRequest, plan
-from flows.views.stage_words import why
 from infra.launch.job import JobSpec
 from infra.site import Site, open_store
 from infra.store import checkpoint_sync
@@ -66,25 +64,6 @@ def test_a_second_machine_finds_a_finished_run(machine: Machines, monkeypatch: p
     card = stage_folder(next(row for row in there.rows if row.stage == "score"), Site.named()) / "card.json"
     assert card.is_file()
     assert find_system("small", Site.named()).scores
-
-
-def test_an_altered_shard_is_named_and_made_again(
-    machine: Machines, s3: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flows.runner.run.Tracker", Untracked)
-    request = RunRequest("small", until="shard")
-    first = run_small(request)
-    store = open_store(Site.named())
-    assert isinstance(store, S3Store)
-    shard = next(row for row in first.rows if (row.stage, row.item) == ("shard", "train"))
-    name = next(name for name in store.bucket.list(f"shard/{shard.key}") if name.endswith("00000.arrow"))
-    machine.go_to("second")
-    s3.client.put_object(Bucket=s3.bucket, Key=f"prefix/shard/{shard.key}/{name}", Body=b"torn")
-    assert "00000.arrow has 4 bytes" in why(next(r for r in plan(request).rows if r.key == shard.key))
-    second = run_small(request)
-    assert [row.key for row in second.rows if row.state == "completed"] == [shard.key]
-    assert "00000.arrow has 4 bytes" in capsys.readouterr().err
-    assert cached_outcome(plan(request))
 
 
 class LosingLauncher(ForkLauncher):

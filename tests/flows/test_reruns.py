@@ -14,7 +14,6 @@ from flows.runner.outcome import Outcome, StageFailed, cached_outcome
 from flows.runner.request import RunRequest, plan
 from flows.views.stage_words import why
 from infra.errors import BadData
-from infra.store.local import LocalStore
 
 OWN_STAGES = [stage for stage in STAGES if stage not in SYNTHETIC_STAGES]
 
@@ -54,20 +53,6 @@ def test_after_a_failure_only_that_stage_and_its_dependents_run(
     expected = {stage: {"completed"} if stage in rerun else {"cached"} for stage in OWN_STAGES}
     assert again == expected
     assert not list(small.glob("*/*.partial*"))
-
-
-@pytest.mark.parametrize("name", ["train", "register"])
-def test_exactly_the_damaged_artifact_is_made_again(small: Path, name: str) -> None:
-    row = [row for row in plan(RunRequest("small")).rows if row.stage == name][-1]
-    folder = LocalStore(small).folder(name, row.key)
-    file = max((f for f in folder.rglob("*") if f.is_file() and f.name != "manifest.json"), key=lambda f: f.name)
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-    outcome = run_small()
-    ran = [(row.stage, row.item) for row in outcome.rows if row.state == "completed"]
-    assert ran == [(row.stage, row.item)]
-    assert {row.state for row in outcome.rows} == {"completed", "cached"}
 
 
 def test_a_finished_run_is_answered_from_the_store(small: Path) -> None:

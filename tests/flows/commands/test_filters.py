@@ -35,16 +35,6 @@ def test_counts_and_samples_are_those_of_the_artifact(capsys: pytest.CaptureFixt
     assert found != explained(capsys, samples=2, seed=2)
 
 
-@pytest.mark.usefixtures("small")
-def test_people_read_names_counts_and_samples(capsys: pytest.CaptureFixture[str]) -> None:
-    filters("small", samples=1)
-    text = capsys.readouterr().out
-    assert all(rule.name in text for rule in RUNS["small"].filters.rules)
-    assert "small:" in text
-    assert "\x00" not in text
-    assert "allowed: at least 1 on each side" in text
-
-
 def test_text_that_is_not_cleaned_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_ROOT", str(tmp_path))
     with pytest.raises(BadConfiguration, match="repro run demo --until clean"):

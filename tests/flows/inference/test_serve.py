@@ -87,11 +87,6 @@ def test_prefixes_and_samples_are_as_repro_translate_writes_them(
     assert alone != [each["hypotheses"][0]["ids"] for each in version.translate(SOURCES, own)]
 
 
-def test_a_line_is_split_and_what_is_no_text_is_no_sentence(loaded: VersionTranslator) -> None:
-    assert loaded.sentences("  The dog sees a cat. A man runs. ") == ["The dog sees a cat.", "A man runs."]
-    assert loaded.sentences(" \t") == loaded.sentences("") == []
-
-
 def test_attention_is_of_the_pieces_that_were_read_and_written(
     version: ServedVersion, loaded: VersionTranslator
 ) -> None:

@@ -22,21 +22,6 @@ def graph_of(root: Path, *registered: Version) -> ArtifactGraph:
     return ArtifactGraph(map(ArtifactNode.of, LocalStore(root).list()), registered)
 
 
-def test_both_directions_and_the_versions_that_rest_on_each(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
-    shared = artifact(store, "download", "d0", item="demo/train.de")
-    first = chain(store, shared, "1", {"name": "demo", "version": 1})
-    second = chain(store, shared, "2", {"name": "demo", "version": 2})
-    found = graph_of(tmp_path, version(1), version(2))
-    scores = ("score", "50ffee1")
-    assert found.ancestors([scores]) == {(each.stage, each.key) for each in first[:4]}
-    assert found.descendants([("download", "d0")]) == {(each.stage, each.key) for each in first + second}
-    assert found.versions_of["download", "d0"] == ["demo/1", "demo/2"]
-    assert found.versions_of[scores] == ["demo/1"]
-    node = found.nodes["download", "d0"]
-    assert (node.item, node.bytes, node.seconds, node.facts) == ("demo/train.de", 11, 0.1, {"pairs": 3})
-
-
 def test_a_version_whose_registration_was_removed_is_known_by_its_tags(tmp_path: Path) -> None:
     text = artifact(LocalStore(tmp_path), "download", "d0")
     *_, weights, scores, registered = chain(LocalStore(tmp_path), text)

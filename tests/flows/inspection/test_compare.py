@@ -1,22 +1,18 @@
 """Runs and versions are compared by their score artifacts."""
 
-import io
 import json
 import shutil
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from small_pipeline import run_small
 
 from flows.commands.compare import compare as compare_command
-from flows.inspection.compare import compare_systems, find_system, metrics_of
+from flows.inspection.compare import compare_systems, find_system
 from flows.runner.request import RunRequest
-from flows.views.comparison_view import collapse_table
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.local import LocalStore
-from tasks.evaluation.training_log import last_values, layer_curves
 
 OTHER = RunRequest("small", overrides=("decoding.beam=1",))
 
@@ -37,15 +33,6 @@ def test_a_run_and_versions_are_compared_on_every_set(small: Path) -> None:
         ]
         assert [bleu.a, bleu.b] == pytest.approx([card["scores"]["bleu"]["score"] for card in cards], abs=1e-4)
         assert comparison.sentences == 12
-
-
-def test_trainings_are_compared_by_their_layers(small: Path) -> None:
-    metrics = metrics_of([find_system("small/1", Site.named())], Site.named())
-    last = last_values(layer_curves(metrics["small/1"]))
-    assert {"encoder_cosine", "decoder_cosine", "encoder_norm", "attention_entropy"} <= last.keys()
-    shown = io.StringIO()
-    Console(file=shown, width=120).print(collapse_table({"small/1": last, "older": {}}))
-    assert "entropy of a query's cross-attention" in shown.getvalue()
 
 
 def test_any_number_is_compared_and_only_what_differs_is_shown(small: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,6 @@
 """Every pair that a run read has a trace, and the trace agrees with each artifact that it reads."""
 
 import json
-import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,11 +18,6 @@ from model.data.batches import BatchSampler
 from model.data.shards import Shards
 
 REQUEST = RunRequest("small", until="score")
-
-
-def made_in(root: Path) -> list[Path]:
-    """All folders except the stamps, in which the store caches which files it has hashed."""
-    return sorted(path for path in root.glob("*/*") if path.parent.name != "stamps")
 
 
 def test_every_pair_of_the_corpus_has_a_trace_that_agrees_with_the_artifacts(small: Path) -> None:
@@ -85,29 +79,6 @@ def test_the_best_beam_of_every_pair_of_the_sets_is_its_hypothesis(small: Path) 
             assert weights.shape[2:] == (len(decoded["written_pieces"]), len(decoded["source_pieces"]))
             assert weights.sum(axis=-1) == pytest.approx(1, abs=1e-5)
             assert steps["scored"].values["bleu"] == score["bleu"]
-
-
-def test_a_half_finished_run_is_traced_as_far_as_it_got(small: Path) -> None:
-    for stage in ("learn_bpe", "shard", "train", "average", "translate", "score"):
-        shutil.rmtree(small / stage)
-    before = made_in(small)
-    for pair_id, expected in (
-        ("small:0", ["published", "cleaned", "missing"]),
-        ("test:3", ["published", "missing"]),
-    ):
-        traced = trace_pair("small", pair_id)
-        assert [step.kind for step in traced.steps] == expected
-        assert traced.steps[-1].stage == "learn_bpe"
-    assert made_in(small) == before, "a trace makes nothing"
-
-
-def test_a_lost_archive_leaves_the_other_steps(small: Path) -> None:
-    whole = trace_pair("small", "small:0")
-    shutil.rmtree(small / "download")
-    traced = trace_pair("small", "small:0")
-    assert [step.kind for step in traced.steps[:2]] == ["missing", "missing"]
-    assert traced.steps[2:] == whole.steps[1:]
-    assert any("runs if the output of" in note for note in traced.notes)
 
 
 def test_a_training_that_begins_with_a_version_is_traced_with_its_vocabulary(small: Path) -> None:

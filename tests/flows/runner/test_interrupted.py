@@ -108,13 +108,6 @@ def test_a_record_dated_in_the_future_is_taken_off_the_list(dead: str, monkeypat
     assert records.start_time(site.root, "demo") <= datetime.now(UTC), "there is no later time"
 
 
-def test_a_broken_record_is_passed_over(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = record(dead, RunRequest("demo"), "RUNNING", 0, monkeypatch)
-    for name, text in (("a.json", ""), ("b.json", "{"), ("c.json", '{\n "outcome": 7'), ("d-seeds.json", "{}")):
-        (whole.parent / name).write_text(text)
-    assert [found.path for found in unfinished(Site.named())] == [whole]
-
-
 def test_closing_ends_records_and_what_mlflow_holds_to_be_running(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
     site, alive = Site.named(), process_identity()
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")

@@ -1,7 +1,5 @@
 """Rows of the paper as runs: found by name, sharing what they can, each for itself where one fails."""
 
-import json
-import resource
 import threading
 import time
 from collections.abc import Callable
@@ -36,7 +34,6 @@ from infra.tracking.tracker import PARENT
 from model.config import count_parameters
 from tasks.engine import jobs
 from tasks.engine.planner import StageResult
-from tests.flows.test_cli import repro
 
 SHARED = ("download", "prepare_sets", "clean", "learn_bpe", "shard")
 FEW = ("training.updates=8", "training.checkpoint_every=4", "training.dev_every=8", "averaging.count=1")
@@ -240,18 +237,3 @@ def test_an_interrupt_stops_running_rows_and_starts_no_other(monkeypatch: pytest
         PaperRequest("base,A1,C2,D0", "demo", at_once=2).resolve().run(run_row, lambda _: None)
     assert sorted(started) == ["demo-paper-A1-scale8", "demo-paper-base-scale8"]
     assert ended == ["demo-paper-A1-scale8"]
-
-
-@pytest.mark.slow
-def test_two_rows_on_the_demo_corpus_and_again_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPRO_THREADS", "1")
-    words = ("--rows", "base,C2", "--corpus", "demo", "--set", "training.updates=250", "--json")
-    first = repro("paper", *words, seconds=1_200)
-    assert first.returncode == 0, first.stderr
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    again = repro("paper", *words)
-    assert again.returncode == 0, again.stderr
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 15
-    one, two = (json.loads(done.stdout.splitlines()[-1])["table"] for done in (first, again))
-    assert [row["ours"] for row in one] == [row["ours"] for row in two]
-    assert all(row["ours"]["bleu_paper"] > 0 for row in one)

@@ -6,6 +6,7 @@ from statistics import mean, stdev
 
 import polars as pl
 import pytest
+from small_models import translated
 from small_pipeline import run_small
 
 from flows.runner.outcome import Outcome
@@ -69,7 +70,7 @@ def test_the_ensemble_of_a_runs_seeds_is_translated_scored_and_reported(small: P
     weights = [made["average", item] for item in ("", "seed-2")]
     ensemble = Translator.load(weights[0], made["learn_bpe", ""], "cpu", others=weights[1:])
     pairs = pl.read_parquet(made["prepare_sets", "test"] / "pairs.parquet")
-    expected = [each.text for each in ensemble.translate(pairs["source"].to_list(), Decoding(beam=2, max_extra=3))]
+    expected = [each.text for each in translated(ensemble, pairs["source"].to_list(), Decoding(beam=2, max_extra=3))]
     written = pl.read_parquet(made["translate", "test/ensemble"] / "hypotheses.parquet")
     assert written["hypothesis"].to_list() == expected
     spreads = {(s.set_name, s.measure): s for s in outcome.seed_spreads(1)}

@@ -89,24 +89,8 @@ def test_the_teacher_is_the_model_of_its_own_run_and_the_student_has_a_third_of_
     assert 0.3 < student / large < 0.36
 
 
-def test_teachers_of_several_seeds_translate_together_and_serve_translate_text() -> None:
-    rows = plan(RunRequest(DISTILLED, until="extract_best", overrides=("synthetic.seeds=1,2",))).rows
-    found = [(row.stage, row.item) for row in rows if row.stage not in ("download", "prepare_sets")]
-    assert found == [
-        ("clean", ""),
-        ("learn_bpe", ""),
-        ("shard", "teacher/train"),
-        ("shard", "teacher/dev"),
-        ("train", "teacher/seed-1"),
-        ("average", "teacher/seed-1"),
-        ("train", "teacher/seed-2"),
-        ("average", "teacher/seed-2"),
-        ("translate_text", ""),
-        ("extract_best", ""),
-    ]
+def test_teachers_of_several_seeds_translate_together() -> None:
     alone = keys(plan(RunRequest(DISTILLED)))
-    assert (
-        alone["translate_text", ""]
-        != keys(plan(RunRequest(DISTILLED, overrides=("synthetic.seeds=1,2",))))["translate_text", ""]
-    )
-    assert [row.stage for row in plan(RunRequest(DISTILLED, until="learn_bpe")).rows][-1] == "learn_bpe"
+    together = keys(plan(RunRequest(DISTILLED, overrides=("synthetic.seeds=1,2",))))
+    assert together["train", "teacher/seed-1"] == alone["train", "teacher/seed-1"]
+    assert together["translate_text", ""] != alone["translate_text", ""]

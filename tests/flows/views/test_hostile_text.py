@@ -23,7 +23,7 @@ from tasks.cleaning.rejections import RejectedPair, RejectionReport
 from tasks.engine.lookup import Miss, MissReason
 from tasks.engine.planner import StageResult
 
-HOSTILE = "a\x1b[2J\x1b]0;owned\x07b\x9b31mc\u202ed"
+HOSTILE = "[bold]a\x1b[2J\x1b]0;owned\x07b\x9b31mc\u202ed"
 
 
 def samples(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_escape_sequences_are_shown_and_not_sent(
 ) -> None:
     view(monkeypatch, tmp_path)
     found = "".join(capsys.readouterr())
-    assert r"\x1b[2J" in found
+    assert r"[bold]a\x1b[2J" in found
     for sign in ("\x1b[2J", "\x1b]", "\x07", "\x9b", "\u202e"):
         assert sign not in found, ascii(sign)
 

@@ -49,7 +49,9 @@ def test_every_request_gets_its_own_sentences_once(requests: list[tuple[int, int
     asyncio.run(work())
     assert all(1 <= len(sentences) <= limit for sentences, _, _ in fake.batches)
     for sentences, search, _ in fake.batches:
-        assert {requests[int(each.split()[0][1:])][1] for each in sentences} == {search.decoding.beam}
+        asked = [requests[int(each.split()[0][1:])] for each in sentences]
+        assert {beam for _, beam, *_ in asked} == {search.decoding.beam}
+        assert len({n_best > 1 for _, _, n_best, *_ in asked}) == 1, "one for one hypothesis shares none with several"
 
 
 def test_a_short_text_does_not_wait_for_a_long_one() -> None:
@@ -66,22 +68,6 @@ def test_a_short_text_does_not_wait_for_a_long_one() -> None:
     asyncio.run(work())
     assert fake.batches[0][0] == ["long 0", "short"]
     assert len(fake.batches) >= 11
-
-
-def test_a_request_for_one_hypothesis_shares_no_batch_with_one_for_several() -> None:
-    fake = Fake()
-
-    async def work() -> None:
-        async with Batcher(Limits()) as batcher:
-            asked = [
-                batcher.submit(fake, Search(fake.decoding, n_best), [Source(f"{n_best}")]) for n_best in (1, 3, 1, 2)
-            ]
-            for request in asked:
-                async for _ in request.answers():
-                    pass
-
-    asyncio.run(work())
-    assert [(sentences, n_best) for sentences, _, n_best in fake.batches] == [(["1", "1"], 1), (["3", "2"], 3)]
 
 
 def test_a_client_alone_does_not_wait_and_several_are_gathered() -> None:

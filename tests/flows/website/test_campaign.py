@@ -1,13 +1,11 @@
-"""The campaign and the search: what was asked, cached, failed and why; an index of everything, in files of any page."""
+"""The campaign and the search: pruned trials, pages of many runs, and an index in which everything is found."""
 
 import json
-import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 from made_up_roots import artifact, chain, record, row_of
 
 from flows.inspection.artifact_graph import read_graph
@@ -27,26 +25,6 @@ def entries(public: Path) -> list[list[str]]:
     ]
 
 
-def test_a_run_says_what_was_asked_cached_and_failed_and_why(public: Path) -> None:
-    text = (public / "campaign.html").read_text()
-    rows = re.findall(r'<tr id="r\d.*?</tr>', text, re.DOTALL)
-    assert len(rows) == 3
-    again, first = (row for row in rows if "trial" not in row)
-    assert "repro run ende --set model.p_drop=0.3" in re.sub(r"<[^>]+>", "", first)
-    assert '<span class="bad">failed</span>' in first
-    assert "report failed: &lt;img" in first
-    assert "1 made, 1 cached, 1 failed" in first
-    assert "try 1 failed:</span> disk &lt;full&gt;" in first
-    assert "cached: clean" in first
-    assert "start 2 of this request" in again
-    assert f'<a href="versions/{found_version(public)}/1.html">' in again
-    assert "0.500" in again
-
-
-def found_version(public: Path) -> str:
-    return next(path.parent.name for path in public.glob("versions/*/1-report.html"))
-
-
 def test_a_pruned_trial_is_not_shown_as_failed(tmp_path: Path) -> None:
     why, rows = "pruned at update 4: dev perplexity 9.00", [{"stage": "train", "state": "pruned"}]
     record(tmp_path, "ende", datetime(2026, 1, 1, tzinfo=UTC), rows, outcome="PRUNED", failure=why)
@@ -61,20 +39,6 @@ def test_a_pruned_trial_is_not_shown_as_failed(tmp_path: Path) -> None:
     assert (totals(found).outcomes, totals(found).failed) == ({"PRUNED": 1}, 0)
     assert "PRUNED" in history_text(found)
     assert "failed" not in history_text(found).casefold()
-
-
-def test_totals_are_of_all_runs(registered_runs: Path) -> None:
-    found = totals(read_history(LocalStore(registered_runs)))
-    assert found.outcomes == {"FINISHED": 2, "FAILED": 1}
-    assert (found.made, found.cached, found.failed) == (2, 3, 1)
-    assert found.hours == pytest.approx((3600 + 1 + 1800) / 3600)
-    assert found.gpu_kwh == 0.5
-    assert totals([]).gpu_kwh is None, "nothing was metered"
-
-
-@pytest.fixture
-def registered_runs(registered: Any) -> Path:
-    return Path(registered.root)
 
 
 def test_many_runs_go_on_several_pages(tmp_path: Path) -> None:

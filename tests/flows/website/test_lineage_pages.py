@@ -68,17 +68,6 @@ def test_filter_counts_samples_manifest_and_what_is_missing(public: Path) -> Non
     assert "&#34;rejected_by&#34;: {" in page
 
 
-def test_the_list_has_the_newest_artifacts_and_versions_lead_to_their_lineage(public: Path) -> None:
-    listed = (public / "lineage.html").read_text()
-    assert 'href="artifacts/clean/c0ffee1.html">demo/clean</a>' in listed
-    assert "c0ffee2" not in listed, "no record names it"
-    assert "5 of 10 in all" in listed
-    assert (
-        'href="../../artifacts/register/40ffee2.html">the whole tree</a>'
-        in (public / "versions/demo/2.html").read_text()
-    )
-
-
 def test_a_page_stays_small_whatever_rests_on_an_artifact() -> None:
     wide = lineage.tree([("a", "0")], lambda name: [("b", f"{n}") for n in range(20_000)] if name[0] == "a" else ())
     assert len(wide) == lineage.MOST_IN_TREE

@@ -85,24 +85,6 @@ def test_programs_and_styles_name_no_other_host(public: Path) -> None:
     assert (public / "static" / "uPlot.LICENSE.txt").read_text().startswith("The MIT License")
 
 
-def test_the_page_of_a_version_is_its_card(public: Path) -> None:
-    text = (public / "versions" / "ende" / "2.html").read_text()
-    assert "Its GPUs used 0.250 kWh" in text
-    assert "Not known: the artifact was removed." in text, "its text is gone"
-    assert "model.p_drop" in text
-    assert "models:/ende/2" in text
-    assert 'data-of="ende/2"' in text
-    data = json.loads(
-        (public / "versions" / "ende" / "2.js").read_text().removeprefix("addVersion(").removesuffix(");\n")
-    )
-    curves = data["curves"]
-    assert (curves["x"], curves["measures"][0]["series"][0]["values"]) == ([2, 4], [1.5, 0.75])
-    assert "champion: root: better" in text
-    assert "What differs" not in text, "it is the champion"
-    first = (public / "versions" / "ende" / "1.html").read_text()
-    assert "<code>model.p_drop</code></th><td>0.3</td><td>0.1</td>" in first
-
-
 def test_hostile_sentences_are_shown_as_text_and_the_report_is_copied(public: Path) -> None:
     place = public / "versions" / file_name(EVIL_MODEL)
     text = (place / "1.html").read_text()

@@ -1,6 +1,5 @@
-"""A writing of the site that was interrupted can be repeated, and ``/site/`` of ``repro serve`` recovers."""
+"""A writing of the site that was interrupted can be repeated."""
 
-import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import pytest
 from made_up_roots import record
 
-from flows.web.static_site import StaticSite
 from flows.website import write
 from flows.website.contents import Root, contents
 from flows.website.write import write_site
@@ -57,26 +55,3 @@ def test_an_interrupted_writing_can_be_repeated_and_leaves_nothing(
                 write_site(site, out)
     write_site(site, out)
     assert files(out) == files(tmp_path / "whole")
-
-
-def test_the_served_site_recovers_from_an_interrupted_first_writing(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def apart(folder: Path) -> None:
-        try:
-            write_site(site, folder)
-        except Killed as killed:
-            raise RuntimeError("repro site ended with -9") from killed
-
-    async def ask() -> None:
-        served = StaticSite(tmp_path, apart)
-        with monkeypatch.context() as patch:
-            interrupt(patch, 2)
-            with pytest.raises(RuntimeError):
-                await served.file("index.html")
-        assert await served.file("index.html") == tmp_path / "index.html"
-        await served.close()
-
-    tmp_path = tmp_path / "served"
-    tmp_path.mkdir()
-    asyncio.run(ask())

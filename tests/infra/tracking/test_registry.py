@@ -125,24 +125,6 @@ def test_an_invalid_alias_is_refused(registered: Registered, alias: str) -> None
         set_alias(registered.uri, registered.versions[0], alias, "why")
 
 
-def test_the_source_run_is_found_with_its_parameters(registered: Registered) -> None:
-    tracker = Tracker(registered.uri, Path(registered.uri.removeprefix("sqlite:///")).parent / "mlflow-artifacts")
-    tracker.start("models", "run", {}, {"training": {"updates": 7}})
-    run_id = tracker.start_stage("register", "", "k" * 20, {})
-    model = tracker.client.create_logged_model(tracker.experiment_id, name="source", source_run_id=run_id)
-    version = create_version(registered.uri, "source", model.model_id, run_id, SCORES)
-    source = source_run(registered.uri, resolve(registered.uri, "source/1"))
-    assert version.run_id == run_id
-    assert (
-        source["run"] == f"`repro up`, then http://127.0.0.1:5000/#/experiments/{tracker.experiment_id}/runs/{run_id}"
-    )
-    assert source["parent"] == tracker.run_id
-    assert source["params.training.updates"] == "7"
-    assert mlflow_client(registered.uri).get_logged_model(model.model_id).source_run_id == run_id
-    assert source_run(registered.uri, replace(version, run_id="none")) == {}
-    mlflow_client(registered.uri).delete_registered_model("source")
-
-
 def scored(number: int, **bleu: float) -> Version:
     tags = {"dev_set": "val", **{f"{name}.bleu": f"{value}" for name, value in bleu.items()}}
     return Version("ende", number, datetime.fromtimestamp(number, UTC), (), tags, "", "")
@@ -159,6 +141,7 @@ def test_only_the_same_version_of_the_same_run_exists(registered: Registered, tm
     assert version_exists(registered.uri, "ende", 2, registered.run_id)
     assert not version_exists(registered.uri, "ende", 2, "another run")
     assert not version_exists(registered.uri, "ende", 9, registered.run_id)
+    assert source_run(registered.uri, replace(registered.versions[0], run_id="none")) == {}
     store = mlflow_client(registered.uri)
     store.create_registered_model("deleted")
     store.create_model_version("deleted", "/somewhere", run_id=registered.run_id)
@@ -215,13 +198,6 @@ def test_requests_to_a_protected_server_carry_credentials(protected: str, monkey
 def test_a_refused_request_does_not_make_a_version_missing(protected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("infra.servers.credentials.mlflow_header", dict)
     assert version_exists(protected, "ende", 3, "run")
-
-
-def test_without_a_store_there_are_no_versions(tmp_path: Path) -> None:
-    assert versions(f"sqlite:///{tmp_path}/mlflow.db") == []
-    assert not list(tmp_path.iterdir())
-    with pytest.raises(BadConfiguration, match="none yet"):
-        resolve(f"sqlite:///{tmp_path}/mlflow.db", "ende@champion")
 
 
 def test_a_score_that_is_no_number_is_left_out() -> None:

@@ -133,22 +133,6 @@ def test_a_batch_is_searched_alike_by_one_worker_and_by_several(tmp_path: Path) 
         assert several.translate(LINES, several.search) == expected
 
 
-def test_int8_is_smaller_and_nearly_the_same(tmp_path: Path) -> None:
-    weights, vocabulary = write_model(tmp_path, replace(SHAPES[2], d_model=64, d_ff=256))
-    folders = {}
-    for quantization in ("float32", "int8"):
-        out = tmp_path / quantization
-        out.mkdir()
-        write_folder("small", weights, vocabulary, DECODING, out, quantization)  # type: ignore[arg-type]
-        folders[quantization] = ctranslate2_runtime.Folder(out, threads=1)
-    sizes = [(tmp_path / quantization / "model.bin").stat().st_size for quantization in folders]
-    assert sizes[1] < 0.4 * sizes[0]
-    pieces = [["Ġ", "A"], ["B"]]
-    exact, near = (folder.model.score_batch(pieces, pieces[::-1]) for folder in folders.values())
-    assert exact[0].log_probs != near[0].log_probs
-    assert exact[0].log_probs == pytest.approx(near[0].log_probs, abs=0.5)
-
-
 def test_what_cannot_be_is_named(tmp_path: Path) -> None:
     weights, vocabulary = write_model(tmp_path, SMALL)
     with pytest.raises(ValueError, match="decoding.beta"):

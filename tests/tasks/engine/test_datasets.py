@@ -4,21 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from finished_run import sealed
 
 from infra.store.local import LocalStore
-from infra.store.store import Artifact, Store
+from infra.store.store import Artifact
 from tasks.engine.datasets import datasets
 from tasks.engine.stage import Stage, StageCall
 
 FILE = {"class": "File", "path": "toy/train.en", "sha256": "ab"}
-
-
-def sealed(store: Store, stage: str, item: str = "", arguments: dict[str, Any] | None = None, **facts: Any) -> Artifact:
-    key = f"{stage}{item}".ljust(20, "0")
-    partial = store.begin(stage, key, resume=False)
-    (partial / "pairs").write_text(f"{stage} {item}")
-    made = {"version": 1, "arguments": arguments or {}, "facts": facts, "seconds": 0.0, "made": {}}
-    return store.seal(partial, {**made, "stage": stage, "key": key, "item": item, "inputs": {}})
 
 
 def said(artifact: Artifact) -> dict[str, str]:
@@ -31,12 +24,17 @@ class Text:
     def __init__(self, root: Path) -> None:
         store = LocalStore(root)
         corpus = {"class": "Corpus", "name": "toy", "parts": [{"class": "Part", "source": {"file": FILE}}]}
-        self.clean = sealed(store, "clean", "", {"corpus": corpus}, read=10, pairs=8, rejected=2)
-        self.mixture = sealed(store, "mix", "", {"pairs": said(self.clean)}, pairs=20)
-        self.sets = {name: sealed(store, "prepare_sets", name, pairs=3) for name in ("dev", "test")}
+        self.clean = sealed(store, "clean", {"pairs": "a"}, arguments={"corpus": corpus}, read=10, pairs=8, rejected=2)
+        self.mixture = sealed(store, "mix", {"pairs": "b"}, arguments={"pairs": said(self.clean)}, pairs=20)
+        self.sets = {
+            name: sealed(store, "prepare_sets", {"pairs": name}, item=name, pairs=3) for name in ("dev", "test")
+        }
         made_of = {"train": self.clean, "mixed": self.mixture, **self.sets}
-        self.shards = {name: sealed(store, "shard", name, {"pairs": said(made)}) for name, made in made_of.items()}
-        self.weights = sealed(store, "average")
+        self.shards = {
+            name: sealed(store, "shard", {"pairs": name}, item=name, arguments={"pairs": said(made)})
+            for name, made in made_of.items()
+        }
+        self.weights = sealed(store, "average", {})
 
 
 @pytest.fixture

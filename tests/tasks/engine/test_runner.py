@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import json
-import multiprocessing
 import threading
 import time
 import uuid
@@ -33,10 +32,10 @@ from infra.launch.job import JobSpec
 from infra.site import Site
 from infra.store.local import LocalStore
 from infra.store.manifest import Manifest
-from infra.store.store import Artifact, Store
+from infra.store.store import Store
 from tasks.engine import jobs
 from tasks.engine.lookup import Hit
-from tasks.engine.planner import Planner, Scope, StopPipeline
+from tasks.engine.planner import Planner, Scope
 from tasks.engine.run_settings import RemoteStage
 from tasks.engine.runner import Resolution, Runner
 from tasks.engine.stage import Facts, StageCall, current_stage, engine, stage
@@ -141,26 +140,6 @@ def test_force_runs_one_stage_and_keeps_equal_dependents(tmp_path: Path) -> None
     assert states(run(tmp_path, forced=frozenset(ORDER))) == ["completed"] * 3
 
 
-def test_until_stops(tmp_path: Path) -> None:
-    with pytest.raises(StopPipeline):
-        run(tmp_path, until="twice")
-    assert CALLS == ["make", "twice"]
-
-
-def test_a_failing_stage_keeps_what_was_before_and_publishes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(out: Path, number: Artifact) -> Facts:
-        (out / "half").write_text("half")
-        raise BadData("line 7 is torn")
-
-    with monkeypatch.context() as patch, pytest.raises(BadData, match="line 7"):
-        patch.setattr(twice, "body", broken)
-        run(tmp_path)
-    assert list((tmp_path / "twice").iterdir()) == []
-    assert states(run(tmp_path)) == ["cached", "completed", "completed"]
-
-
 def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(out: Path, number: Number) -> Facts:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -168,23 +147,6 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(make, "body", full)
     with pytest.raises(NoSpace, match="no space left under .*REPRO_ROOT"):
         run(tmp_path)
-
-
-def _race(root: Path, barrier: object, answers: "multiprocessing.Queue[list[str]]") -> None:
-    barrier.wait()  # type: ignore[attr-defined]
-    answers.put(states(run(root)))
-
-
-def test_two_runs_at_once_share_the_work(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    barrier, answers = context.Barrier(2), context.Queue()
-    racers = [context.Process(target=_race, args=(tmp_path, barrier, answers)) for _ in range(2)]
-    for racer in racers:
-        racer.start()
-    both = [answers.get(timeout=60) for _ in racers]
-    for racer in racers:
-        racer.join()
-    assert sorted(map(sorted, zip(*both, strict=True))) == [["cached", "completed"]] * 3
 
 
 def test_a_stage_whose_outside_work_is_gone_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,8 @@ BEFORE = StageCode({"tasks.stages.a": "1", "tasks.b": "2"}, {"python": "3.11.7",
 def test_a_stage_has_the_code_of_its_module_its_imports_and_its_job() -> None:
     code = stage_code.stage_code("tasks.stages.train")
     assert {"tasks.stages.train", "model.train", "model.network.transformer"} <= code.modules.keys()
+    assert not {"tasks.stages.clean", "model.average"} & code.modules.keys()
+    assert not [module for module in code.modules if module.startswith(("infra", "tasks.engine"))]
     assert {"python", "torch", "safetensors"} <= code.libraries.keys()
     assert "polars" not in code.libraries
     assert stage_code.stage_code("toy_stages") == StageCode({}, {})

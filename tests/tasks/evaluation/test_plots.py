@@ -10,7 +10,7 @@ from PIL import Image
 from sacrebleu.metrics import BLEU
 
 from tasks.evaluation import network_plots, plots
-from tasks.evaluation.plots import DARK, LIGHT, SearchedSetting
+from tasks.evaluation.plots import DARK, LIGHT
 from tasks.evaluation.training_log import Curves
 
 UPDATES = np.arange(100.0, 2100, 100)
@@ -74,37 +74,3 @@ def test_each_sentence_is_in_one_bar(drawn: list[Figure]) -> None:
     bars = [bar.get_height() for bar in drawn[0].axes[0].patches]
     assert sum(bars) == len(bleu)
     assert bars[-1] == 351
-
-
-def test_no_legend_covers_data_and_every_point_is_within_its_axes(drawn: list[Figure]) -> None:
-    plots.curves(course(), LIGHT)
-    plots.lengths(np.arange(50), np.arange(40), LIGHT)
-    plots.sweep(
-        "dev.bleu",
-        {0: 1.0, 1: 5.0},
-        True,
-        {"p": SearchedSetting([0.0, 1.0]), "way": SearchedSetting(["a", "b"])},
-        LIGHT,
-    )
-    plots.sentence_bleu(np.linspace(0, 100, 50), "test", LIGHT)
-    legends = 0
-    for figure in drawn:
-        for axes in figure.axes:
-            place = axes.get_window_extent()
-            legend, title = axes.get_legend(), axes._left_title  # type: ignore[attr-defined]
-            if legend:
-                legends += 1
-                around = legend.get_window_extent()
-                assert around.y0 >= place.y1 - 1
-                assert around.x1 <= figure.bbox.x1
-                assert around.y1 <= title.get_window_extent().y0
-            assert title.get_window_extent().y1 <= figure.bbox.y1
-            assert place.height > 60
-            assert place.width > 0.8 * figure.bbox.width
-            for line in axes.lines:
-                if not line.get_transform().contains_branch(axes.transData):
-                    continue
-                points = axes.transData.transform(line.get_xydata())
-                assert (points >= [place.x0 - 1, place.y0 - 1]).all()
-                assert (points <= [place.x1 + 1, place.y1 + 1]).all()
-    assert legends == 5

@@ -1,6 +1,5 @@
 """Every pair is either kept or rejected by the first rule that objects; the order depends on the seed alone."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -197,18 +196,6 @@ def test_every_planted_defect_of_the_demo_is_found_and_nothing_else(tmp_path: Pa
         "not_in": 20,
         "distinct": 240,
     }
-
-
-def test_real_text_passes_almost_whole(real_text: Path, tmp_path: Path) -> None:
-    corpus = catalogue.MULTI30K_ENDE
-    archives = {f.path: Artifact("download", f.path, (real_text / f.path).parent) for f in files(corpus)}
-    rules = tuple(rule for rule in DEMO_RULES if not isinstance(rule, NotIn))
-    counts, pairs, _ = cleaned(tmp_path / "out", corpus, archives, Filters(rules))
-    assert pairs.height + sum(counts.values()) == 29_000
-    assert counts["distinct"] == 3
-    assert sum(counts.values()) < 20
-    _, everything, _ = cleaned(tmp_path / "raw", corpus, archives, replace(Filters(), normalise=AS_READ))
-    assert everything.height == 29_000
 
 
 def test_ruined_text_stops_the_run(tmp_path: Path) -> None:
