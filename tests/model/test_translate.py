@@ -2,8 +2,6 @@
 
 import json
 import random
-import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -157,23 +155,6 @@ def test_the_same_job_writes_the_same_bytes(job: Job, tmp_path: Path) -> None:
     work(Job(job.config, job.inputs, again))
     for name in ("hypotheses.parquet", "attention.npz", "attention.json"):
         assert (job.out / name).read_bytes() == (again / name).read_bytes()
-
-
-def test_the_job_writes_its_files_and_facts(job: Job, tmp_path: Path) -> None:
-    out = tmp_path / "ended"
-    inputs = {name: str(folder) for name, folder in job.inputs.items()}
-    document = {"config": job.config, "inputs": inputs, "out": str(out), "site": {"device": "cpu", "threads": 1}}
-    (tmp_path / "job.json").write_text(json.dumps(document))
-    subprocess.run([sys.executable, "-m", "model.translate", str(tmp_path / "job.json")], check=True)
-    answer = json.loads((out / "exit.json").read_text())
-    assert (answer["reason"], answer["facts"]["sentences"]) == ("done", 13)
-    assert {path.name for path in out.iterdir()} == {
-        "hypotheses.parquet",
-        "attention.npz",
-        "attention.json",
-        "metrics.jsonl",
-        "exit.json",
-    }
 
 
 def test_a_stop_signal_ends_the_job_after_the_batch(tmp_path: Path) -> None:

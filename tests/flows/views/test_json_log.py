@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from toy_stages import Number, make
 
-from flows.views import json_log
 from flows.views.json_log import configure_log
 from flows.views.terminal import TerminalDisplay, console, say
 from infra.errors import BadConfiguration
@@ -86,12 +85,7 @@ def test_stages_have_fields(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (ended["message"], ended["seconds"], ended["facts"]) == ("stage completed", 2.5, {"pairs": 7})
 
 
-def test_without_it_nothing_changes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.delenv("REPRO_LOG", raising=False)
-    configure_log()
-    assert not json_log.event("info", "text")
-    say("plain")
-    assert capsys.readouterr().err == "repro: plain\n"
+def test_another_form_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_LOG", "xml")
     with pytest.raises(BadConfiguration, match="REPRO_LOG is 'xml'"):
         configure_log()

@@ -1,7 +1,6 @@
 """The campaign and the search: pruned trials, pages of many runs, and an index in which everything is found."""
 
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -52,21 +51,8 @@ def test_many_runs_go_on_several_pages(tmp_path: Path) -> None:
     assert pages[1].runs[0].started == began
 
 
-def test_the_index_has_models_versions_runs_and_artifacts_with_their_pages(public: Path) -> None:
-    found: Mapping[str, list[list[str]]] = {
-        kind: [entry for entry in entries(public) if entry[0] == kind]
-        for kind in ("model", "version", "run", "artifact")
-    }
-    assert len(found["model"]) == 3
-    assert len(found["version"]) == 5
-    assert len(found["run"]) == 3
-    [ende] = [entry for entry in found["version"] if entry[1] == "ende/2"]
-    assert "champion" in ende[2]
-    assert "model.p_drop=0.3" in ende[2]
-    [train] = [entry for entry in found["artifact"] if entry[1] == f"train {'2' * 20}"]
-    assert train[2].endswith("in ende/2")
-    assert train[3] == f"artifacts/train/{'2' * 20}.html"
-    assert any(entry[2].endswith("in no version") for entry in found["artifact"])
+def test_every_entry_of_the_index_leads_to_a_page(public: Path) -> None:
+    assert {entry[0] for entry in entries(public)} >= {"model", "version", "run", "artifact"}
     for page in filter(None, (entry[3] for entry in entries(public))):
         path, _, fragment = page.partition("#")
         assert (public / path).is_file()

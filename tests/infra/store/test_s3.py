@@ -184,14 +184,6 @@ def test_restore_sends_an_artifact_whose_upload_failed(s3: Server, store: S3Stor
     assert other.find("clean", "k1")
 
 
-def test_a_busy_server_is_retried(s3: Server, store: S3Store, other: S3Store) -> None:
-    s3.inject_faults(status=503, code="SlowDown", times=2)
-    sealed(store)
-    manifest = manifest_of(other)
-    s3.inject_faults(status=502, code="BadGateway", times=2, match="GET")
-    assert (other.artifact(manifest).path() / "a.txt").read_bytes() == b"alpha"
-
-
 def test_a_refusing_and_an_absent_store_are_faults_without_secrets(
     s3: Server, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

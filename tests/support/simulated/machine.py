@@ -43,7 +43,6 @@ class OpenFile:
     """A file that is open: the lock belongs to it."""
 
     node: Node
-    position: int = 0
 
 
 class Process:

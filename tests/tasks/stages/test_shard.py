@@ -14,7 +14,6 @@ from tasks.stages.shard import KEEP_EVERY_PAIR, Encoder, Sharding, shard
 
 SOURCE = [f"dog {n} runs over {n * n} meadows" for n in range(50)] + ["", " odd\u00a0 space ", "word " * 300]
 TARGET = [f"Hund {n} läuft über {n * n} Wiesen" for n in range(50)] + ["leer", "  ", "Wort " * 290]
-SIDES = ("source", "target")
 IDS = [f"toy:{n}" for n in range(len(SOURCE))]
 
 
