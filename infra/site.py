@@ -70,8 +70,8 @@ class Site:
     strict: bool = False
     """A cached artifact counts only if the present code and libraries made it (REPRO_STRICT=1)."""
     compile: Compile = "auto"
-    """Compile the layers (REPRO_COMPILE); auto: on GPUs, for trainings that are long enough to gain from it;
-    update: the whole update, replayed as one CUDA graph, which is experimental and has never run on a GPU."""
+    """Compile the layers (REPRO_COMPILE); auto: on GPUs; update: the whole update, replayed as one CUDA graph, which is
+    experimental and has never run on a GPU."""
     packed_attention: PackedAttention = "torch"
     """What attends over packed sentences in a training (REPRO_PACKED_ATTENTION); own: an experimental operator that has
     never run on a GPU."""

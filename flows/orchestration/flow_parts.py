@@ -61,7 +61,10 @@ def documented_as(request: type) -> Callable[[F], F]:
 
 
 _known: WeakKeyDictionary[Flow[..., Any], Any] = WeakKeyDictionary()
-"""What this process has resolved from the parameters of a flow before it calls it, by the flow object of that call."""
+"""What a command has resolved and planned before it calls a flow, by the flow object of that call.
+
+Prefect stores the parameters of a flow run as JSON, so a plan cannot be one of them.
+"""
 
 
 def flow_of_known(flow: Flow[..., Any], value: Any, run_name: str = "") -> Flow[..., Any]:

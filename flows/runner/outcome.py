@@ -14,7 +14,7 @@ from tasks.reporting.remarks import run_remarks
 class Outcome:
     """The results of a run's stages in the order in which they ended.
 
-    ``failure`` is empty where none failed, ``pruned`` where no sweep ended the run early.
+    ``failure`` is empty unless a stage failed, ``pruned`` unless a sweep stopped the run early.
     """
 
     run: str

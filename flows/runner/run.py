@@ -93,7 +93,12 @@ def running(
 
 
 class RunRecord:
-    """The record of one start of a run, which is written again whenever the run gets further."""
+    """The record of one start of a run: a file that is written again whenever the run gets further.
+
+    ``dispatch`` writes it before it starts a server (``until_running``), ``running`` after each stage and at the end,
+    and ``dispatch`` again if the run had nothing left to do (``close``). A run without work has it written once
+    (``conclude``).
+    """
 
     def __init__(self, planned: RunPlan, say: Callable[[str], None]) -> None:
         self.planned = planned
@@ -140,7 +145,7 @@ class RunRecord:
             raise
 
     def close(self, outcome: Outcome) -> None:
-        """Close it where the run itself did not, since another run made everything meanwhile."""
+        """Mark the record as finished, unless the run did: another run made all artifacts first."""
         if self._is_open():
             self.write(outcome.rows, FINISHED)
 

@@ -295,7 +295,7 @@ class Decoding:
     def lengths(self, source: int) -> tuple[int, int]:
         """Minimum and maximum output length for a source of this length; all lengths include eos.
 
-        That of a source does so whatever ``Model.source_ends`` is."""
+        A source's length counts one eos, whatever ``Model.source_ends`` is."""
         most = source - 1 + self.max_extra
         if self.max_ratio:
             most = min(most, max(1, math.floor(self.max_ratio * source)))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field, fields, is_dataclass
 from typing import Any, Literal, get_args, get_origin
 
-UNKEYED_DEFAULT = "late"
+UNKEYED_DEFAULT = "unkeyed default"
 UNKEYED = "unkeyed"
 
 

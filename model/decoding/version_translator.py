@@ -1,6 +1,7 @@
-"""From texts to translations: ``VersionTranslator`` reads, splits, searches, joins. All ways to translate use it.
+"""From texts to translations by a registered version: ``VersionTranslator`` reads, splits, searches, joins.
 
-The page, ``repro translate``, the Python API and the registered MLflow model differ in what they do around it.
+The page, ``repro translate``, the Python API and the registered MLflow model differ in what they do around it. The
+stages of a run translate whole sets by ``model.translate`` and ``model.translate_text``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

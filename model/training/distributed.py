@@ -2,9 +2,9 @@
 
 Any number of ranks makes the same updates: the same pairs, and as gradient the mean over all their target pieces. The
 same number of ranks, resumed or not, gives the same weights to the bit on one kind of CPU or GPU. Another number sums
-in another order and draws other dropout masks. Without dropout the first updates agree to float32's rounding; Adam then
-makes a full step of the rounding wherever a gradient vanishes, so that after some dozens of updates single weights may
-differ by as much as an update moves them, while loss and perplexity stay the same training's. With
+in another order and draws other dropout masks. Without dropout the first updates agree to float32's rounding. Where
+gradients are near zero, Adam normalises rounding noise to a step of full size, so after some dozens of updates single
+weights differ by as much as an update moves them; loss and perplexity do not. With
 ``training.numerics`` strict the number of ranks does not matter (``model.training.strict``).
 """
 

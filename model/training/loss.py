@@ -3,11 +3,9 @@
 The logits of a whole batch are the largest thing in training (25,000 pieces by 37,000 entries are 3.7 GB).
 ``smoothed_loss`` makes them, and uses their gradient, a chunk of positions at a time, in the forward pass.
 
-Shape suffixes: M target positions without padding, C of them in a chunk, R of a chunk's in the cache at once,
-D d_model, N vocabulary.
+Shape suffixes: M target positions without padding, C of them in a chunk, D d_model, N vocabulary.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,13 +16,10 @@ from ..data.batch import Batch
 from ..network.transformer import Transformer
 from .coverage import CoverageLoss
 from .r_drop import interleave, rows_for_divergence, symmetric_divergence
+from .softmax_gradient import SoftmaxGradient, softmax_gradient
 
 CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 30}
 """Logits made at once: about the cache of a CPU, a few GB of a GPU."""
-CACHED_LOGITS = 1 << 17
-"""Logits whose softmax a CPU computes at once, so that each of its passes finds them in the cache."""
-
-SoftmaxGradient = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
 
 
 class Objective(nn.Module):
@@ -95,7 +90,7 @@ def smoothed_loss(
     ``divergence_weight`` above 0 adds R-Drop's divergence of interleaved rows to the loss.
     """
     if not torch.is_grad_enabled():
-        output_ND = output_ND.detach()  # a Function asks each input, not whether gradients are wanted at all
+        output_ND = output_ND.detach()  # without this ``needs_input_grad`` is true under ``no_grad``
     loss, nll = _SmoothedLoss.apply(  # type: ignore[no-untyped-call]
         hidden_MD, output_ND, labels_M, smoothing, gradient_of or softmax_gradient, divergence_weight
     )
@@ -161,38 +156,3 @@ class _SmoothedLoss(torch.autograd.Function):
     def backward(ctx: Any, scale: Tensor, _nll: Tensor) -> tuple[Tensor | None, ...]:
         grad_hidden_MD, grad_output_ND = ctx.saved_tensors
         return grad_hidden_MD * scale, grad_output_ND * scale, None, None, None, None
-
-
-def softmax_gradient(logits_CN: Tensor, labels_C1: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
-    """softmax(logits) - (1 - smoothing) * onehot(label) (C, N), the log-sum-exp and the label's logit (C, 1)."""
-    if logits_CN.device.type == "cpu" and not torch.compiler.is_compiling():
-        return _softmax_gradient_by_rows(logits_CN, labels_C1, smoothing)
-    wide = torch.promote_types(logits_CN.dtype, torch.float32)
-    p_CN = logits_CN.softmax(-1, dtype=wide)
-    # The likeliest piece tells the log-sum-exp: its p cannot vanish as that of the label can.
-    z_C1 = logits_CN.amax(-1, keepdim=True).to(wide) - p_CN.amax(-1, keepdim=True).log()
-    if torch.compiler.is_compiling():
-        places_N = torch.arange(logits_CN.shape[1], device=logits_CN.device)
-        grad_logits_CN = torch.where(places_N == labels_C1, p_CN + (smoothing - 1), p_CN).to(logits_CN.dtype)
-    else:
-        grad_logits_CN = p_CN.scatter_add_(1, labels_C1, torch.full_like(z_C1, smoothing - 1)).to(logits_CN.dtype)
-    return grad_logits_CN, z_C1, logits_CN.gather(1, labels_C1)
-
-
-def _softmax_gradient_by_rows(logits_CN: Tensor, labels_C1: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
-    """``softmax_gradient`` for as many rows at once as a CPU's cache holds."""
-    wide = torch.promote_types(logits_CN.dtype, torch.float32)
-    grad_logits_CN = torch.empty_like(logits_CN)
-    p_label_C1 = torch.empty_like(labels_C1, dtype=wide)
-    rows = max(1, CACHED_LOGITS // logits_CN.shape[1])
-    parts = (torch.split(x, rows) for x in (logits_CN, labels_C1, grad_logits_CN, p_label_C1))
-    for logits_RN, labels_R1, grad_logits_RN, p_label_R1 in zip(*parts, strict=True):
-        p_RN = logits_RN.softmax(-1, dtype=wide)
-        torch.gather(p_RN, 1, labels_R1, out=p_label_R1)
-        grad_logits_RN.copy_(p_RN.scatter_(1, labels_R1, p_label_R1 + (smoothing - 1)))
-    label_logits_C1 = logits_CN.gather(1, labels_C1)
-    z_C1 = label_logits_C1 - p_label_C1.log()
-    rare = (p_label_C1 < torch.finfo(wide).tiny).flatten()  # the log of so small a p says too little
-    if rare.any():
-        z_C1[rare] = logits_CN[rare].logsumexp(-1, keepdim=True).to(wide)
-    return grad_logits_CN, z_C1, label_logits_C1

@@ -2,6 +2,10 @@
 
 A symbol's first and last cell hold its id, the cells between are empty. A symbol covers as many cells as its piece has
 bytes, so the positions of its neighbours follow from their ids, and memory is two bytes for each byte of text.
+
+The word "lower" (| ends a word, . is empty), before and after the merges ``e r`` to 300 and ``w er`` to 301:
+
+    | l o w e   r   |        | l o w 300 300 |        | l o 301 . 301 |
 """
 
 from __future__ import annotations

@@ -317,8 +317,8 @@ class Filters:
     """Seed of the shuffle."""
     max_rejected: float = unkeyed(0.2)
     """Largest share of pairs that rules may remove, without repetitions and lines of the sets; above it ``clean``
-    fails, since sides may be swapped, or the encoding or language may be another. 1: any share; so are corpora of fewer
-    than 1,000 pairs."""
+    fails, since sides may be swapped, or the encoding or language may be another. 1 disables the check; corpora of
+    fewer than 1,000 pairs are never checked."""
 
     def __post_init__(self) -> None:
         require(0 <= self.max_rejected <= 1, "filters.max_rejected", self.max_rejected, "a share from 0 to 1")

@@ -19,10 +19,10 @@ KEY_DIGITS = 20
 def canonical(value: Any, kinds: tuple[Any, ...] = ()) -> Any:
     """``value`` as JSON; two values have equal JSON exactly if they mean the same.
 
-    An artifact becomes its key, a dataclass its class name and fields, a user's dataclass its code as well. A ``late``
-    field is included only if it differs from its default, an ``unkeyed`` field never. A number in a dataclass takes the
-    declared type of its field, so that ``alpha=2`` equals ``alpha=2.0``. ``kinds`` are the types declared for
-    ``value``, empty if none is declared.
+    An artifact becomes its key, a dataclass its class name and fields, a user's dataclass its code as well. A field
+    declared with ``unkeyed_default`` is included only if it differs from its default, an ``unkeyed`` field never. A
+    number in a dataclass takes the declared type of its field, so that ``alpha=2`` equals ``alpha=2.0``. ``kinds`` are
+    the types declared for ``value``, empty if none is declared.
     Raises TypeError for a value of another type.
     """
     if isinstance(value, Artifact):

@@ -130,7 +130,7 @@ class KeyList(Engine):
 
 
 class Planner(Engine):
-    """Looks up each call once. ``waits`` turns into a hit unless an input that must be made first changes."""
+    """Looks up each call once. A stage that ``waits`` becomes a hit if its inputs, once made, have the same content."""
 
     def __init__(self, store: Store, site: Site, scope: Scope, limits: Limits | None = None) -> None:
         self.store = store

@@ -106,7 +106,10 @@ class PrefectRunner(Runner):
         self._progress_times: dict[str, float] = {}
 
     def resolve(self, call: StageCall) -> Artifact:
-        """The artifact that the task run has: that of the plan, or what ``Runner.make`` gives in one of its tries."""
+        """The artifact of ``call``, from the plan or from ``Runner.make``, which a Prefect task calls and retries.
+
+        ``make`` keeps the hit; what the task returns is only shown in Prefect.
+        """
         self._cache_folder.mkdir(parents=True, exist_ok=True)
         with self.resolution(call) as resolution:
             run_stage = self._task(call, resolution)

@@ -117,7 +117,10 @@ class _Reading:
 
     @cached_property
     def meanwhile(self) -> list[Promotion]:
-        """The moves of aliases since the registration began, the newest first, with those that were under way then."""
+        """The moves of aliases since the registration began, the newest first.
+
+        Moves of registrations that were still in progress when this one began are among them.
+        """
         ended = {version.version for version in self.before if version.tags.get("decision") != UNDECIDED}
         known = {move for move in history(self.before) if move.version in ended or not move.by_registration}
         return [move for move in history(self.now) if move not in known]
@@ -159,34 +162,58 @@ def _candidate(seen: _Reading) -> _Place:
     return seen.chosen_by_hand(CANDIDATE) or newest
 
 
+@dataclass(frozen=True)
+class _Contest:
+    """A contender that challenged the champion of that moment."""
+
+    challenger: Version
+    champion: Version | None
+    wins: bool
+    why: str
+
+
 def _champion(seen: _Reading, min_bleu: float) -> tuple[_Place | None, str, Version | None]:
     """The rightful champion, why the own version is or is not it, and the version that this one was compared with."""
     if chosen := seen.chosen_by_hand(CHAMPION):
         return chosen, f"version {chosen.version.version} was promoted by hand during the registration", chosen.version
-    own = seen.own
+    contests = _contests(seen, min_bleu)
+    winners = [contest.challenger for contest in contests if contest.wins]
+    champion = winners[-1] if winners else seen.champion_of_before()
+    reason, compared = _verdict(seen.own, contests)
+    if champion is None:
+        return None, reason, compared
+    if champion == seen.own:
+        return _Place(champion, reason, f"{user()}{BY_REGISTRATION}"), reason, compared
+    move = _last_move(champion)
+    return _Place(champion, move.reason, move.who), reason, compared
+
+
+def _contests(seen: _Reading, min_bleu: float) -> list[_Contest]:
+    """The contests of the contenders, by number; each winner is the champion of the next contest."""
     champion = seen.champion_of_before()
-    compared = None
-    reason = _last_move(own).reason  # unless it is compared below, it was champion before
+    contests = []
     for challenger in seen.contenders(CHAMPION):
         if challenger == champion:
             continue
         # The others moved the alias: they have what their own runs ask of a champion.
-        needed = min_bleu if challenger == own else 0.0
+        needed = min_bleu if challenger == seen.own else 0.0
         wins, why = becomes_champion(challenger.tags, champion, len(seen.now) == 1, needed)
-        if challenger == own:
-            reason = why
-            compared = champion
-        elif champion == own and wins:
-            bleu = float(challenger.tags[DEV_BLEU])
-            reason = f"{_measured(own.tags)}, not above the {bleu:.2f} of version {challenger.version}"
-            compared = challenger
+        contests.append(_Contest(challenger, champion, wins, why))
         champion = challenger if wins else champion
-    if champion is None:
-        return None, reason, compared
-    if champion == own:
-        return _Place(own, reason, f"{user()}{BY_REGISTRATION}"), reason, compared
-    move = _last_move(champion)
-    return _Place(champion, move.reason, move.who), reason, compared
+    return contests
+
+
+def _verdict(own: Version, contests: Sequence[_Contest]) -> tuple[str, Version | None]:
+    """Why the own version is champion or is not, and the version of the contest that decided it."""
+    for contest in contests:
+        if contest.champion == own and contest.wins:
+            bleu = float(contest.challenger.tags[DEV_BLEU])
+            lost = f"{_measured(own.tags)}, not above the {bleu:.2f} of version {contest.challenger.version}"
+            return lost, contest.challenger
+    for contest in contests:
+        if contest.challenger == own:
+            return contest.why, contest.champion
+    return _last_move(own).reason, None  # it was champion before, and nobody challenged it
 
 
 def _last_move(version: Version) -> Promotion:

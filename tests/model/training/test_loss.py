@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from model.config.special_pieces import PAD
 from model.training import loss as objective
+from model.training import softmax_gradient
 from model.training.loss import smoothed_loss
 
 
@@ -31,7 +32,7 @@ def test_value_and_gradients_are_those_of_cross_entropy(
     hidden, matrix = torch.randn(count, 5, dtype=dtype), torch.randn(size, 5, dtype=dtype, requires_grad=True)
     labels = torch.randint(0, size, (count,))
     hidden = (hidden * (labels != PAD)[:, None]).requires_grad_()
-    with patch.dict(objective.CHUNK_LOGITS, cpu=chunk), patch.object(objective, "CACHED_LOGITS", cached):
+    with patch.dict(objective.CHUNK_LOGITS, cpu=chunk), patch.object(softmax_gradient, "CACHED_LOGITS", cached):
         loss, nll = smoothed_loss(hidden, matrix, labels, smoothing)
     mine = torch.autograd.grad(loss * 0.7, [hidden, matrix])
     logits = hidden @ matrix.T
