@@ -9,7 +9,7 @@ from official_layout import LINES, MORE_LINES, NEWSTEST, archives, pinned
 from s3_server import Server
 from small_pipeline import run_small
 
-from flows.runner.outcome import Outcome, cached_outcome
+from flows.runner.outcome import Outcome, StageFailed, cached_outcome
 from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS
 from infra.processes import signals
@@ -52,9 +52,12 @@ def test_all_official_archives_reach_the_shards(
         for n, path in enumerate(files):
             mirror.replies[path] = [Reply(cut=10_000 + n), Reply(status=503), Reply(cut=5_000, ranges=bool(n % 2))]
         monkeypatch.setenv("REPRO_MIRRORS", mirror.address)
+        for _ in range(3):  # each archive fails three times; the next start goes on with what has arrived
+            with pytest.raises(StageFailed, match="download"):
+                run_small(RunRequest(name, until="shard"))
         outcome = run_small(RunRequest(name, until="shard"))
     assert mirror.max_concurrent <= MAX_CONCURRENT_DOWNLOADS
-    assert {row.state for row in outcome.rows} == {"completed"}
+    assert {row.state for row in outcome.rows} <= {"completed", "cached"}
     french = name == "wmt14-enfr-base"
     assert {row.item for row in outcome.rows if row.stage == "download"} == {
         f"wmt14/{file}"
