@@ -43,7 +43,7 @@ class Model:
     """The Transformer's shape (§3). Defaults are the paper's base model (Table 3, row base)."""
 
     layers: int = 6
-    """Layers of the encoder, and as many of the decoder (§3.1, N in Table 3)."""
+    """Layers of the encoder, and of the decoder unless ``decoder_layers`` says otherwise (§3.1, N in Table 3)."""
     d_model: int = 512
     """Width of embeddings and of every sublayer's output (§3.1); an even number."""
     d_ff: int = 2048
@@ -75,6 +75,11 @@ class Model:
     """own: this project's layers; torch: those of torch.nn.Transformer, as a reference."""
     qkv_bias: bool = unkeyed_default(False)
     """Biases of W^Q, W^K and W^V, which the paper does not have."""
+    decoder_layers: int = unkeyed_default(0)
+    """Layers of the decoder; 0: as many as of the encoder, as in the paper."""
+    scale_embeddings: bool = unkeyed_default(True)
+    """Embeddings are multiplied by sqrt(d_model) (§3.4). false: they are used as they are; those that are not shared
+    with the output projection then start from N(0, 1)."""
     source_ends: SourceEnds = unkeyed_default("eos")  # noqa: RUF009 - a string
     """Special tokens around a source; an empty source is read as eos alone. A decoder always reads bos … and predicts
     … eos."""
@@ -84,6 +89,8 @@ class Model:
         for name, largest in LARGEST_SIZES.items():
             size = getattr(self, name)
             require(1 <= size <= largest, f"model.{name}", size, f"a whole number from 1 to {largest:,}")
+        most = LARGEST_SIZES["layers"]
+        require(0 <= self.decoder_layers <= most, "model.decoder_layers", self.decoder_layers, f"0 to {most:,}")
         require(self.d_model % 2 == 0, "model.d_model", self.d_model, "an even number (sines and cosines, §3.5)")
         for name in ("p_drop", "p_drop_attention", "p_drop_relu"):
             require(0 <= getattr(self, name) < 1, f"model.{name}", getattr(self, name), "0 up to, not including, 1")
@@ -92,6 +99,11 @@ class Model:
                 width = getattr(self, name)
                 fits = self.heads * width == self.d_model
                 require(fits, f"model.{name}", width, "model.d_model / model.heads where model.attention is torch")
+
+    @property
+    def layers_of_decoder(self) -> int:
+        """The number of the decoder's layers."""
+        return self.decoder_layers or self.layers
 
     @property
     def learns_positions(self) -> bool:
@@ -370,7 +382,7 @@ def count_parameters(model: Model, source_size: int, target_size: int) -> int:
     matrices = target_size if model.tied else source_size + 2 * target_size
     tables = 2 * model.max_positions if model.learns_positions else 0
     last = 2 * norm if model.norm == "pre" else 0
-    return model.layers * (encoder + decoder) + (matrices + tables) * model.d_model + last
+    return model.layers * encoder + model.layers_of_decoder * decoder + (matrices + tables) * model.d_model + last
 
 
 def supports_varlen_attention(model: Model) -> bool:

@@ -9,7 +9,6 @@ Shape suffixes:
     X keys and values of all heads side by side, H * (K + V)
 """
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -60,7 +59,7 @@ class DecoderWeights:
     @torch.inference_mode()
     def __init__(self, model: Transformer, bfloat16: bool = False) -> None:
         self.model = model
-        self.scale = math.sqrt(model.config.d_model)
+        self.scale = model.embedding_scale
         self.bfloat16 = bfloat16
         self.layers = [LayerWeights(layer, bfloat16) for layer in model.decoder]
         self.widths = model.decoder[0].attention.head_widths

@@ -125,7 +125,7 @@ def specification(model: Transformer) -> TransformerSpec:
         options["head_dim"] = width
     spec = TransformerSpec(
         TransformerEncoderSpec(config.layers, config.heads, **options),
-        TransformerDecoderSpec(config.layers, config.heads, **options),
+        TransformerDecoderSpec(config.layers_of_decoder, config.heads, **options),
     )
     halves: list[tuple[Any, Sequence[EncoderLayer | DecoderLayer], Positions, nn.Module]] = [
         (spec.encoder, model.encoder, model.source_positions, model.encoder_norm),
@@ -140,6 +140,8 @@ def specification(model: Transformer) -> TransformerSpec:
             if isinstance(layer, DecoderLayer):
                 set_attention(theirs.attention, layer.cross, layer.around_cross.norm, config)
             set_feed_forward(theirs.ffn, layer.feed_forward, layer.around_feed_forward.norm)
+    spec.encoder.scale_embeddings = config.scale_embeddings
+    spec.decoder.scale_embeddings = config.scale_embeddings
     spec.encoder.embeddings[0].weight = array(model.input_ND)
     spec.decoder.embeddings.weight = array(model.target_embedding)
     spec.decoder.projection.weight = array(model.output_ND)

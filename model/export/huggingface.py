@@ -96,7 +96,7 @@ def converted(model: Transformer) -> Any:
         "dropout": config.p_drop,
         "attention_dropout": config.p_drop_attention,
         "activation_dropout": config.p_drop_relu,
-        "scale_embedding": True,
+        "scale_embedding": config.scale_embeddings,
         "tie_word_embeddings": config.tied,
         "pad_token_id": PAD,
         "bos_token_id": BOS,
@@ -104,9 +104,9 @@ def converted(model: Transformer) -> Any:
         "decoder_start_token_id": BOS,
         "forced_eos_token_id": None,
     }
-    for half in ("encoder", "decoder"):
+    for half, layers in (("encoder", config.layers), ("decoder", config.layers_of_decoder)):
         shape |= {
-            f"{half}_layers": config.layers,
+            f"{half}_layers": layers,
             f"{half}_attention_heads": config.heads,
             f"{half}_ffn_dim": config.d_ff,
         }

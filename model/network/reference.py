@@ -99,7 +99,7 @@ def torch_stacks(config: Model) -> tuple[nn.TransformerEncoder, nn.TransformerDe
     norms = [nn.LayerNorm(config.d_model, device="meta") if config.norm == "pre" else None for _ in range(2)]
     return (
         nn.TransformerEncoder(encoder_layer, config.layers, norms[0], enable_nested_tensor=False),
-        nn.TransformerDecoder(decoder_layer, config.layers, norms[1]),
+        nn.TransformerDecoder(decoder_layer, config.layers_of_decoder, norms[1]),
     )
 
 

@@ -193,12 +193,13 @@ class Transformer(nn.Module):
         self.source_positions = Positions(config)
         self.target_positions = Positions(config)
         self.drop = Dropout(config.p_drop)
+        self.embedding_scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
         self.residual_dtype: torch.dtype | None = None
         """The type of what passes from sublayer to sublayer; None: that of the embeddings."""
         self.packed_attention: PackedAttention | None = None
         """What attends over packed sentences in place of torch's attention (``model.experimental``)."""
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))  # type: ignore[assignment]
-        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))  # type: ignore[assignment]
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers_of_decoder))  # type: ignore[assignment]
         # With pre-LN the output of a stack is not normalised; post-LN already ends with a norm.
         final = LayerNorm if config.norm == "pre" else nn.Identity
         self.encoder_norm = final(config.d_model)
@@ -276,13 +277,13 @@ class Transformer(nn.Module):
 
     def embed(self, pieces: Tensor, embedding_ND: Tensor, positions: Positions, start: int | Tensor) -> Tensor:
         """Embeddings times sqrt(d_model) (§3.4), plus positions (§3.5), with dropout on the sum (§5.4)."""
-        x = F.embedding(pieces, embedding_ND) * math.sqrt(self.config.d_model)
+        x = F.embedding(pieces, embedding_ND) * self.embedding_scale
         out: Tensor = self.drop(positions(x, start))
         return out if self.residual_dtype is None else out.to(self.residual_dtype)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw embeddings from N(0, 1/d_model), so that they have unit variance times sqrt(d_model), and all matrices.
+        """Draw embeddings so that they have unit variance after their scaling, and all matrices.
 
         The paper specifies no initialisation; ``glorot`` is that of the official code. Matrices that are fused for
         speed are initialised as the separate matrices of the paper.
@@ -299,9 +300,14 @@ class Transformer(nn.Module):
             if isinstance(module, CrossAttention):
                 for part in torch.split(module.keys_values.weight, module.widths[1:]):
                     self.init_matrix(part)
+        small = self.config.d_model**-0.5
+        unscaled = not self.config.scale_embeddings and not self.config.tied
         for name, parameter in self.named_parameters():
-            if name.rsplit(".")[-1] in ("target_embedding", "source_embedding", "projection", "table"):
-                nn.init.normal_(parameter, std=self.config.d_model**-0.5)
+            last = name.rsplit(".")[-1]
+            if last in ("target_embedding", "source_embedding", "table"):
+                nn.init.normal_(parameter, std=1.0 if unscaled else small)
+            if last == "projection":
+                nn.init.normal_(parameter, std=small)
         for module in self.modules():
             if isinstance(module, Positions) and module.from_sinusoid:
                 module.table.copy_(sinusoid(*module.table.shape))

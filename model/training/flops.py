@@ -47,10 +47,11 @@ def training_flops(model: Model, vocabulary: int, source_B: ArrayLike, target_B:
     encoder, decoder, softmax = product_weights(model, vocabulary)
     weights = encoder * source.sum() + (decoder + softmax) * target.sum()
     # Per head and pair of positions d_k products for a score and d_v for what it weighs.
-    attended = (source**2).sum() + (source * target).sum() + (target * (target + 1) / 2).sum()
-    attention = model.layers * model.heads * (model.d_k + model.d_v) * attended
+    of_encoder = model.layers * (source**2).sum()
+    of_decoder = model.layers_of_decoder * ((source * target).sum() + (target * (target + 1) / 2).sum())
+    attention = model.heads * (model.d_k + model.d_v) * (of_encoder + of_decoder)
     # Cross-attention projects keys and values once per source token, not once per target token.
-    of_sources = model.layers * model.d_model * model.heads * (model.d_k + model.d_v)
+    of_sources = model.layers_of_decoder * model.d_model * model.heads * (model.d_k + model.d_v)
     moved = of_sources * (source.sum() - target.sum())
     return float(TRAINED * (weights + attention + moved))
 
@@ -61,6 +62,6 @@ def product_weights(model: Model, vocabulary: int) -> tuple[int, int, int]:
     feed_forward = 2 * model.d_model * model.d_ff
     return (
         model.layers * (attention + feed_forward),
-        model.layers * (2 * attention + feed_forward),
+        model.layers_of_decoder * (2 * attention + feed_forward),
         model.d_model * vocabulary,
     )

@@ -32,7 +32,10 @@ SMALL = Model(layers=2, d_model=32, d_ff=48, heads=4, d_k=8, d_v=8, max_position
 SHAPES = [
     replace(SMALL, norm=norm, positions=positions, tied=tied)
     for norm, positions, tied in product(("post", "pre"), ("sinusoid", "learned"), (True, False))
-] + [replace(SMALL, norm="pre", qkv_bias=True)]
+] + [
+    replace(SMALL, norm="pre", qkv_bias=True),
+    replace(SMALL, decoder_layers=1, scale_embeddings=False),
+]
 
 
 ENDS = [replace(SHAPES[0], source_ends="none"), replace(SHAPES[3], source_ends="bos+eos")]
@@ -41,6 +44,7 @@ ENDS = [replace(SHAPES[0], source_ends="none"), replace(SHAPES[3], source_ends="
 
 def name_of(config: Model) -> str:
     biased = "-biased" * config.qkv_bias
+    biased += "-unscaled" * (not config.scale_embeddings)
     ends = "" if config.source_ends == "eos" else f"-{config.source_ends}"
     return f"{config.norm}-{config.positions}-{'one' if config.tied else 'two'}-{config.d_k}-{config.d_v}{biased}{ends}"
 

@@ -23,7 +23,10 @@ SHAPES = [
         ("pre", "learned", False, True),
         ("pre", "sinusoid", True, False),
     )
-] + [replace(SMALL, d_v=8, d_k=8, attention="torch")]
+] + [
+    replace(SMALL, d_v=8, d_k=8, attention="torch"),
+    replace(SMALL, decoder_layers=1, scale_embeddings=False),
+]
 SOURCES = [[5, 6, 7, EOS], [8, EOS], [9, 9, EOS]]
 
 

@@ -27,8 +27,11 @@ SMALL = Model(layers=2, d_model=16, d_ff=24, heads=2, d_k=8, d_v=8, p_drop=0.3, 
 SHAPES = [
     replace(SMALL, norm=norm, positions=positions, tied=tied)
     for norm, positions, tied in product(("post", "pre"), ("sinusoid", "learned"), (True, False))
-] + [replace(SMALL, norm="pre", qkv_bias=True)]
-every_shape = pytest.mark.parametrize("config", SHAPES, ids=lambda c: f"{c.norm}-{c.positions}-{c.tied}-{c.qkv_bias}")
+] + [
+    replace(SMALL, norm="pre", qkv_bias=True),
+    replace(SMALL, decoder_layers=3, scale_embeddings=False, tied=False),
+]
+every_shape = pytest.mark.parametrize("config", SHAPES, ids=lambda c: f"{c.norm}-{c.positions}-{c.tied}-{c.qkv_bias}-{c.decoder_layers}")
 row = st.lists(st.integers(3, SIZE - 1), max_size=6)
 pairs = st.lists(st.tuples(row, row), min_size=1, max_size=3)
 

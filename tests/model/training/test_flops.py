@@ -20,14 +20,15 @@ def test_the_papers_models_cost_what_is_known(model: Model, gigaflops: float) ->
     assert per_token / 1e9 == pytest.approx(gigaflops, abs=1e-3)
 
 
-@pytest.mark.parametrize(("source", "target"), [(5, 5), (9, 3), (2, 7)])
-def test_agrees_with_what_torch_counts(source: int, target: int) -> None:
-    config = Model(layers=2, d_model=16, d_ff=32, heads=2, d_k=8, d_v=4)
+@pytest.mark.parametrize(("source", "target", "decoder_layers"), [(5, 5, 0), (9, 3, 0), (2, 7, 0), (6, 4, 1)])
+def test_agrees_with_what_torch_counts(source: int, target: int, decoder_layers: int) -> None:
+    config = Model(layers=2, decoder_layers=decoder_layers, d_model=16, d_ff=32, heads=2, d_k=8, d_v=4)
     model = build(config, 50, 50).eval()  # in training mode torch may not count every product
     counter = FlopCounterMode(display=False)
     with sdpa_kernel(SDPBackend.MATH), counter, torch.no_grad():
         model.logits(model(torch.full((3, source), 5), torch.full((3, target), 5)))
     # torch also counts what the causal mask hides.
-    hidden = 3 * config.layers * config.heads * (config.d_k + config.d_v) * target * (target - 1) // 2
+    masked = 3 * config.layers_of_decoder * target * (target - 1) // 2
+    hidden = masked * config.heads * (config.d_k + config.d_v)
     forward = training_flops(config, 50, [source] * 3, [target] * 3) / 3
     assert counter.get_total_flops() == forward + 2 * hidden
