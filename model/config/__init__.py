@@ -75,6 +75,8 @@ class Model:
     """own: this project's layers; torch: those of torch.nn.Transformer, as a reference."""
     qkv_bias: bool = unkeyed_default(False)
     """Biases of W^Q, W^K and W^V, which the paper does not have."""
+    output_bias: bool = unkeyed_default(False)
+    """A bias of the projection before the softmax, which the paper does not have."""
     decoder_layers: int = unkeyed_default(0)
     """Layers of the decoder; 0: as many as of the encoder, as in the paper."""
     scale_embeddings: bool = unkeyed_default(True)
@@ -379,10 +381,11 @@ def count_parameters(model: Model, source_size: int, target_size: int) -> int:
     norm = 2 * model.d_model
     encoder = attention + feed_forward + 2 * norm
     decoder = 2 * attention + feed_forward + 3 * norm
+    biases = target_size * model.output_bias
     matrices = target_size if model.tied else source_size + 2 * target_size
     tables = 2 * model.max_positions if model.learns_positions else 0
     last = 2 * norm if model.norm == "pre" else 0
-    return model.layers * encoder + model.layers_of_decoder * decoder + (matrices + tables) * model.d_model + last
+    return model.layers * encoder + model.layers_of_decoder * decoder + (matrices + tables) * model.d_model + last + biases
 
 
 def supports_varlen_attention(model: Model) -> bool:

@@ -64,7 +64,7 @@ class DecoderWeights:
         self.layers = [LayerWeights(layer, bfloat16) for layer in model.decoder]
         self.widths = model.decoder[0].attention.head_widths
         self.norm = normalisation(model.decoder_norm)
-        self.project = (wide_product if bfloat16 else without_gradient)(model.output_ND)
+        self.project = (wide_product if bfloat16 else without_gradient)(model.output_ND, model.output_bias_N)
 
 
 class CachedDecoder:

@@ -145,6 +145,8 @@ def specification(model: Transformer) -> TransformerSpec:
     spec.encoder.embeddings[0].weight = array(model.input_ND)
     spec.decoder.embeddings.weight = array(model.target_embedding)
     spec.decoder.projection.weight = array(model.output_ND)
+    if model.output_bias_N is not None:
+        spec.decoder.projection.bias = array(model.output_bias_N)
     spec.config.bos_token = spec.config.decoder_start_token = SPECIAL_TOKENS[BOS]
     spec.config.eos_token = SPECIAL_TOKENS[EOS]
     spec.config.unk_token = SPECIAL_TOKENS[UNK]

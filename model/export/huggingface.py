@@ -150,6 +150,8 @@ def weights_of(model: Transformer) -> Iterator[tuple[str, Tensor]]:
     yield "model.encoder.embed_tokens.weight", model.input_ND[:, order_D]
     yield "model.decoder.embed_tokens.weight", model.target_embedding[:, order_D]
     yield "lm_head.weight", model.output_ND[:, order_D]
+    if model.output_bias_N is not None:
+        yield "final_logits_bias", model.output_bias_N[None]
     halves: tuple[tuple[str, Any, nn.Module], ...] = (
         ("encoder", model.encoder, model.encoder_norm),
         ("decoder", model.decoder, model.decoder_norm),

@@ -42,13 +42,14 @@ def without_gradient_in_bfloat16(weight: Tensor, bias: Tensor | None = None) -> 
     return lambda x_RD: F.linear(x_RD.bfloat16(), narrow, added)
 
 
-def wide_product(weight: Tensor) -> Callable[[Tensor], Tensor]:
-    """x W^T of weights and inputs rounded to bfloat16, with results in float32, for rows (R, D)."""
+def wide_product(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+    """x W^T + b of weights and inputs rounded to bfloat16, with results in float32, for rows (R, D)."""
     narrow = weight.detach().bfloat16()
     if weight.device.type == "cuda":
-        return lambda x_RD: torch.mm(x_RD.bfloat16(), narrow.T, out_dtype=torch.float32)
+        added = 0.0 if bias is None else bias.detach()
+        return lambda x_RD: torch.mm(x_RD.bfloat16(), narrow.T, out_dtype=torch.float32) + added
     rounded = narrow.float()
-    return lambda x_RD: F.linear(x_RD.bfloat16().float(), rounded)
+    return lambda x_RD: F.linear(x_RD.bfloat16().float(), rounded, bias)
 
 
 def without_gradient(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:

@@ -190,6 +190,7 @@ class Transformer(nn.Module):
         if not config.tied:
             self.source_embedding = nn.Parameter(torch.empty(source_size, config.d_model))
             self.projection = nn.Parameter(torch.empty(target_size, config.d_model))
+        self.output_bias_N = nn.Parameter(torch.zeros(target_size)) if config.output_bias else None
         self.source_positions = Positions(config)
         self.target_positions = Positions(config)
         self.drop = Dropout(config.p_drop)
@@ -273,7 +274,7 @@ class Transformer(nn.Module):
 
     def logits(self, hidden_BTD: Tensor) -> Tensor:
         """Logits (§3.4): (B, T, N)."""
-        return linear(hidden_BTD, self.output_ND)
+        return linear(hidden_BTD, self.output_ND, self.output_bias_N)
 
     def embed(self, pieces: Tensor, embedding_ND: Tensor, positions: Positions, start: int | Tensor) -> Tensor:
         """Embeddings times sqrt(d_model) (§3.4), plus positions (§3.5), with dropout on the sum (§5.4)."""

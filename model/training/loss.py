@@ -53,6 +53,8 @@ class Objective(nn.Module):
     def losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """``forward`` without the coverage loss; with R-Drop the means of two passes."""
         output_ND = self.transformer.output_ND
+        if self.transformer.output_bias_N is not None:
+            output_ND = torch.cat([output_ND, self.transformer.output_bias_N[:, None]], dim=1)
         if not (self.training and self.r_drop):
             return smoothed_loss(
                 self.hidden_states(batch), output_ND, batch.labels, self.smoothing, self.softmax_gradient
@@ -65,8 +67,10 @@ class Objective(nn.Module):
 
     def hidden_states(self, batch: Batch) -> Tensor:
         """The decoder's output where a piece is to be predicted (M, D); in a packed batch at every position, 0 where
-        there is padding."""
+        there is padding. With a bias of the projection, D is d_model + 1 and the last feature is 1."""
         hidden: Tensor = self.transformer(batch.source, batch.target, batch.packing)
+        if self.transformer.output_bias_N is not None:  # the bias is one more column of the projection
+            hidden = torch.cat([hidden, torch.ones_like(hidden[..., :1])], dim=-1)
         if batch.label_indices is None:
             return hidden * (batch.labels != PAD)[:, None]
         return hidden.flatten(0, 1)[batch.label_indices]

@@ -34,7 +34,7 @@ SHAPES = [
     for norm, positions, tied in product(("post", "pre"), ("sinusoid", "learned"), (True, False))
 ] + [
     replace(SMALL, norm="pre", qkv_bias=True),
-    replace(SMALL, decoder_layers=1, scale_embeddings=False),
+    replace(SMALL, decoder_layers=1, scale_embeddings=False, output_bias=True),
 ]
 
 
@@ -84,6 +84,8 @@ def restless(model: Transformer, vocabulary: TokenizerPair, gain: float) -> Tran
     always_D = torch.nn.functional.normalize(torch.randn(model.config.d_model), dim=0)
     last.bias.copy_(8 * always_D)  # type: ignore[union-attr, operator]
     model.output_ND[[PAD, BOS]] -= 4 * always_D
+    if model.output_bias_N is not None:
+        model.output_bias_N.copy_(torch.randn_like(model.output_bias_N) / 3)
     translator = Translator(model, vocabulary, torch.device("cpu"))
     while sum(hypothesis.finished for hypothesis in translator.search(sources(24), Decoding(beam=3, max_extra=12))) < 8:
         model.output_ND[EOS] += 0.05 * always_D

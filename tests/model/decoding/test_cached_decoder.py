@@ -25,7 +25,7 @@ SHAPES = [
     )
 ] + [
     replace(SMALL, d_v=8, d_k=8, attention="torch"),
-    replace(SMALL, decoder_layers=1, scale_embeddings=False),
+    replace(SMALL, decoder_layers=1, scale_embeddings=False, output_bias=True),
 ]
 SOURCES = [[5, 6, 7, EOS], [8, EOS], [9, 9, EOS]]
 

@@ -1,17 +1,25 @@
 """Tests of the chunked loss: value and gradients equal those of torch's cross-entropy."""
 
+from dataclasses import replace
+from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_training import MODEL, SIZE, pairs, write_shards
 
 from model.config.special_pieces import PAD
+from model.data.batch import load_padded
+from model.data.packing import BatchShape, load_packed
+from model.data.shards import Shards
+from model.network.transformer import Transformer
 from model.training import loss as objective
 from model.training import softmax_gradient
-from model.training.loss import smoothed_loss
+from model.training.loss import Objective, smoothed_loss
 
 
 @settings(max_examples=30)
@@ -71,3 +79,23 @@ def test_under_autocast_the_loss_is_summed_in_float32() -> None:
 def test_a_nan_input_gives_a_nan_loss() -> None:
     loss, _ = smoothed_loss(torch.tensor([[float("nan")]]), torch.ones(3, 1), torch.tensor([1]), 0.1)
     assert not loss.isfinite()
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_bias_of_the_projection_is_part_of_the_logits(tmp_path: Path, is_packed: bool) -> None:
+    shards = Shards(write_shards(tmp_path / "shards", pairs(6)))
+    some = np.arange(6)
+    batch = load_packed(shards, some, BatchShape(80, 80, 64, 10, 10)) if is_packed else load_padded(shards, some)
+    torch.manual_seed(0)
+    model = Transformer(replace(MODEL, p_drop=0.0, output_bias=True), SIZE, SIZE).double()
+    bias = model.output_bias_N
+    assert bias is not None
+    torch.nn.init.normal_(bias)
+    loss, _ = Objective(model, 0.1)(batch)
+    hidden = model(batch.source, batch.target, batch.packing)
+    logits = model.logits(hidden if is_packed else hidden.flatten(0, 1)[batch.label_indices])
+    plain = F.cross_entropy(logits, batch.labels, label_smoothing=0.1, reduction="sum", ignore_index=PAD)
+    torch.testing.assert_close(loss, plain)
+    parameters = list(model.parameters())
+    for mine, theirs in zip(torch.autograd.grad(loss, parameters), torch.autograd.grad(plain, parameters), strict=True):
+        torch.testing.assert_close(mine, theirs)
