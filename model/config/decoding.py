@@ -1,0 +1,114 @@
+"""What a training's weights are used with: which checkpoints become the model, and how it writes (§6.1)."""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from .keying import require, require_choices, unkeyed, unkeyed_default
+from .numerics import Numerics
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """Checkpoint averaging (§6.1: the last 5 for base, 20 for big; Table 3 uses 1)."""
+
+    count: int = 5
+    """Checkpoints whose weights are averaged; at most ``training.keep``, and 1 unless ``which`` is last."""
+    which: Literal["last", "best", "ema"] = unkeyed_default("last")
+    """last: the last ``count``; best: the one with the lowest dev perplexity (needs training.patience above 0);
+    ema: the moving average at the last update (needs training.ema above 0)."""
+
+    def __post_init__(self) -> None:
+        require_choices(self, "averaging")
+        require(self.count >= 1, "averaging.count", self.count, "a whole number of at least 1")
+        alone = self.which == "last" or self.count == 1
+        require(alone, "averaging.count", self.count, f"1 where averaging.which is {self.which}")
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Beam search (§6.1)."""
+
+    beam: int = 4
+    """Hypotheses that the search keeps at each step."""
+    alpha: float = 0.6
+    """Length penalty ((5 + length) / 6) ** alpha."""
+    max_extra: int = 50
+    """Maximum output length: the input length plus this many pieces."""
+    max_ratio: float = unkeyed_default(0.0)
+    """Maximum output length per input piece, including eos, if that is less than by ``max_extra``; 0: no limit."""
+    min_length: int = unkeyed_default(0)
+    """Minimum output length in pieces, without eos."""
+    min_ratio: float = unkeyed_default(0.0)
+    """Minimum output length per input piece, including eos."""
+    beta: float = unkeyed_default(0.0)
+    """Weight of GNMT's coverage penalty on the cross-attention, averaged over layers and heads; 0: no penalty."""
+    ensemble: tuple[int, ...] = unkeyed(())
+    """Seeds, with ``training.seed`` among them: the run also trains a model with each, scores each, and scores their
+    ensemble. Keys depend on the weights, not on this list. Empty: the run's own model alone."""
+    numerics: Numerics = unkeyed_default("fast")  # noqa: RUF009 - a string
+    """strict: translations of evaluation sets that are equal to the bit on different CPUs, several times slower."""
+    precision: Literal["fp32", "tf32", "bf16"] = unkeyed_default("fp32")
+    """Numbers of the matrix products that translate evaluation sets and text for training. tf32 needs a GPU; bf16 also
+    keeps keys and values so, while norms, softmax, logits and scores are float32. Other searches use float32."""
+
+    def __post_init__(self) -> None:
+        require_choices(self, "decoding")
+        require(1 <= self.beam <= 1_000, "decoding.beam", self.beam, "a whole number from 1 to 1,000")
+        require(self.alpha >= 0, "decoding.alpha", self.alpha, "0 or above")
+        require(self.max_extra >= 1, "decoding.max_extra", self.max_extra, "a whole number of at least 1")
+        for name in ("max_ratio", "min_length", "min_ratio", "beta"):
+            require(getattr(self, name) >= 0, f"decoding.{name}", getattr(self, name), "0 (off) or above")
+        exact = self.numerics == "fast" or self.precision == "fp32"
+        require(exact, "decoding.precision", self.precision, "fp32 where decoding.numerics is strict")
+        seeds = self.ensemble
+        several = not seeds or len(set(seeds)) == len(seeds) > 1
+        allowed = "nothing, or two or more different whole numbers, as in 1,2,3"
+        require(several and all(0 <= seed < 2**31 for seed in seeds), "decoding.ensemble", seeds, allowed)
+        longer = not self.max_ratio or self.min_ratio <= self.max_ratio
+        require(longer, "decoding.min_ratio", self.min_ratio, f"at most decoding.max_ratio, which is {self.max_ratio}")
+
+    def search(self) -> dict[str, Any]:
+        """All fields but ``ensemble``: the settings of a search, whichever models it asks."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "ensemble"}
+
+    @property
+    def most_hypotheses(self) -> int:
+        """The most hypotheses that a search can finish: it ends when ``beam`` have, and up to ``beam`` of them do so in
+        its last step."""
+        return 2 * self.beam - 1
+
+    def check_n_best(self, n_best: int) -> None:
+        """Raise ValueError if no search can find so many hypotheses."""
+        allowed = f"1 to {self.most_hypotheses}, the most that can finish with decoding.beam {self.beam}"
+        require(1 <= n_best <= self.most_hypotheses, "n_best", n_best, allowed)
+
+    def lengths(self, source: int) -> tuple[int, int]:
+        """Minimum and maximum output length for a source of this length; all lengths include eos.
+
+        A source's length counts one eos, whatever ``Model.source_ends`` is."""
+        most = source - 1 + self.max_extra
+        if self.max_ratio:
+            most = min(most, max(1, math.floor(self.max_ratio * source)))
+        least = max(1 + self.min_length, math.ceil(self.min_ratio * source))
+        return min(least, most), most
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Sampling of pieces by their probabilities instead of beam search."""
+
+    temperature: float = 1.0
+    """Divides the logits: below 1 sharpens the distribution."""
+    top_k: int = 0
+    """Sample from this many most likely pieces only; 0: from all."""
+    top_p: float = 1.0
+    """Sample from the most likely pieces that together reach this probability only."""
+    seed: int = 1
+    """A sentence's random numbers depend on this seed and on the sentence's number alone."""
+
+    def __post_init__(self) -> None:
+        require(self.temperature > 0, "sampling.temperature", self.temperature, "a number above 0")
+        require(self.top_k >= 0, "sampling.top_k", self.top_k, "0 (all) or a whole number above")
+        require(0 < self.top_p <= 1, "sampling.top_p", self.top_p, "above 0, up to 1")
+        require(self.seed >= 0, "sampling.seed", self.seed, "a whole number of at least 0")
