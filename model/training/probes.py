@@ -85,7 +85,8 @@ def probe(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> Values:
     signs[ENCODER_COSINE] = cosine(memory_BSD, source_real)
     signs[DECODER_COSINE] = cosine(hidden_BTD, target_real)
     for name in (ATTENTION_ENTROPY, ATTENTION_COVERAGE_ENCODER, ATTENTION_COVERAGE_CROSS):
-        of_layers = [signs[f"{name}_{number}"] for number in range(1, len(model.decoder) + 1)]
+        count = len(model.encoder if name == ATTENTION_COVERAGE_ENCODER else model.decoder)
+        of_layers = [signs[f"{name}_{number}"] for number in range(1, count + 1)]
         signs[name] = torch.stack(of_layers).mean()
     return {name: float(value) for name, value in signs.items() if value.isfinite()}
 
