@@ -1,4 +1,4 @@
-"""Averages the last checkpoints of a training into one set of weights (§6.1), or takes the best or the moving average:
+"""Averages the last or all kept checkpoints of a training (§6.1), or takes the best or the moving average:
 ``python -m model.average job.json``.
 
     inputs  run/ (the folder of a training)
@@ -21,10 +21,11 @@ from .training.checkpoint import BEST, EMA, read_best_update
 
 
 def last_checkpoints(run: Path, count: int) -> list[Path]:
-    """The weights of the last ``count`` checkpoints of a run, oldest first. Raises JobError when there are fewer."""
+    """The weights of the last ``count`` checkpoints of a run, of all for 0, oldest first. Raises JobError when there
+    are fewer, or none."""
     folder = run / "checkpoints"
     paths = sorted((path for path in folder.glob("*") if path.name.isdigit()), key=lambda path: int(path.name))
-    if len(paths) < count:
+    if len(paths) < max(count, 1):
         raise JobError(
             "bad_data",
             f"averaging.count is {count}, but {folder} holds {len(paths)} checkpoints: "
@@ -89,7 +90,8 @@ def work(job: Job) -> Facts:
         (last,) = last_checkpoints(job.inputs["run"], 1)
         chosen = {int(last.parent.name): last.with_name(EMA)}
     else:
-        chosen = {int(path.parent.name): path for path in last_checkpoints(job.inputs["run"], averaging.count)}
+        count = 0 if averaging.which == "kept" else averaging.count
+        chosen = {int(path.parent.name): path for path in last_checkpoints(job.inputs["run"], count)}
     shape = job.inputs["run"] / MODEL_CONFIG
     if not shape.is_file():
         raise JobError("bad_data", f"{shape} is missing")

@@ -18,7 +18,7 @@ from .network.weights import MODEL_CONFIG
 from .training.checkpoint import CheckpointPolicy, Checkpoints
 from .training.distributed import Ranks
 from .training.metrics import read_facts
-from .training.setup import build_trainer
+from .training.setup import build_trainer, counted_training
 from .training.trainer import Trainer
 
 
@@ -33,7 +33,8 @@ def work(job: Job) -> Facts:
     if (job.out / MODEL_CONFIG).exists():  # training is complete, but files for resuming may remain
         facts = read_facts(job.out)
         if os.environ.get("RANK", "0") == "0":
-            policy = CheckpointPolicy(from_json(Training, job.config["training"]))
+            training = from_json(Training, job.config["training"])
+            policy = CheckpointPolicy(counted_training(job) if training.keep_epochs else training)
             policy.last = facts[UPDATES]
             Checkpoints(job.out, policy).finish()
         return facts

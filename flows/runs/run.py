@@ -88,7 +88,8 @@ class Run:
         count = self.averaging.count
         keep = self.training.keep
         patience = self.training.patience
-        require(count <= keep, "averaging.count", count, f"at most training.keep, which is {keep}")
+        enough = count <= keep or self.training.keep_epochs > 0  # the checkpoints of an epoch are known as its updates
+        require(enough, "averaging.count", count, f"at most training.keep, which is {keep}")
         which = self.averaging.which
         require(which != "best" or patience > 0, "averaging.which", which, "last, where training.patience is 0")
         require(which != "ema" or self.training.ema > 0, "averaging.which", which, "last, where training.ema is 0")
@@ -125,9 +126,10 @@ class Run:
         require(joint, f"{name}.tied", model.tied, "false, as vocabulary.joint is false")
         longest = self.sharding.max_pieces
         positions = model.max_positions
-        both = model.source_ends == "bos+eos"
-        added = 2 if both else 1  # a target has one
-        room = f", by 2 or more where {name}.source_ends is bos+eos" if both else ""
+        sources = f"{name}.source_ends is bos+eos" if model.source_ends == "bos+eos" else ""
+        two = sources or ("training.target_ends is eos+eos" if self.training.target_ends == "eos+eos" else "")
+        added = 2 if two else 1
+        room = f", by 2 or more where {two}" if two else ""
         fits = not model.learns_positions or longest + added <= positions
         require(fits, "sharding.max_pieces", longest, f"below {name}.max_positions, which is {positions}{room}")
         budget = self.training.batch_tokens

@@ -11,7 +11,7 @@ from .decoding import Averaging, Decoding, Sampling
 from .keying import require
 from .model import Model, SourceEnds, count_parameters, supports_varlen_attention
 from .numerics import STRICT_ENVIRONMENT, Numerics
-from .training import Training, check_compatible, check_whole_updates
+from .training import TargetEnds, Training, check_compatible, check_whole_updates
 
 __all__ = [
     "STRICT_ENVIRONMENT",
@@ -21,6 +21,7 @@ __all__ = [
     "Numerics",
     "Sampling",
     "SourceEnds",
+    "TargetEnds",
     "Training",
     "check_compatible",
     "check_whole_updates",

@@ -8,6 +8,9 @@ from .mixture import parse_mixture
 from .model import Model
 from .numerics import Numerics
 
+TargetEnds = Literal["eos", "eos+eos"]
+"""The eos tokens after a target in training."""
+
 
 @dataclass(frozen=True)
 class Training:
@@ -89,14 +92,29 @@ class Training:
     numerics: Numerics = unkeyed_default("fast")  # noqa: RUF009 - a string
     """fast: the kernels that suit the machine; strict: weights that are equal to the bit on different CPUs and for
     different numbers of ranks (docs/reproducibility.md), several times slower."""
+    target_ends: TargetEnds = unkeyed_default("eos")  # noqa: RUF009 - a string
+    """eos+eos: a target ends in two eos, so that the model also learns that eos follows eos, a control that needs no
+    text. Both are labels and count as pieces; dev perplexity and searches know the first alone."""
+    warmup_epochs: int = unkeyed_default(0)
+    """Warm-up in epochs in place of updates: above 0, ``warmup`` must be 0."""
+    keep_epochs: int = unkeyed_default(0)
+    """Keep every checkpoint of this many last epochs, that of the last update included, for ``averaging.which=kept``:
+    above 0, ``keep`` must be 0."""
 
     def __post_init__(self) -> None:
         require_choices(self, "training")
-        for name in ("batch_tokens", "warmup", "checkpoint_every", "keep", "dev_every"):
+        for name in ("batch_tokens", "checkpoint_every", "dev_every"):
             require(getattr(self, name) >= 1, f"training.{name}", getattr(self, name), "a whole number of at least 1")
-        for name in ("batch_sentences", "epochs", "skip_nonfinite", "patience", "dev_bleu"):
+        in_epochs = {"updates": "epochs", "warmup": "warmup_epochs", "keep": "keep_epochs"}
+        for name in (*in_epochs.values(), "batch_sentences", "skip_nonfinite", "patience", "dev_bleu"):
             value = getattr(self, name)
             require(value >= 0, f"training.{name}", value, "0 (off) or a whole number above")
+        for name, other in in_epochs.items():
+            value = getattr(self, name)
+            if getattr(self, other):
+                require(value == 0, f"training.{name}", value, f"0 where training.{other} is above 0")
+            else:
+                require(value >= 1, f"training.{name}", value, "a whole number of at least 1")
         for name in ("clip_norm", "attention_coverage_encoder", "attention_coverage_cross", "r_drop"):
             require(getattr(self, name) >= 0, f"training.{name}", getattr(self, name), "0 (off) or a number above")
         for name in ("label_smoothing", "beta1", "beta2", "ema"):
@@ -106,10 +124,6 @@ class Training:
         sentences = self.batch_sentences
         padded = self.batching == "buckets" or not sentences
         require(padded, "training.batch_sentences", sentences, "0 where training.batching is packed")
-        if self.epochs:
-            require(self.updates == 0, "training.updates", self.updates, "0 where training.epochs is above 0")
-        else:
-            require(self.updates >= 1, "training.updates", self.updates, "a whole number of at least 1")
         require(0 <= self.seed < 2**31, "training.seed", self.seed, f"a whole number from 0 to {2**31 - 1:,}")
         residuals = ("fp32", "bf16") if self.precision == "bf16" else ("fp32",)
         needed = " or bf16" if self.precision == "bf16" else " where training.precision is not bf16"
@@ -119,6 +133,8 @@ class Training:
         require(decays, "training.weight_decay", self.weight_decay, "0, or training.optimizer adamw")
         counted = self.checkpoints_from == "start" or not self.patience
         require(counted, "training.checkpoints_from", self.checkpoints_from, "start where training.patience is above 0")
+        whole = not self.keep_epochs or not self.patience  # patience may end in any epoch
+        require(whole, "training.keep_epochs", self.keep_epochs, "0 where training.patience is above 0")
         for stage in parse_mixture(self.mixture):
             allowed = f"stages that begin before training.updates, which is {self.updates}"
             in_time = self.epochs > 0 or stage.begin < self.updates

@@ -7,11 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..config import SourceEnds
+from ..config import SourceEnds, TargetEnds
 from ..config.special_pieces import BOS, EOS, PAD
 from ..network.transformer import Packing
 from .shards import Array, Shards
 from .source_ends import rows_with_ends
+from .target_ends import rows_before_last_eos
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,12 @@ class Batch:
         return replace(self, source=source, target=target, labels=labels, label_indices=label_indices, packing=packing)
 
 
-def load_padded(shards: Shards, rows: Array, source_ends: SourceEnds = "eos") -> Batch:
+def load_padded(
+    shards: Shards, rows: Array, source_ends: SourceEnds = "eos", target_ends: TargetEnds = "eos"
+) -> Batch:
     """Read rows and pad them. If ``rows`` is empty, the batch has one pair without labels."""
     sources = rows_with_ends(shards.gather("source", rows), source_ends)
-    targets = shards.gather("target", rows)
+    targets = rows_before_last_eos(shards.gather("target", rows), target_ends)
     count = max(len(rows), 1)
     source_BS = np.full((count, sources[1].max(initial=1)), PAD, np.int64)
     target_BT = np.full((count, 1 + targets[1].max(initial=0)), PAD, np.int64)

@@ -8,11 +8,12 @@ of ranks. An epoch is split into pools of shuffled pairs; within a pool, pairs o
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import islice
 
 import numpy as np
 from torch import Tensor
 
-from ..config import Model, SourceEnds
+from ..config import Model, SourceEnds, TargetEnds
 from ..config.mixture import parse_mixture
 from ..errors import JobError
 from .batch import Batch, load_padded
@@ -20,6 +21,7 @@ from .mixing import Mixer
 from .packing import batch_shape_for, load_packed
 from .shards import Array, Shards
 from .source_ends import lengths_with_ends
+from .target_ends import NUMBER_OF_EOS
 
 POOL_BATCHES = 400
 """Pairs are sorted by length in pools of this many batches, so that their grouping differs in every epoch."""
@@ -72,17 +74,19 @@ class BatchSampler:
         mixture: str = "",
         sentences: int = 0,
         source_ends: SourceEnds = "eos",
+        target_ends: TargetEnds = "eos",
     ) -> None:
         if len(shards) == 0:
             raise JobError("bad_data", f"{shards.folder} holds no pair to train on")
         self.source = lengths_with_ends(shards.lengths["source"], source_ends)
-        self.target = shards.lengths["target"] + 1
+        self.target = shards.lengths["target"] + NUMBER_OF_EOS[target_ends]
         self.shards = shards
         self.budget = budget
         self.seed = seed
         self.packed = batching == "packed"
         self.sentences = sentences
-        self.source_ends = source_ends
+        self.source_ends: SourceEnds = source_ends
+        self.target_ends: TargetEnds = target_ends
         stages = parse_mixture(mixture)
         self.mixer = Mixer(shards, stages) if stages else None
         self._batch_shape = cache(partial(batch_shape_for, self.source, self.target))  # reads all lengths
@@ -114,6 +118,10 @@ class BatchSampler:
     def updates_of(self, epochs: int) -> int:
         """Number of batches of the first ``epochs`` epochs."""
         return next(then.update - 1 for _, then in self.batches_from(Cursor()) if then.epoch == epochs)
+
+    def epoch_begins(self, updates: int) -> list[int]:
+        """Of each epoch that ``updates`` batches reach, the number of batches before it."""
+        return [then.update - 1 for _, then in islice(self.batches_from(Cursor()), updates) if then.batch == 1]
 
     def batches_from(self, cursor: Cursor) -> Iterator[tuple[Array, Cursor]]:
         """Yield batches indefinitely, starting at ``cursor``, each with the cursor that follows it.
@@ -154,11 +162,11 @@ class BatchSampler:
     def load(self, rows: Array, ranks: int, most: int) -> Batch:
         """Read one part that ``split_rows`` returned."""
         if not self.packed:
-            return load_padded(self.shards, rows, self.source_ends)
+            return load_padded(self.shards, rows, self.source_ends, self.target_ends)
         # The ranks' shares of a batch differ by about one pair.
         each = self.budget if ranks == 1 else -(-self.budget // ranks) + self.longest
         shape = self._batch_shape(min(most, each) if most else each)
-        return load_packed(self.shards, rows, shape, self.source_ends)
+        return load_packed(self.shards, rows, shape, self.source_ends, self.target_ends)
 
     def _divide(self, rows: Array) -> list[Array]:
         """Split sorted rows into batches."""
@@ -197,13 +205,14 @@ class BatchSampler:
         return batches
 
 
-def check_lengths(shards: Shards, config: Model) -> None:
+def check_lengths(shards: Shards, config: Model, target_ends: TargetEnds = "eos") -> None:
     """Raise JobError naming the longest pair if it exceeds the learned positions."""
     if not config.learns_positions:
         return
     for side in ("source", "target"):
         lengths = shards.lengths[side]
-        lengths = lengths_with_ends(lengths, config.source_ends) if side == "source" else lengths + 1
+        ends = NUMBER_OF_EOS[target_ends]
+        lengths = lengths_with_ends(lengths, config.source_ends) if side == "source" else lengths + ends
         row = int(np.argmax(lengths)) if len(shards) else 0
         if len(shards) and lengths[row] > config.max_positions:
             raise JobError(

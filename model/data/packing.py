@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..config import SourceEnds
+from ..config import SourceEnds, TargetEnds
 from ..config.special_pieces import BOS, EOS, PAD
 from ..network.attention import SequenceOffsets
 from ..network.transformer import Packing
 from .batch import Batch
 from .shards import Array, Shards
 from .source_ends import rows_with_ends
+from .target_ends import rows_before_last_eos
 
 SIZE_MULTIPLE = 64
 """Sizes are multiples of this, which suits the matrix units of a GPU."""
@@ -64,10 +65,12 @@ def round_up(size: int) -> int:
     return -(-size // SIZE_MULTIPLE) * SIZE_MULTIPLE
 
 
-def load_packed(shards: Shards, rows: Array, shape: BatchShape, source_ends: SourceEnds = "eos") -> Batch:
+def load_packed(
+    shards: Shards, rows: Array, shape: BatchShape, source_ends: SourceEnds = "eos", target_ends: TargetEnds = "eos"
+) -> Batch:
     """Read rows and pack them end to end; the batch grows beyond ``shape`` if they do not fit."""
     sources = rows_with_ends(shards.gather("source", rows), source_ends)
-    targets = shards.gather("target", rows)
+    targets = rows_before_last_eos(shards.gather("target", rows), target_ends)
     source_lengths = sources[1]
     target_lengths = targets[1] + 1
     ends_T = np.cumsum(target_lengths)

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from ..config import Model, Training, check_compatible, from_json
+from ..config import Model, TargetEnds, Training, check_compatible, from_json
 from ..data.batches import BatchSampler, Cursor, check_lengths
 from ..data.bpe import TokenizerPair
 from ..data.shards import Shards
@@ -45,7 +45,8 @@ def build_trainer(
     config, training = read_configuration(job)
     device = prepare_device(job, config, training, own_attention=packed_attention is not None)
     vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
-    sampler = sampler_of(config, training, load_shards(job, "shards", config, vocabulary))
+    shards = load_shards(job, "shards", config, vocabulary, training.target_ends)
+    sampler = sampler_of(config, training, shards)
     dev = load_shards(job, "dev", config, vocabulary)
     training = count_updates(training, sampler)
     model = new_model(config, training, vocabulary, device, packed_attention)
@@ -90,10 +91,12 @@ def prepare_device(job: Job, config: Model, training: Training, own_attention: b
     return device
 
 
-def load_shards(job: Job, name: str, config: Model, vocabulary: TokenizerPair) -> Shards:
+def load_shards(
+    job: Job, name: str, config: Model, vocabulary: TokenizerPair, target_ends: TargetEnds = "eos"
+) -> Shards:
     """Open an input folder of shards. Raises JobError where a pair fits neither vocabulary nor positions."""
     shards = Shards(job.inputs[name])
-    check_lengths(shards, config)
+    check_lengths(shards, config, target_ends)
     shards.check_pieces("source", vocabulary.source_size)
     shards.check_pieces("target", vocabulary.target_size)
     return shards
@@ -109,12 +112,28 @@ def sampler_of(config: Model, training: Training, shards: Shards) -> BatchSample
         training.mixture,
         training.batch_sentences,
         config.source_ends,
+        training.target_ends,
     )
 
 
+def counted_training(job: Job) -> Training:
+    """The job's training without lengths in epochs."""
+    config, training = read_configuration(job)
+    return count_updates(training, sampler_of(config, training, Shards(job.inputs["shards"])))
+
+
 def count_updates(training: Training, sampler: BatchSampler) -> Training:
-    """A training of so many epochs as one of their updates, which the batches decide."""
-    return replace(training, epochs=0, updates=sampler.updates_of(training.epochs)) if training.epochs else training
+    """The training with its lengths in epochs as numbers of updates and checkpoints, which the batches decide."""
+    if training.epochs:
+        training = replace(training, epochs=0, updates=sampler.updates_of(training.epochs))
+    if training.warmup_epochs:
+        training = replace(training, warmup_epochs=0, warmup=sampler.updates_of(training.warmup_epochs))
+    if training.keep_epochs:
+        policy = CheckpointPolicy(training)
+        begin = sampler.epoch_begins(training.updates)[-training.keep_epochs :][0]
+        kept = sum(policy.is_averageable(update) for update in range(begin + 1, training.updates + 1))
+        training = replace(training, keep_epochs=0, keep=kept)
+    return training
 
 
 def new_model(

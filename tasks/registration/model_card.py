@@ -34,8 +34,10 @@ MEASURE_LABELS = {
     COMET: "COMET",
     PERPLEXITY: "perplexity per piece",
 }
-SHAPE = ("layers", "d_model", "d_ff", "heads", "p_drop", "norm", "positions")
-OPTIMISATION = ("updates", "batch_tokens", "label_smoothing", "schedule", "warmup", "seed", "precision")
+SHAPE = ("layers", "decoder_layers", "d_model", "d_ff", "heads", "p_drop", "norm", "positions")
+OPTIMISATION = (
+    "updates", "epochs", "batch_tokens", "label_smoothing", "schedule", "warmup", "warmup_epochs", "seed", "precision",
+)  # fmt: skip
 HARM = (
     "It was not tested for harmful or biased output. A wrong translation can read well, so nobody should act on one"
     " unread where a mistake does harm."

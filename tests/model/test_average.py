@@ -43,8 +43,19 @@ def test_the_last_checkpoints_are_averaged_in_double_precision(tmp_path: Path, c
     assert (out / "model.json").read_bytes() == (run / "model.json").read_bytes()
 
 
+def test_all_that_were_kept_are_averaged(tmp_path: Path) -> None:
+    run = run_with(tmp_path / "run", {update: tensors(update) for update in (9, 90, 1000)})
+    found = []
+    for name, averaging in (("last", {"count": 3}), ("kept", {"count": 1, "which": "kept"})):
+        (tmp_path / name).mkdir()
+        assert work(Job({"averaging": averaging}, {"run": run}, tmp_path / name))["checkpoints"] == 3
+        found.append((tmp_path / name / "model.safetensors").read_bytes())
+    assert found[0] == found[1]
+
+
 def test_too_few_checkpoints(tmp_path: Path) -> None:
-    for count, folder in ((3, run_with(tmp_path, {1: tensors(1), 2: tensors(2)})), (1, tmp_path / "none")):
+    two = run_with(tmp_path, {1: tensors(1), 2: tensors(2)})
+    for count, folder in ((3, two), (1, tmp_path / "none"), (0, tmp_path / "none")):
         with pytest.raises(JobError, match=r"averaging\.count"):
             last_checkpoints(folder, count)
 

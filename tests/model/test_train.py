@@ -30,6 +30,7 @@ from small_training import (
     write_vocabulary,
 )
 
+from model import average
 from model.data.shards import Shards
 from model.job import Job
 from model.network.weights import load_model
@@ -90,9 +91,10 @@ def test_killed_and_resumed_is_uninterrupted_to_the_bit(tmp_path: Path) -> None:
     assert run(killed)["facts"]["target_tokens"] == run(whole)["facts"]["target_tokens"]
 
 
-def test_a_training_of_three_epochs_is_that_of_their_updates(tmp_path: Path) -> None:
+def test_lengths_in_epochs_are_those_of_their_updates(tmp_path: Path) -> None:
     linear = replace(TRAINING, schedule="linear")
-    job = write_job(tmp_path, name="epochs", training=replace(linear, updates=0, epochs=3))
+    in_epochs = replace(linear, updates=0, epochs=3, warmup=0, warmup_epochs=1, keep=0, keep_epochs=2)
+    job = write_job(tmp_path, name="epochs", training=in_epochs)
     assert run(job, before=lambda: end_after(update=10))["reason"] == "preempted"
     answer = run(job)
     batches = [len(read_epoch(tmp_path / "shards", number)) for number in range(3)]
@@ -102,9 +104,21 @@ def test_a_training_of_three_epochs_is_that_of_their_updates(tmp_path: Path) -> 
     assert epochs[updates] == 3
     assert epochs[batches[0]] == 1
     assert epochs[batches[0] + 1] == pytest.approx(1 + 1 / batches[1])
-    same = write_job(tmp_path, name="updates", training=replace(linear, updates=updates))
+    kept = [n for n in range(batches[0] + 1, updates + 1) if n % TRAINING.checkpoint_every == 0 or n == updates]
+    assert [int(name) for name in weights(job)] == kept
+    counted = replace(linear, updates=updates, warmup=batches[0], keep=len(kept))
+    same = write_job(tmp_path, name="updates", training=counted)
     run(same)
     assert weights(same) == weights(job)
+    earlier = job.parent / "checkpoints" / f"{TRAINING.checkpoint_every:08}"
+    assert TRAINING.checkpoint_every <= batches[0]
+    earlier.mkdir()
+    assert run(job)["reason"] == "done", "a complete training that is started again removes what it does not keep"
+    assert not earlier.exists()
+    out = tmp_path / "average"
+    out.mkdir()
+    chosen = Job({"averaging": {"count": 1, "which": "kept"}}, {"run": job.parent}, out)
+    assert average.work(chosen) == {"checkpoints": len(kept), "first_update": kept[0], "last_update": updates}
 
 
 def read_epoch(folder: Path, number: int) -> list[Any]:
