@@ -21,6 +21,7 @@ from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket, check_s3_url
 from infra.store.store import Store
 
+Device = Literal["auto", "cpu", "cuda", "mps"]
 Compile = Literal["auto", "always", "never", "update"]
 PackedAttention = Literal["torch", "own"]
 LauncherName = Literal["local", "slurm", "kubernetes"]
@@ -62,7 +63,8 @@ class Site:
     dask: str = ""
     """Address of a Dask scheduler (REPRO_DASK), whose workers prepare text instead; they see ``root`` by the same path
     and have this project installed, in the same versions."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Device = "auto"
+    """Where jobs compute (REPRO_DEVICE); mps: Apple's GPU, written for and never run."""
     gpus: tuple[str, ...] = ()
     """GPUs of this machine, each for one job at a time (REPRO_GPUS, separated by commas; default: CUDA's)."""
     gpu_pool: str = ""
@@ -133,6 +135,7 @@ class Site:
         if name not in SITES:
             raise BadConfiguration(f"unknown site {name!r}, known are: {', '.join(SITES)}")
         site = SITES[name]
+        device = _word("REPRO_DEVICE", site.device, Device)
         root = os.environ.get("REPRO_ROOT") or f"{_nearest(site.root)}"
         remote = check_s3_url(root) if "://" in root else ""
         place = _cache_of(remote) if remote else expanded(root)
@@ -155,7 +158,8 @@ class Site:
             threads=_number("REPRO_THREADS", site.threads),
             workers=_number("REPRO_WORKERS", site.workers),
             dask=os.environ.get("REPRO_DASK") or site.dask,
-            gpus=visible_gpus(os.environ) if site.device != "cpu" else (),
+            device=device,
+            gpus=visible_gpus(os.environ) if device in ("auto", "cuda") else (),
             gpu_pool=os.environ.get("REPRO_GPU_POOL") or site.gpu_pool,
             strict=_word("REPRO_STRICT", "01"[site.strict], Literal["0", "1"]) == "1",
             compile=_word("REPRO_COMPILE", site.compile, Compile),

@@ -39,7 +39,8 @@ class JobSettings:
     compiled code or another kind of device rounds differently and draws other dropout masks, ``packed_attention``
     rounds differently; no other setting may change the results."""
 
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """auto: a CUDA device if there is one, else the CPU; mps: Apple's GPU, on which nothing was measured."""
     threads: int = 1
     compile: Literal["auto", "always", "never", "update"] = "auto"
     """Whether torch.compile compiles the layers; auto: on GPUs; update: a training's whole update, replayed as one CUDA
@@ -60,12 +61,22 @@ class JobSettings:
         require(self.rank_timeout_seconds > 0, "site.rank_timeout_seconds", self.rank_timeout_seconds, "above 0")
 
     def torch_device(self) -> torch.device:
-        """The device of this rank (LOCAL_RANK under torchrun). Raises JobError for ``cuda`` without a GPU."""
+        """The device of this rank (LOCAL_RANK under torchrun). Raises JobError for ``cuda`` without a GPU, ValueError
+        for ``mps`` without one."""
+        if self.device == "mps":
+            allowed = "cpu or cuda: this torch has no MPS device"
+            require(torch.backends.mps.is_available(), "site.device (REPRO_DEVICE)", "mps", allowed)
+            return torch.device("mps")
         if self.device == "cpu" or (self.device == "auto" and not torch.cuda.is_available()):
             return torch.device("cpu")
         if not torch.cuda.is_available():
             raise JobError("bad_configuration", "site.device is 'cuda', but this machine shows no CUDA device")
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+
+    def search_device(self) -> torch.device:
+        """The device of a search. It adds in float64, which MPS lacks: there it is the CPU."""
+        device = self.torch_device()
+        return torch.device("cpu") if device.type == "mps" else device
 
 
 @dataclass(frozen=True)

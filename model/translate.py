@@ -159,8 +159,8 @@ def load(job: Job, decoding: Decoding) -> Translator:
     Raises JobError for weights or a vocabulary that are not whole, or do not fit each other, ValueError for a precision
     that this device does not have.
     """
-    configure_precision("decoding.precision", decoding.precision, job.site.torch_device())
-    device = job.site.torch_device()
+    device = job.site.search_device()
+    configure_precision("decoding.precision", decoding.precision, device)
     numbers = range(2, sum(name.startswith("weights") for name in job.inputs) + 1)
     model, *others = (load_model(job.inputs[name], device) for name in ("weights", *(f"weights_{n}" for n in numbers)))
     try:

@@ -98,7 +98,7 @@ class _Estimator:
         self._forms.update((each.key, each.arguments) for each in recorded)
         self._bytes: dict[str, float] = {each.key: bytes_of(each) for each in recorded}
         self._facts = {each.key: each.facts for each in recorded}
-        self._on_gpu = site.device == "cuda" or (site.device == "auto" and bool(site.gpus))
+        self._on_gpu = site.device in ("cuda", "mps") or (site.device == "auto" and bool(site.gpus))
 
     def cost(self, row: StageResult) -> StageCost:
         work = self._work(row.stage, row.form)

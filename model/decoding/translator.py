@@ -90,7 +90,7 @@ class Translator:
         cls,
         weights: Path,
         vocabulary: Path,
-        device: Literal["auto", "cpu", "cuda"] = "auto",
+        device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
         threads: int | None = None,
         others: Sequence[Path] = (),
     ) -> "Translator":
@@ -102,7 +102,7 @@ class Translator:
         """
         if threads is not None:
             torch.set_num_threads(threads)
-        where = JobSettings(device=device).torch_device()
+        where = JobSettings(device=device).search_device()
         models = [load_model(folder, where) for folder in (weights, *others)]
         return cls(models[0], TokenizerPair.load(vocabulary), where, models[1:])
 

@@ -103,9 +103,11 @@ def gpu_meter(device: torch.device, used_kwh: float) -> GpuMeter:
 
 
 def memory_bytes(device: torch.device) -> float:
-    """Peak memory of tensors on a GPU; on a CPU the resident memory of this process."""
+    """Peak memory of tensors on a GPU, on MPS the memory that its driver holds now; on a CPU this process's resident."""
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
+    if device.type == "mps":
+        return float(torch.mps.driver_allocated_memory())
     [line] = [line for line in STATUS.read_text().splitlines() if line.startswith("VmRSS:")]
     return 1024.0 * int(line.split()[1])
 

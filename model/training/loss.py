@@ -18,8 +18,8 @@ from .coverage import CoverageLoss
 from .r_drop import interleave, rows_for_divergence, symmetric_divergence
 from .softmax_gradient import SoftmaxGradient, softmax_gradient
 
-CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 30}
-"""Logits made at once: about the cache of a CPU, a few GB of a GPU."""
+CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 30, "mps": 1 << 27}
+"""Logits made at once: about the cache of a CPU, a few GB of a GPU, half a GB of the memory of an Apple computer."""
 
 
 class Objective(nn.Module):

@@ -107,7 +107,7 @@ class MetricsLogger:
         return {LOSS: loss, NLL: nll, PADDING: padding} | perplexities
 
     def sums(self) -> Tensor:
-        return torch.stack([losses.sums for _, _, losses in self.window]).double().cpu()
+        return torch.stack([losses.sums for _, _, losses in self.window]).cpu().double()
 
     def diverged(self, what: str, update: int, rate: float) -> JobError:
         """The error for a number that is not finite; ``what`` ends in the preposition: ``the loss of``."""
