@@ -85,8 +85,8 @@ class BatchSampler:
         self.seed = seed
         self.packed = batching == "packed"
         self.sentences = sentences
-        self.source_ends: SourceEnds = source_ends
-        self.target_ends: TargetEnds = target_ends
+        self.source_ends = source_ends
+        self.target_ends = target_ends
         stages = parse_mixture(mixture)
         self.mixer = Mixer(shards, stages) if stages else None
         self._batch_shape = cache(partial(batch_shape_for, self.source, self.target))  # reads all lengths
