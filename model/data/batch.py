@@ -63,9 +63,7 @@ class Batch:
         return replace(self, source=source, target=target, labels=labels, label_indices=label_indices, packing=packing)
 
 
-def load_padded(
-    shards: Shards, rows: Array, source_ends: SourceEnds = "eos", target_ends: TargetEnds = "eos"
-) -> Batch:
+def load_padded(shards: Shards, rows: Array, source_ends: SourceEnds = "eos", target_ends: TargetEnds = "eos") -> Batch:
     """Read rows and pad them. If ``rows`` is empty, the batch has one pair without labels."""
     sources = rows_with_ends(shards.gather("source", rows), source_ends)
     targets = rows_before_last_eos(shards.gather("target", rows), target_ends)

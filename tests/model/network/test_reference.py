@@ -31,7 +31,9 @@ SHAPES = [
     replace(SMALL, norm="pre", qkv_bias=True),
     replace(SMALL, decoder_layers=3, scale_embeddings=False, tied=False, output_bias=True),
 ]
-every_shape = pytest.mark.parametrize("config", SHAPES, ids=lambda c: f"{c.norm}-{c.positions}-{c.tied}-{c.qkv_bias}-{c.decoder_layers}")
+every_shape = pytest.mark.parametrize(
+    "config", SHAPES, ids=lambda c: f"{c.norm}-{c.positions}-{c.tied}-{c.qkv_bias}-{c.decoder_layers}"
+)
 row = st.lists(st.integers(3, SIZE - 1), max_size=6)
 pairs = st.lists(st.tuples(row, row), min_size=1, max_size=3)
 
