@@ -103,7 +103,7 @@ def gpu_meter(device: torch.device, used_kwh: float) -> GpuMeter:
 
 
 def memory_bytes(device: torch.device) -> float:
-    """Peak memory of tensors on a GPU, on MPS what its driver holds now; on a CPU the resident memory of this process."""
+    """Peak memory of tensors on a GPU, on MPS what its driver holds now, on a CPU this process's resident memory."""
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
     if device.type == "mps":
