@@ -11,6 +11,7 @@ from flows.runner.find_run import find_run, is_file
 from flows.runs import RUNS, own_text
 from flows.runs.own_text import TextFile, TextReport, remarks_on_columns, remarks_on_set, remarks_on_text
 from flows.runs.paper_rows import parse_run_name
+from flows.runs.reversal import SWAPPED
 from flows.runs.toml_runs import SUFFIX, toml_of
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
@@ -61,7 +62,7 @@ def new(
         require_name(name, "name")
     except ValueError as error:
         raise BadConfiguration(f"{error}") from error
-    if name in RUNS or parse_run_name(name):
+    if name.removesuffix(SWAPPED) in RUNS or parse_run_name(name):
         raise BadConfiguration(f"{name} is a built-in run; give another name")
     if size and like:
         raise BadConfiguration("--size and --like exclude each other; give one of them")

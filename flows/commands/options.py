@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from flows.runner.find_run import swapped_name
 from flows.runner.request import RunRequest
 from flows.runs.completion import RUN_NAMES, OverridesOption
 from flows.runs.overrides import STRICT_NUMERICS
@@ -33,6 +34,11 @@ QuantizationOption = Annotated[
 SiteOption = Annotated[str, Parameter(help="where to compute: local or gpu")]
 
 
+SwapOption = Annotated[
+    bool, Parameter(help="the run of the other direction, NAME-swapped: source and target change sides", negative=())
+]
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class RunOptions:
@@ -53,6 +59,7 @@ class RunOptions:
     ] = ()
     overrides: OverridesOption = ()
     site: SiteOption = "local"
+    swap: SwapOption = False
     strict: Annotated[
         bool,
         Parameter(help="count an artifact as cached only if the present code and libraries made it", negative=()),
@@ -66,6 +73,8 @@ class RunOptions:
         """The request; ``--strict`` goes into the environment, from which this process and its children read it."""
         if self.strict:
             os.environ["REPRO_STRICT"] = "1"
-        fields = {name: value for name, value in vars(self).items() if not name.startswith("strict")}
+        ours = ("swap", "strict", "strict_numerics")
+        fields = {name: value for name, value in vars(self).items() if name not in ours}
         numerics = STRICT_NUMERICS if self.strict_numerics else ()
-        return RunRequest(**fields | {"overrides": (*self.overrides, *numerics)})
+        run = swapped_name(self.run) if self.swap else self.run
+        return RunRequest(**fields | {"run": run, "overrides": (*self.overrides, *numerics)})

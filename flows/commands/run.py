@@ -55,6 +55,8 @@ def run_command(
 
     repro run demo --strict-numerics
 
+    repro run multi30k-ende --swap
+
     repro run my_runs.py:TINY --json
     """
     resolved = asked.request().resolve()  # reports a wrong argument before a server is started

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from flows.commands.options import JsonOption, SiteOption
+from flows.commands.options import JsonOption, SiteOption, SwapOption
+from flows.runner.find_run import swapped_name
 from flows.runs.completion import RUN_NAMES, OverridesOption
 from flows.views.tables import age_text, size_text
 from flows.views.terminal import print_text, say
@@ -38,6 +39,7 @@ def show(
         str, Parameter(help="of a run, print what differs from this run, and `extends` for the rest")
     ] = "",
     overrides: OverridesOption = (),
+    swap: SwapOption = False,
     site: SiteOption = "local",
     as_json: JsonOption = False,
 ) -> None:
@@ -64,6 +66,8 @@ def show(
     ls $(repro show multi30k-ende/clean --path)
     """
     where = Site.named(site)
+    if swap:
+        name = swapped_name(name)
     if path:
         from flows.inspection.artifacts import folders_of
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from flows.runs import RUNS, Run
 from flows.runs.paper_rows import parse_run_name
+from flows.runs.reversal import SWAPPED, swapped_run
 from flows.runs.toml_runs import SUFFIX, run_from_toml
 from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
@@ -11,10 +12,13 @@ from tasks.engine.own_classes import load_user_file
 
 
 def find_run(name: str) -> Run:
-    """The run ``demo``, ``demo-paper-A1-scale8``, ``my-run.toml`` or ``my_runs.py:NAME``.
+    """The run ``demo``, ``demo-paper-A1-scale8``, ``my-run.toml`` or ``my_runs.py:NAME``; with ``-swapped`` behind it,
+    the one of the other direction.
 
     Raises BadConfiguration for an unknown one.
     """
+    if name.endswith(SWAPPED):
+        return swapped_run(find_run(name.removesuffix(SWAPPED)))
     if name.endswith(SUFFIX):
         return run_from_toml(Path(name), find_run)
     if ":" in name:
@@ -34,7 +38,13 @@ def own_files() -> list[str]:
 
 def is_file(name: str) -> bool:
     """Whether the name is that of a run in a user's file."""
-    return ":" in name or name.endswith(SUFFIX)
+    return ":" in name or name.removesuffix(SWAPPED).endswith(SUFFIX)
+
+
+def swapped_name(name: str) -> str:
+    """The name of the run with its sides swapped; of an artifact of it where ``name`` is RUN/STAGE."""
+    run, slash, place = (name, "", "") if is_file(name) else name.partition("/")
+    return f"{run}{SWAPPED}{slash}{place}"
 
 
 def foreign_sets(run: Run) -> str:

@@ -6,9 +6,8 @@ from flows.runs.languages import standard_filters
 from flows.runs.run import Run
 from flows.runs.synthetic import BackTranslation, Distillation, monolingual
 from model.config import Averaging, Decoding, Model, Training
-from model.config.normalise import Normalise
 from model.config.paper_models import BASE, BASE_TRAINING, BIG, BIG_TRAINING, TABLE_3
-from tasks.cleaning.filters import Empty, Filters, Length
+from tasks.cleaning.filters import Length
 from tasks.corpus import catalogue
 from tasks.stages.learn_bpe import Vocabulary
 from tasks.stages.shard import Sharding
@@ -139,6 +138,8 @@ MULTI30K_ENDE_DISTILLED = replace(
     expect=DATA_LIMITS,
 )
 
+WMT14_SETS = ("newstest2013", "newstest2014", "newstest2014_full")
+
 PAPER_BASE = Run(
     name="wmt14-ende-base",
     about="the paper's base model, WMT14 English-German (Table 2; 1.66 GB of archives, GPU)",
@@ -149,8 +150,8 @@ PAPER_BASE = Run(
         catalogue.WMT14_ENDE_NEWSTEST2014_FULL,
     ),
     dev="newstest2013",
-    # The paper names no cleaning (§5.1): only empty lines are removed, all others are used as published.
-    filters=Filters((Empty(),), Normalise(nfc=False, control=False, white_space=False)),
+    # The paper names no cleaning (§5.1): `profile=paper` is this run without it, as the rows of `repro paper` are.
+    filters=standard_filters("en", "de", Length(1, 150), WMT14_SETS),
     vocabulary=Vocabulary(size=37_000),
     sharding=Sharding(max_pieces=256),
     model=BASE,
@@ -179,6 +180,7 @@ PAPER_BASE_ENFR = replace(
         catalogue.WMT14_ENFR_NEWSTEST2014,
         catalogue.WMT14_ENFR_NEWSTEST2014_FULL,
     ),
+    filters=standard_filters("en", "fr", Length(1, 150), WMT14_SETS),
     vocabulary=Vocabulary(size=32_000),
 )
 
@@ -196,7 +198,7 @@ VARIATIONS = {
         PAPER_BASE,
         name=f"wmt14-ende-{row}",
         about=f"Table 3, row {row}: the last checkpoint, newstest2013",
-        sets=(catalogue.WMT14_ENDE_NEWSTEST2013,),
+        evaluate=("newstest2013",),
         model=model,
         training=training,
         averaging=Averaging(1),

@@ -1,13 +1,15 @@
 """The rows of the paper's Tables 2 and 3 as runs, on the paper's corpus or scaled down on the corpus of another run.
 
-On another corpus, text, sets, vocabulary, schedule and norm come from that run and everything else from the paper. The
-name ``demo-paper-A1-scale8`` holds corpus, row and scale, so ``parse_run_name`` can rebuild the run from it.
+On the paper's corpus, text is not cleaned (the profile ``paper``). On another corpus, text, sets, vocabulary, schedule
+and norm come from that run and everything else from the paper. The name ``demo-paper-A1-scale8`` holds corpus, row and
+scale, so ``parse_run_name`` can rebuild the run from it.
 """
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from flows.runs import PAPER_BASE, PAPER_BASE_ENFR, PAPER_BIG, PAPER_BIG_ENFR, RUNS, VARIATIONS, Run
+from flows.runs.overrides import override
 from infra.errors import BadConfiguration
 from model.config import Averaging, Decoding, Model, Training, supports_varlen_attention
 from tasks.corpus.catalogue import WMT14_ENDE_NEWSTEST2013
@@ -22,24 +24,36 @@ TABLE_2 = {
     "table2-base-enfr": PAPER_BASE_ENFR,
     "table2-big-enfr": PAPER_BIG_ENFR,
 }
-LAST_CHECKPOINT_RUNS = {
-    row: replace(
-        run,
-        name=f"{PAPER}-paper-{row}-scale1",
-        about=f"Table 3, row {row}: the last checkpoint, newstest2013",
-        sets=(WMT14_ENDE_NEWSTEST2013,),
-        averaging=Averaging(1),
-    )
-    for row, run in (("base", PAPER_BASE), ("big", PAPER_BIG))
-}
-"""Base and big of Table 3: the trainings of Table 2 without averaging."""
+CLEANED = TABLE_2 | {name.removeprefix(f"{PAPER}-"): run for name, run in VARIATIONS.items()}
+"""The run with cleaned text of each row but base and big, whose runs are those of Table 2."""
+UNCLEANED = override(PAPER_BASE, ("profile=paper",)).filters
+"""How the rows clean: the paper names no cleaning (§5.1)."""
 
 
-def _variant(name: str, about: str, model: Model = PAPER_BASE.model, decoding: Decoding = PAPER_BASE.decoding) -> Run:
+def row_run_name(row: str, corpus: str, scale: int) -> str:
+    """The name of ``row_run(row, corpus, scale)``."""
+    return f"{corpus}-paper-{row}-scale{scale}"
+
+
+def _uncleaned(row: str, run: Run) -> Run:
+    return replace(run, name=row_run_name(row, PAPER, 1), filters=UNCLEANED)
+
+
+def _of_table_3(row: str, run: Run) -> Run:
+    """The run scored as Table 3 is: newstest2013 alone, by the last checkpoint."""
+    about = f"Table 3, row {row}: the last checkpoint, newstest2013"
+    sets = (WMT14_ENDE_NEWSTEST2013,)
+    return replace(_uncleaned(row, run), about=about, sets=sets, evaluate=(), averaging=Averaging(1))
+
+
+BASE_ROW = _of_table_3("base", PAPER_BASE)
+
+
+def _variant(name: str, about: str, model: Model = BASE_ROW.model, decoding: Decoding = BASE_ROW.decoding) -> Run:
     """Base of Table 3 with another model or search, in padded batches, which every model supports."""
-    training = replace(PAPER_BASE.training, batching="buckets")
-    base = replace(LAST_CHECKPOINT_RUNS["base"], model=model, training=training, decoding=decoding)
-    return replace(base, name=f"{PAPER}-paper-{name}-scale1", about=about)
+    training = replace(BASE_ROW.training, batching="buckets")
+    base = replace(BASE_ROW, model=model, training=training, decoding=decoding)
+    return replace(base, name=row_run_name(name, PAPER, 1), about=about)
 
 
 GROUPS = {
@@ -64,22 +78,28 @@ VARIANTS = {
     },
 }
 """Variants of base that the paper does not have, for ``GROUPS``."""
-PAPER_RUNS = {
-    row: VARIANTS.get(row) or LAST_CHECKPOINT_RUNS.get(row) or TABLE_2.get(row) or VARIATIONS[f"{PAPER}-{row}"]
-    for row in ROWS
+MADE = {
+    "base": BASE_ROW,
+    "big": _of_table_3("big", PAPER_BIG),
+    **{row: _uncleaned(row, run) for row, run in TABLE_2.items()},
+    **{row: _of_table_3(row, run) for row, run in CLEANED.items() if row not in TABLE_2},
+    **VARIANTS,
 }
+PAPER_RUNS = {row: MADE[row] for row in ROWS}
 """Each row at the paper's size, on the paper's corpus."""
-PAPER_RUN_NAMES = {run.name for run in PAPER_RUNS.values()}
 DEFAULT_SCALE = 8
 """The scale on any corpus but the paper's, unless the request names one."""
 SHORTENED_UPDATES = {"demo": 400}
 """Fewer updates than the run of the corpus has: 6 layers take longer than the demo's 2."""
+NAMING = ("name", "about", "sets", "evaluate")
+"""Fields in which a run may differ from a row that it is: ``wmt14-ende-A1`` with the profile ``paper`` is row A1."""
 RUN_NAME = re.compile(r"(.+)-paper-(.+)-scale([1-9]\d*)")
 
 
 def corpora() -> tuple[str, ...]:
     """The corpora that rows can run on: the paper's, and that of every run outside the paper."""
-    return (PAPER, *(name for name in RUNS if name not in PAPER_RUN_NAMES))
+    paper = [run.name for run in CLEANED.values()]
+    return (PAPER, *(name for name in RUNS if name not in paper))
 
 
 def rows_on(corpus: str) -> tuple[str, ...]:
@@ -114,11 +134,6 @@ def effective_scale(scale: int, corpus: str) -> int:
             f"--scale is {scale}, allowed is a whole number of at least 1, or 0 for the corpus's own"
         )
     return scale or (1 if corpus == PAPER else DEFAULT_SCALE)
-
-
-def row_run_name(row: str, corpus: str, scale: int) -> str:
-    """The name of ``row_run(row, corpus, scale)``."""
-    return PAPER_RUNS[row].name if corpus == PAPER and scale == 1 else f"{corpus}-paper-{row}-scale{scale}"
 
 
 def row_run(row: str, corpus: str, scale: int) -> Run:
@@ -169,9 +184,9 @@ def parse_run_name(name: str) -> Run | None:
 def paper_row_of(run: Run) -> tuple[PaperRow, ...]:
     """The row of the paper that a run reproduces, overrides included; empty for any other run."""
     found = RUN_NAME.fullmatch(run.name)
-    own = {value.name: row for row, value in PAPER_RUNS.items()}
-    if run.name in own:
-        row = own[run.name]
+    cleaned = {value.name: row for row, value in CLEANED.items()}
+    if run.name in cleaned:
+        row = cleaned[run.name]
         corpus = PAPER
         scale = 1
     elif found and found[2] in PAPER_RUNS and found[1] in corpora():
@@ -180,9 +195,12 @@ def paper_row_of(run: Run) -> tuple[PaperRow, ...]:
         scale = int(found[3])
     else:
         return ()
-    exact = run == PAPER_RUNS[row]
+    own = PAPER_RUNS[row]
+    exact = all(getattr(run, each.name) == getattr(own, each.name) for each in fields(own) if each.name not in NAMING)
     size = run.vocabulary.size
-    return (PaperRow(row, corpus, scale, exact, _comparison_set(run, row), run.model, size, run.averaging.count),)
+    count = run.averaging.count
+    cleaned_text = corpus == PAPER and run.filters != UNCLEANED
+    return (PaperRow(row, corpus, scale, exact, _comparison_set(run, row), run.model, size, count, cleaned_text),)
 
 
 def _comparison_set(run: Run, row: str) -> str:

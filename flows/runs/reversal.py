@@ -1,9 +1,10 @@
-"""What back-translation derives from a run: the run of the reverse direction, and filters for monolingual text."""
+"""Runs with source and target swapped: ``--swap``, and what back-translation derives from a run."""
 
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from flows.runs.run import Run
+from infra.errors import BadConfiguration
 from tasks.cleaning.filters import (
     Distinct,
     Empty,
@@ -21,26 +22,45 @@ from tasks.corpus.catalogue import EvaluationSet, Part
 Pair = TypeVar("Pair", Part, EvaluationSet)
 
 
+SWAPPED = "-swapped"
+"""Ends the name of a run with its sides swapped."""
+
+
+def swapped_run(run: Run) -> Run:
+    """The run of the other direction: ``multi30k-ende-swapped`` translates German to English.
+
+    Texts, languages, sets and rules change sides; all else stays. Raises BadConfiguration for a run that cannot be
+    swapped, as one with back-translation, whose monolingual text has the wrong language.
+    """
+    name = f"{run.name}{SWAPPED}"
+    try:
+        return _swap_sides(run, name=name, about=f"{run.about}; source and target swapped")
+    except ValueError as error:
+        raise BadConfiguration(f"{name}: {error}") from error
+
+
 def reversed_run(run: Run, seed: int, updates: int = 0) -> Run:
     """The run with source and target swapped, trained with ``seed`` and without ``training.mixture``, for ``updates``
     or, where they are 0, as long as the run."""
-    corpus = run.corpus
     training = replace(run.training, seed=seed, start="", mixture="")
-    swapped = replace(
-        corpus,
-        source_language=corpus.target_language,
-        target_language=corpus.source_language,
-        parts=tuple(_swap(part) for part in corpus.parts),
-    )
-    return replace(
+    return _swap_sides(
         run,
-        corpus=swapped,
-        sets=tuple(_swap(each) for each in run.sets),
-        filters=replace(run.filters, rules=tuple(_swap_rule(rule) for rule in run.filters.rules)),
         training=replace(training, updates=updates, epochs=0) if updates else training,
         decoding=replace(run.decoding, ensemble=()),
         synthetic=None,
     )
+
+
+def _swap_sides(run: Run, **changes: Any) -> Run:
+    corpus = replace(
+        run.corpus,
+        source_language=run.corpus.target_language,
+        target_language=run.corpus.source_language,
+        parts=tuple(_swap(part) for part in run.corpus.parts),
+    )
+    sets = tuple(_swap(each) for each in run.sets)
+    filters = replace(run.filters, rules=tuple(_swap_rule(rule) for rule in run.filters.rules))
+    return replace(run, corpus=corpus, sets=sets, filters=filters, **changes)
 
 
 def monolingual_filters(run: Run) -> Filters:

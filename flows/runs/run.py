@@ -80,6 +80,9 @@ class Run:
         parts = [part.name for part in self.corpus.parts]
         if isinstance(self.synthetic, BackTranslation):
             self.synthetic.check(self.corpus, self.training.start)
+            tag = self.synthetic.tag
+            whole = not tag or self.vocabulary.tokens != "spacy"
+            require(whole, "synthetic.tag", tag, "empty where vocabulary.tokens is spacy, which would split it")
             parts += self.synthetic.parts
         mixed = [name for stage in parse_mixture(self.training.mixture) for name, _ in stage.shares]
         mixture = self.training.mixture

@@ -1,6 +1,7 @@
 """Byte-level BPE (§5.1), read from a vocabulary folder; torch-free.
 
-The folder holds ``tokenizer.json`` and, where each side has its own vocabulary, ``tokenizer.target.json``.
+The folder holds ``tokenizer.json``, where each side has its own vocabulary ``tokenizer.target.json``, and where its
+entries are spaCy's tokens ``spacy.json`` with the languages of both sides: text is then split by spaCy first.
 Encoding returns token ids without ``<s>`` and ``</s>``, which batching adds.
 
 A version is registered with a source tokenizer that normalises as the training text was (``normalising``), for
@@ -27,6 +28,7 @@ from ..config.normalise import PLAIN_QUOTES, REMOVED, UNEVEN, Normalise
 from ..config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from ..errors import JobError
 from ..lazy_import import lazy_import
+from .spacy_tokens import spaced
 
 if TYPE_CHECKING:
     import tokenizers
@@ -37,6 +39,7 @@ else:
 
 SOURCE_FILE = "tokenizer.json"
 TARGET_FILE = "tokenizer.target.json"
+SPACY_FILE = "spacy.json"
 SUBSTITUTE = "\x1a"
 """ASCII's substitute character, which stands for a character of a foreign script."""
 
@@ -48,14 +51,18 @@ class TokenizerPair:
     source: Tokenizer
     target: Tokenizer
     joint: bool
+    spacy: tuple[str, ...] = ()
+    """Languages of source and target whose tokens by spaCy the entries are; empty where they are none."""
 
     @classmethod
     def load(cls, folder: Path) -> TokenizerPair:
         """Read a vocabulary folder. Raises JobError naming a file that is missing or damaged."""
         source = _load(folder / SOURCE_FILE)
+        record = folder / SPACY_FILE
+        spacy = tuple(json.loads(record.read_text())["languages"]) if record.exists() else ()
         if not (folder / TARGET_FILE).exists():
-            return cls(source, _without_normalising(source), joint=True)
-        return cls(source, _load(folder / TARGET_FILE), joint=False)
+            return cls(source, _without_normalising(source), joint=True, spacy=spacy)
+        return cls(source, _load(folder / TARGET_FILE), joint=False, spacy=spacy)
 
     def normalising(self, normalise: Normalise) -> TokenizerPair:
         """The tokenizers of a version: the source's normalises as its training text was, and strips every line.
@@ -65,7 +72,7 @@ class TokenizerPair:
         normalise = replace(normalise, quotes=normalise.quotes or self.normalise.quotes)
         steps = [*_steps_of(normalise), normalizers.Strip()]
         bare = _without_normalising(self.source)
-        return TokenizerPair(_with_steps(steps, _from_form(bare.to_str())), self.target, self.joint)
+        return replace(self, source=_with_steps(steps, _from_form(bare.to_str())))
 
     @cached_property
     def normalise(self) -> Normalise:
@@ -104,14 +111,19 @@ class TokenizerPair:
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
         """Piece ids of each line, without special pieces."""
-        return _encode(self.source, lines)
+        return _encode(self.source, self.split(self.read(lines), 0) if self.spacy else lines)
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
         """Piece ids of each line, without special pieces."""
-        return _encode(self.target, lines)
+        return _encode(self.target, self.split(lines, 1))
+
+    def split(self, lines: Sequence[str], side: int) -> Sequence[str]:
+        """Lines of a side, 0 for sources and 1 for targets, as its tokenizer takes them: spaCy's tokens, if it has."""
+        return spaced(lines, self.spacy[side]) if self.spacy else lines
 
     def unknown_in_target(self, text: str) -> str:
         """The first word or character of a text that is read as ``<unk>``, such as a word of no piece; "" if none."""
+        [text] = self.split([text], 1)
         encoded = self.target.encode(text, add_special_tokens=False)
         read = zip(encoded.ids, encoded.offsets, strict=True)
         return next((text[begin:end].strip() for i, (begin, end) in read if i == UNK), "")
@@ -161,8 +173,9 @@ def write_normalising(vocabulary: Path, normalise: Normalise, folder: Path) -> N
     Raises JobError for a vocabulary that is not whole.
     """
     TokenizerPair.load(vocabulary).normalising(normalise).source.save(str(folder / SOURCE_FILE), pretty=False)
-    if (vocabulary / TARGET_FILE).exists():
-        shutil.copyfile(vocabulary / TARGET_FILE, folder / TARGET_FILE)
+    for name in (TARGET_FILE, SPACY_FILE):
+        if (vocabulary / name).exists():
+            shutil.copyfile(vocabulary / name, folder / name)
 
 
 def foreign_as_substitute(scripts: Sequence[str]) -> normalizers.Replace:

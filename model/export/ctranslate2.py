@@ -70,6 +70,7 @@ def write_folder(
     """
     model = load_model(weights)
     pieces = TokenizerPair.load(vocabulary)
+    require(not pieces.spacy, "vocabulary.tokens", "spacy", "bpe or words: such a folder splits text by its tokenizer")
     positions = len(table(model.source_positions))
     ctranslate2_runtime.translate_arguments(decoding.search(), 1, positions)
     write_ctranslate2(model, names(pieces.source), names(pieces.target), folder, quantization)

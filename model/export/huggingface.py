@@ -65,6 +65,7 @@ def write_folder(name: str, weights: Path, vocabulary: Path, decoding: Decoding,
     """
     model = load_model(weights)
     pieces = TokenizerPair.load(vocabulary)
+    require(not pieces.spacy, "vocabulary.tokens", "spacy", "bpe or words: such a folder splits text by its tokenizer")
     theirs = converted(model)
     theirs.generation_config = generation(decoding, theirs.config.max_position_embeddings)
     transformers.utils.logging.disable_progress_bar()

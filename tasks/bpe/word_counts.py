@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.processes.workers import Workers
 from model.data.bpe import BYTE_DECODER
+from model.data.spacy_tokens import spaced
+from model.lazy_import import lazy_import
 from tasks.bpe.word_cache import WordSplitter
 from tasks.cleaning.filters import text_hash
 from tasks.cleaning.partitions import read_batch, write_batches
@@ -22,7 +25,10 @@ from tasks.engine.stage import progress
 from tasks.lazy_libraries import np, pa, pc, pl, pq
 
 if TYPE_CHECKING:
+    import tokenizers
     from tokenizers import Tokenizer
+else:
+    tokenizers = lazy_import("tokenizers")
 
 BATCH_PAIRS = 50_000
 RANGE_PAIRS = 200_000
@@ -39,6 +45,8 @@ STABLE_CHARACTERS = "".join(map(chr, (*range(0x21, 0x7F), *range(0xC0, 0x250), *
 """Characters (ASCII, Latin, Cyrillic) with the same properties in all versions of Unicode."""
 CHUNK_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+"
 """The chunks of ``pre_tokenizers.ByteLevel`` in a word with a space before it."""
+WHOLE_WORD = r" [^ ]+"
+"""The chunk where words are whole, as spaCy's tokens are."""
 _COLUMNS = ("chunk", "count")
 
 
@@ -71,7 +79,9 @@ def split_into_chunks(tokenizer: Tokenizer, words: pl.DataFrame) -> Iterator[pl.
         rf"\x{{{ord(c):x}}}" for c in STABLE_CHARACTERS if tokenizer.normalizer.normalize_str(c) == f" {c}"
     )
     plain = pl.col("chunk").str.contains(f"^ [{unchanged}]+$")
-    yield words.filter(plain).select(pl.col("chunk").str.extract_all(CHUNK_PATTERN), "count").explode("chunk")
+    in_chunks = isinstance(tokenizer.pre_tokenizer, tokenizers.pre_tokenizers.ByteLevel)
+    pattern = CHUNK_PATTERN if in_chunks else WHOLE_WORD
+    yield words.filter(plain).select(pl.col("chunk").str.extract_all(pattern), "count").explode("chunk")
     for some in words.filter(~plain).iter_slices(WORDS_PER_CALL):
         found = _chunks(tokenizer, "".join(some["chunk"]).removeprefix(" "))
         # A word has a space before it and none inside.
@@ -104,10 +114,16 @@ class ChunkCounter:
     folder: Path
     """A scratch folder that exists and that all workers see."""
     parts: int
+    languages: tuple[str, ...] = ()
+    """Of the columns, where spaCy splits their text; empty where it does not."""
 
     def count(self, number: int, groups: tuple[int, ...]) -> int:
         """Write the chunks of range ``number``, partitioned by hash; returns its number of pairs."""
-        found = count_chunks(self.tokenizer, read_lines(self.pairs, self.columns, groups))
+        lines = read_lines(self.pairs, self.columns, groups)
+        if self.languages:
+            by_column = zip(lines, cycle(self.languages))
+            lines = (pa.array(spaced(text.to_pylist(), language)) for text, language in by_column)
+        found = count_chunks(self.tokenizer, lines)
         hashed = found.select(text_hash(pl.col("chunk")).alias("value"), *_COLUMNS)
         write_batches(self._range(number), hashed, self.parts)
         with pq.ParquetFile(self.pairs) as file:
@@ -125,14 +141,19 @@ class ChunkCounter:
 
 
 def count_corpus(
-    pairs: Path, columns: tuple[str, ...], tokenizer: Tokenizer, folder: Path, workers: Workers
+    pairs: Path,
+    columns: tuple[str, ...],
+    tokenizer: Tokenizer,
+    folder: Path,
+    workers: Workers,
+    languages: tuple[str, ...] = (),
 ) -> list[Path]:
     """Create ``folder`` with files of chunk counts for ``read_batch``; a chunk occurs in one of them."""
     folder.mkdir()
     with pq.ParquetFile(pairs) as file:
         total = file.metadata.num_rows
         ranges = list(row_groups(file.metadata, RANGE_PAIRS))
-    counting = ChunkCounter(pairs.absolute(), columns, tokenizer, folder.absolute(), 1 + total // PART_PAIRS)
+    counting = ChunkCounter(pairs.absolute(), columns, tokenizer, folder.absolute(), 1 + total // PART_PAIRS, languages)
     done = 0
     for count in workers.map(counting.count, enumerate(ranges)):
         done += count

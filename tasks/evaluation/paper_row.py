@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from model.config import Model, count_parameters
+from model.config.keying import unkeyed_default
 from model.metric_names import BLEU, BLEU_PAPER, BLEU_PAPER_UNTWEAKED, GPU_KWH, PERPLEXITY
 from tasks.evaluation.paper_figures import ROWS, PaperFigures
 
@@ -33,6 +34,8 @@ class PaperRow:
     vocabulary: int
     """The requested size, for both sides together."""
     averaged: int
+    cleaned: bool = unkeyed_default(False)
+    """Whether the text of the paper's corpus was cleaned, which the paper does not name."""
 
     @property
     def published(self) -> PaperFigures:
@@ -44,7 +47,8 @@ class PaperRow:
         if self.exact:
             return "" if self.published.figures else "A variant of base that the paper does not have."
         widths = f"widths divided by {self.scale}" if self.scale > 1 else "the paper's widths"
-        return f"Not the paper's setting: corpus {self.corpus}, {widths}, {self.model.norm}-norm."
+        text = ", cleaned text" if self.cleaned else ""
+        return f"Not the paper's setting: corpus {self.corpus}{text}, {widths}, {self.model.norm}-norm."
 
 
 @dataclass(frozen=True)

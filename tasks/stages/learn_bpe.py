@@ -8,30 +8,35 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from infra.errors import BadConfiguration, BadData
+from infra.store.files import write_atomically
 from infra.store.store import Artifact
 from model.config.keying import require, unkeyed_default
 from model.config.special_pieces import SPECIAL_TOKENS, UNK
 from model.data.bpe import (
     BYTE_DECODER,
     SOURCE_FILE,
+    SPACY_FILE,
     SUBSTITUTE,
     TARGET_FILE,
     TokenizerPair,
     foreign_as_substitute,
     with_plain_quotes,
 )
+from model.data.spacy_tokens import NEEDED, release
 from model.lazy_import import lazy_import
 from tasks.bpe.merges import learn_merges
-from tasks.bpe.word_counts import count_chunks, count_corpus
+from tasks.bpe.word_counts import WHOLE_WORD, count_chunks, count_corpus
 from tasks.cleaning.filters import SIDES
 from tasks.cleaning.partitions import read_batch
 from tasks.engine.stage import Facts, progress, site, stage
@@ -45,6 +50,7 @@ else:
 
 SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 256
 """Special tokens and bytes: with fewer entries some text could not be encoded."""
+TOKENS = ("bpe", "words", "spacy")
 SAMPLE_PAIRS = 10_000
 """Pairs that measure pieces per word; the corpus is shuffled, so the first ones are a random sample."""
 
@@ -67,17 +73,30 @@ class Vocabulary:
     scripts: tuple[str, ...] = unkeyed_default(())
     """Unicode scripts of both languages, such as ``Latin``: a character of any other, but Common and Inherited, becomes
     ``<unk>`` wherever text is read. Empty: every character is encoded."""
-    tokens: Literal["bpe", "words"] = unkeyed_default("bpe")
-    """bpe: pieces of words; words: whole words with the space before them, numbers and runs of punctuation. A word that
-    is not in the vocabulary is ``<unk>``."""
+    tokens: Literal["bpe", "words", "spacy"] = unkeyed_default("bpe")
+    """bpe: pieces of words; words: whole words with the space before them, numbers and runs of punctuation; spacy: the
+    tokens of spaCy's rules for the language, which output has with a space between any two. A word that is not in the
+    vocabulary is ``<unk>``."""
 
     def __post_init__(self) -> None:
         allowed = f"a whole number of at least {SMALLEST_VOCABULARY} (specials and bytes)"
         require(self.size >= SMALLEST_VOCABULARY, "vocabulary.size", self.size, allowed)
         require(self.min_frequency >= 1, "vocabulary.min_frequency", self.min_frequency, "a whole number of at least 1")
-        require(self.tokens in ("bpe", "words"), "vocabulary.tokens", self.tokens, "bpe or words")
+        require(self.tokens in TOKENS, "vocabulary.tokens", self.tokens, ", ".join(TOKENS))
         for script in self.scripts:
             require(_is_script(script), "vocabulary.scripts", script, "names of Unicode scripts, as in Latin,Greek")
+
+
+    def spacy_languages(self, source: str, target: str) -> tuple[str, ...]:
+        """The languages that ``learn_bpe`` takes: of both sides, or none where spaCy does not split the text.
+
+        Raises BadConfiguration where spaCy is to, but is not installed.
+        """
+        if self.tokens != "spacy":
+            return ()
+        if not find_spec("spacy"):
+            raise BadConfiguration(NEEDED)
+        return source, target
 
 
 def _is_script(name: str) -> bool:
@@ -97,9 +116,10 @@ def untrained_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
 
     Chunks are GPT-2's: a word with the space before it, a number, a run of punctuation; pieces never cross white space.
     Words are these chunks as they are, so both kinds of vocabulary are byte-level and decode to text with its spaces.
+    Of spaCy's tokens, which come with a space between any two, each is a chunk.
     """
     unknown = SPECIAL_TOKENS[UNK]
-    by_word = vocabulary.tokens == "words"
+    by_word = vocabulary.tokens != "bpe"
     model = (
         tokenizers.models.WordLevel({unknown: UNK}, unk_token=unknown)
         if by_word
@@ -113,7 +133,12 @@ def untrained_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
     if vocabulary.scripts:
         steps.append(foreign_as_substitute(vocabulary.scripts))
     tokenizer.normalizer = tokenizers.normalizers.Sequence([*steps, tokenizers.normalizers.Prepend(" ")])
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    to_bytes = partial(tokenizers.pre_tokenizers.ByteLevel, add_prefix_space=False)
+    if vocabulary.tokens == "spacy":
+        each = tokenizers.pre_tokenizers.Split(tokenizers.Regex(WHOLE_WORD), "isolated")
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Sequence([each, to_bytes(use_regex=False)])
+    else:
+        tokenizer.pre_tokenizer = to_bytes(use_regex=True)
     tokenizer.decoder = tokenizers.decoders.Sequence(
         [tokenizers.decoders.ByteLevel(), tokenizers.decoders.Strip(" ", 1, 0)]
     )
@@ -131,7 +156,7 @@ def train_tokenizer(batches: Iterable[pa.Array], vocabulary: Vocabulary) -> Toke
 def train_from_counts(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) -> Tokenizer:
     """``train_tokenizer`` from chunk counts; a chunk occurs in one of the frames."""
     tokenizer = untrained_tokenizer(vocabulary)
-    if vocabulary.tokens == "words":
+    if vocabulary.tokens != "bpe":
         tokenizer.model = tokenizers.models.WordLevel(frequent_words(counts, vocabulary), unk_token=SPECIAL_TOKENS[UNK])
         tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
         return tokenizer
@@ -175,7 +200,7 @@ def add_tag(tokenizer: Tokenizer, tag: str) -> None:
     tokenizer.add_tokens([tokenizers.AddedToken(tag, rstrip=True, normalized=False, special=False)])
 
 
-def pieces_per_word(tokenizer: Tokenizer, lines: list[str]) -> float:
+def pieces_per_word(tokenizer: Tokenizer, lines: Sequence[str]) -> float:
     """The average number of pieces per word, where words are separated by white space."""
     words = sum(len(line.split()) for line in lines)
     pieces = sum(len(e.ids) for e in tokenizer.encode_batch_fast(lines, add_special_tokens=False))
@@ -183,11 +208,19 @@ def pieces_per_word(tokenizer: Tokenizer, lines: list[str]) -> float:
 
 
 @stage(version=1)
-def learn_bpe(out: Path, corpus: Artifact, vocabulary: Vocabulary, plain_quotes: bool = False, tag: str = "") -> Facts:
+def learn_bpe(
+    out: Path,
+    corpus: Artifact,
+    vocabulary: Vocabulary,
+    plain_quotes: bool = False,
+    tag: str = "",
+    languages: tuple[str, ...] = (),
+) -> Facts:
     """Learn one joint vocabulary, or one per side, of pieces or words, from ``pairs.parquet`` of ``corpus``.
 
     With ``plain_quotes`` the text has no typographic quotation marks, and the source's tokenizer reads them as plain.
     ``tag`` is one more piece of the source, beyond ``vocabulary.size``, wherever the text has it; empty for none.
+    ``languages`` of source and target, where spaCy splits the text; empty otherwise (``spacy_languages``).
     """
     pairs = corpus.path() / "pairs.parquet"
     sample = next(pq.ParquetFile(pairs).iter_batches(SAMPLE_PAIRS, columns=["source", "target"]), None)
@@ -198,7 +231,14 @@ def learn_bpe(out: Path, corpus: Artifact, vocabulary: Vocabulary, plain_quotes:
     scratch.mkdir()
     with site().executor(at_once=2) as workers:
         counts = {
-            file: count_corpus(pairs, columns, untrained_tokenizer(vocabulary), scratch / file, workers)
+            file: count_corpus(
+                pairs,
+                columns,
+                untrained_tokenizer(vocabulary),
+                scratch / file,
+                workers,
+                tuple(language for side, language in zip(SIDES, languages, strict=False) if side in columns),
+            )
             for file, columns in sides.items()
         }
     for file, parts in counts.items():
@@ -209,10 +249,12 @@ def learn_bpe(out: Path, corpus: Artifact, vocabulary: Vocabulary, plain_quotes:
             add_tag(tokenizer, tag)
         tokenizer.save(str(out / file), pretty=False)
     shutil.rmtree(scratch)
+    if languages:
+        write_atomically(out / SPACY_FILE, json.dumps({"languages": languages, "spacy": release()}) + "\n")
     pieces = TokenizerPair.load(out)
     return {
         "size": pieces.source_size,
         "target_size": pieces.target_size,
-        "pieces_per_word": pieces_per_word(pieces.source, sample.column("source").to_pylist()),
-        "target_pieces_per_word": pieces_per_word(pieces.target, sample.column("target").to_pylist()),
+        "pieces_per_word": pieces_per_word(pieces.source, pieces.split(sample.column("source").to_pylist(), 0)),
+        "target_pieces_per_word": pieces_per_word(pieces.target, pieces.split(sample.column("target").to_pylist(), 1)),
     }

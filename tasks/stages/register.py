@@ -25,7 +25,7 @@ from infra.tracking.registry import version_exists
 from infra.tracking.tracker import OVERRIDES, SETTINGS
 from model.config import Decoding
 from model.config.normalise import Normalise
-from model.data.bpe import write_normalising
+from model.data.bpe import SPACY_FILE, write_normalising
 from model.decoding.translation import translator_params
 from tasks.engine.stage import Facts, progress, site, stage, stage_run_id, tracker
 from tasks.engine.stage_code import stage_code
@@ -50,7 +50,7 @@ def translator_model(weights: Path, vocabulary: Path, decoding: Decoding, text: 
         package=Path(found.origin).parents[1],
         folders={"weights": weights, "vocabulary": vocabulary},
         options=translator_params(decoding),
-        libraries=LIBRARIES,
+        libraries=(*LIBRARIES, "spacy") if (vocabulary / SPACY_FILE).exists() else LIBRARIES,
         example=("A dog runs.",),
         config=text,
     )

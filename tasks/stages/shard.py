@@ -77,6 +77,7 @@ class Encoder:
 
     def __init__(self, vocabulary: Path, sharding: Sharding) -> None:
         pieces = TokenizerPair.load(vocabulary)
+        self._pieces = pieces
         self._sharding = sharding
         self._source = WordCache(pieces.source)
         self._target = self._source if pieces.target is pieces.source else WordCache(pieces.target)
@@ -85,10 +86,14 @@ class Encoder:
 
     def encode(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For each batch the pairs within the limits. Its metadata has the number of pairs that were cut."""
-        sources = self._source.encode([pairs.column("source").cast(pa.string()) for pairs in batches])
-        targets = self._target.encode([pairs.column("target").cast(pa.string()) for pairs in batches])
+        sources = self._source.encode([self._text(pairs, 0) for pairs in batches])
+        targets = self._target.encode([self._text(pairs, 1) for pairs in batches])
         for pairs, source, target in zip(batches, sources, targets, strict=True):
             yield self._kept(pairs, source, target)
+
+    def _text(self, pairs: pa.RecordBatch, side: int) -> pa.Array:
+        lines = pairs.column(SIDES[side]).cast(pa.string())
+        return pa.array(self._pieces.split(lines.to_pylist(), side)) if self._pieces.spacy else lines
 
     def _kept(self, pairs: pa.RecordBatch, source: Ragged, target: Ragged) -> pa.RecordBatch:
         lengths = np.maximum(source.lengths, target.lengths)

@@ -17,6 +17,7 @@ from tasks.stages.download import MAX_CONCURRENT_DOWNLOADS
 
 PARTS = ("europarl-v7", "commoncrawl", "nc-v9")
 SETS = ("dev.tgz", "test-filtered.tgz", "test-full.tgz")
+UNCLEANED = ("profile=paper",)
 OF_FRENCH = ("training-parallel-un.tgz", "training-giga-fren.tar")
 
 
@@ -46,6 +47,7 @@ def test_all_official_archives_reach_the_shards(
         monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/prefix")
         monkeypatch.setenv("REPRO_CACHE", f"{root}")
     monkeypatch.setenv("REPRO_THREADS", "1")
+    request_of_shards = RunRequest(name, until="shard", overrides=UNCLEANED)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setattr(signals, "wait", lambda seconds: None)
     with served(files) as mirror:
@@ -54,8 +56,8 @@ def test_all_official_archives_reach_the_shards(
         monkeypatch.setenv("REPRO_MIRRORS", mirror.address)
         for _ in range(3):  # each archive fails three times; the next start goes on with what has arrived
             with pytest.raises(StageFailed, match="download"):
-                run_small(RunRequest(name, until="shard"))
-        outcome = run_small(RunRequest(name, until="shard"))
+                run_small(request_of_shards)
+        outcome = run_small(request_of_shards)
     assert mirror.max_concurrent <= MAX_CONCURRENT_DOWNLOADS
     assert {row.state for row in outcome.rows} <= {"completed", "cached"}
     french = name == "wmt14-enfr-base"
@@ -74,4 +76,4 @@ def test_all_official_archives_reach_the_shards(
     assert facts(outcome, "learn_bpe")[""]["size"] == (32_000 if french else 37_000)
     assert facts(outcome, "shard")["train"]["pairs"] == cleaned["pairs"]
     assert not list(root.rglob("*.partial*"))
-    assert cached_outcome(plan(RunRequest(name, until="shard")))
+    assert cached_outcome(plan(request_of_shards))

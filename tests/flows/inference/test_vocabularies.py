@@ -9,6 +9,7 @@ from small_pipeline import run_small
 from flows.inference.export import export
 from flows.inference.load_version import load_version
 from flows.runner.request import RunRequest
+from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.tracking.registry import resolve
 from tests.flows.test_cli import call
@@ -53,3 +54,19 @@ def test_typed_text_is_read_as_training_text_was(
     export(version, site, "ctranslate2", "float32", tmp_path / "exported")
     folder = Folder(tmp_path / "exported", threads=1)
     assert folder.translate(LINES, folder.search) == own
+
+
+@pytest.mark.slow
+def test_a_version_of_spacy_s_tokens_reads_text_as_they_are_and_is_not_exported(small: Path, tmp_path: Path) -> None:
+    pytest.importorskip("spacy")
+    overrides = ("vocabulary.tokens=spacy", *WORDS[1:])
+    assert run_small(RunRequest("small", overrides=overrides)).model_version == "small/2"
+    site = Site.named()
+    version = resolve(site.tracking, "small/2")
+    served = load_version(version, site, "own")
+    vocabulary = served.translator.vocabulary
+    assert vocabulary.source_pieces(vocabulary.encode_source(["A dog\u00a0runs."])[0]) == ["▁a", "▁dog", "▁runs", "▁."]
+    assert all(translation.text for translation in translated(served.translator, LINES, served.decoding))
+    for form in ("ctranslate2", "huggingface"):
+        with pytest.raises(BadConfiguration, match="vocabulary.tokens is 'spacy', allowed is bpe or words"):
+            export(version, site, form, "float32", tmp_path / form)

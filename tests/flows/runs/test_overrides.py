@@ -1,6 +1,5 @@
 """--set: typed, checked, and helpful about what it does not know."""
 
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,7 +8,7 @@ from hypothesis import strategies as st
 from flows.runner.request import RunRequest
 from flows.runs import RUNS
 from flows.runs.overrides import override, run_title, without_replaced
-from flows.runs.presets import PRESETS
+from flows.runs.paper_rows import PAPER_RUNS
 from infra.errors import BadConfiguration
 from tasks.cleaning.filters import LengthRatio
 
@@ -42,18 +41,11 @@ def test_the_last_of_two_values_for_a_field_counts_and_is_the_only_one_shown() -
 
 def test_a_profile_sets_rules_and_limits_and_what_follows_changes_it() -> None:
     run = override(RUNS["demo"], ["profile=tutorial", "sharding.max_pieces=90"])
-    assert run.filters == RUNS["wmt14-ende-base"].filters
+    assert run.filters == PAPER_RUNS["base"].filters
     assert (run.sharding.min_pieces, run.sharding.max_pieces, run.sharding.max_ratio) == (3, 90, 2.0)
     assert run.sharding.pairs_per_shard == RUNS["demo"].sharding.pairs_per_shard
-    paper = RUNS["wmt14-ende-base"]
-    assert override(paper, ["profile=paper"]) == paper, "the paper's runs clean as the profile says"
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_is_its_values(name: str) -> None:
-    run = RUNS["multi30k-ende"]
-    assert override(run, [f"preset={name}"]) == override(run, PRESETS[name]) != run
-    assert f"`{name}`" in (Path(__file__).parents[3] / "docs/presets.md").read_text()
+    paper = PAPER_RUNS["table2-base"]
+    assert override(paper, ["profile=paper"]) == paper, "the paper's rows clean as the profile says"
 
 
 def result(words: list[str]) -> object:

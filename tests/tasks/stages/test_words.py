@@ -1,13 +1,21 @@
 """A vocabulary of whole words: the frequent ones by hand, text with its spaces back, ``<unk>`` for all others."""
 
+import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 
+from infra.store.store import Artifact
+from model.config.normalise import STANDARD
 from model.config.special_pieces import SPECIAL_TOKENS, UNK
-from model.data.bpe import TokenizerPair
-from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
+from model.data.bpe import TokenizerPair, write_normalising
+from model.data.spacy_tokens import tokenizer
+from model.errors import JobError
+from tasks.stages.learn_bpe import Vocabulary, learn_bpe, train_tokenizer
 
 WORDS = Vocabulary(size=300, tokens="words", min_frequency=2, lowercase=True)
 TEXT = pa.array(["Der Hund läuft, der Mann läuft nicht.", "Ein Hund (der alte Hund) läuft nicht!", "Der Mann."])
@@ -48,3 +56,40 @@ def test_foreign_words_are_no_words(tmp_path: Path) -> None:
     latin = learnt(tmp_path, replace(WORDS, scripts=("Latin",)), text)
     assert words_of(latin)[4:] == ["▁hund"]
     assert latin.source_pieces(latin.encode_source(["Hund Жук"])[0]) == ["▁hund", "<unk>"]
+
+
+def test_spacy_s_tokens_are_the_words_and_text_is_read_as_they_are(tmp_path: Path) -> None:
+    spacy = pytest.importorskip("spacy")
+    lines = {"en": ["The dog doesn't bark at 5pm.", "Don't!  Dogs bark."], "fr": ["L'homme n'aboie pas.", "C'est-à-dire"]}
+    expected = {
+        language: {token.text.lower() for line in text for token in spacy.blank(language)(line) if token.text.strip()}
+        for language, text in lines.items()
+    }
+    assert "n't" in expected["en"]
+    vocabulary = Vocabulary(size=300, tokens="spacy", min_frequency=1, lowercase=True, joint=False)
+    table = pa.table({"pair_id": ["1", "2"], "source": lines["en"], "target": lines["fr"]})
+    pq.write_table(table, tmp_path / "pairs.parquet")
+    out = tmp_path / "vocabulary"
+    out.mkdir()
+    learn_bpe.body(out, Artifact("clean", "text", tmp_path), vocabulary, languages=("en", "fr"))
+    pieces = TokenizerPair.load(out)
+    of_source = {piece.removeprefix("▁") for piece in words_of(pieces)[4:]}
+    of_target = {piece.removeprefix("▁") for piece in pieces.target_pieces(range(4, pieces.target_size))}
+    assert {"en": of_source, "fr": of_target} == expected
+    version = tmp_path / "version"
+    version.mkdir()
+    write_normalising(out, STANDARD, version)
+    read = TokenizerPair.load(version)
+    assert read.source_pieces(read.encode_source(["dogs  don't bark!"])[0]) == ["▁dogs", "▁do", "▁n't", "▁bark", "▁!"]
+    (ids,) = read.encode_target(lines["fr"][:1])
+    assert read.decode_target(ids) == "l' homme n' aboie pas ."
+    assert read.unknown_in_target("L'homme parle.") == "parle"
+
+
+def test_without_spacy_or_its_rules_the_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    if find_spec("spacy"):
+        with pytest.raises(JobError, match="cannot split text of the language 'xx-none'"):
+            tokenizer("xx-none")
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    with pytest.raises(JobError, match=r"needs the extra: pip install -e '.\[spacy\]'"):
+        tokenizer("no-such")

@@ -1,0 +1,41 @@
+"""``--swap``: the run of the other direction, found by the name NAME-swapped."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flows.commands.options import RunOptions
+from flows.runner.find_run import find_run, swapped_name
+from flows.runs import RUNS
+from infra.errors import BadConfiguration
+from tasks.cleaning.filters import Language
+
+
+def test_texts_languages_sets_and_rules_change_sides_and_all_else_stays() -> None:
+    own = RUNS["multi30k-ende"]
+    run = RunOptions("multi30k-ende", swap=True).request().resolve().run
+    assert run == find_run("multi30k-ende-swapped")
+    assert (run.name, run.corpus.source_language, run.corpus.target_language) == ("multi30k-ende-swapped", "de", "en")
+    for swapped, pair in zip((*run.corpus.parts, *run.sets), (*own.corpus.parts, *own.sets), strict=True):
+        assert swapped == replace(pair, source=pair.target, target=pair.source) != pair
+    assert Language("de", "en") in run.filters.rules
+    same = replace(run, name=own.name, about=own.about, corpus=own.corpus, sets=own.sets, filters=own.filters)
+    assert same == own
+    twice = find_run(swapped_name("multi30k-ende-swapped"))
+    assert replace(twice, name=own.name, about=own.about) == own
+
+
+def test_a_file_and_an_artifact_have_names_of_the_other_direction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text('extends = "demo"\n[training]\nmixture = "demo=1"\n')
+    run = find_run(swapped_name("mine.toml"))
+    assert (run.name, run.corpus.source_language, run.training.mixture) == ("mine-swapped", "de", "demo=1")
+    assert swapped_name("demo/score/test") == "demo-swapped/score/test"
+
+
+def test_a_run_with_text_of_the_target_language_alone_cannot_be_swapped() -> None:
+    with pytest.raises(BadConfiguration, match="multi30k-ende-bt-swapped: synthetic.monolingual is 'de'"):
+        find_run("multi30k-ende-bt-swapped")
