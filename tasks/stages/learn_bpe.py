@@ -61,7 +61,7 @@ class Vocabulary:
 
     size: int = 37_000
     """Entries including special tokens and bytes; per side if ``joint`` is false. The most entries where ``tokens`` is
-    words."""
+    not bpe."""
     joint: bool = True
     """One vocabulary for both sides, which ``model.tied`` needs (§3.4, §5.1); false: one for each."""
     lowercase: bool = False
@@ -69,7 +69,7 @@ class Vocabulary:
     nfkc: bool = False
     """Normalise text by Unicode's NFKC before encoding."""
     min_frequency: int = 2
-    """Fewest occurrences of a pair of pieces to merge it; of a word where ``tokens`` is words."""
+    """Fewest occurrences of a pair of pieces to merge it; of a word where ``tokens`` is not bpe."""
     scripts: tuple[str, ...] = unkeyed_default(())
     """Unicode scripts of both languages, such as ``Latin``: a character of any other, but Common and Inherited, becomes
     ``<unk>`` wherever text is read. Empty: every character is encoded."""

@@ -13,8 +13,8 @@ from small_pipeline import ForkLauncher, run_small
 from flows.runner.find_run import find_run
 from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.paper import PaperRequest
-from flows.runner.request import ResolvedRun, RunPlan, make_plan
-from flows.runs import DEMO, PAPER_BASE, WMT14_SAMPLE_ENDE, Run
+from flows.runner.request import ResolvedRun, RunRequest, make_plan
+from flows.runs import DEMO, PAPER_BASE, RUNS, WMT14_SAMPLE_ENDE, Run
 from flows.runs.overrides import override
 from flows.runs.paper_rows import (
     PAPER,
@@ -88,10 +88,25 @@ def test_a_row_on_another_corpus_is_the_paper_s_model_on_that_corpus_s_text() ->
 
 def test_a_run_that_is_no_row_has_none_and_a_changed_row_is_not_the_paper_s() -> None:
     assert paper_row_of(DEMO) == paper_row_of(WMT14_SAMPLE_ENDE) == ()
-    (own,), (changed,) = paper_row_of(PAPER_BASE), paper_row_of(override(PAPER_BASE, ("training.updates=90000",)))
+    settings = ((), ("profile=paper",), ("profile=paper", "training.updates=90000"))
+    (cleaned,), (own,), (changed,) = (paper_row_of(override(PAPER_BASE, words)) for words in settings)
+    assert (cleaned.row, cleaned.exact) == ("table2-base", False)
+    assert "corpus wmt14-ende, cleaned text" in cleaned.conditions
     assert (own.row, own.exact, own.conditions) == ("table2-base", True, "")
     assert (changed.row, changed.exact) == ("table2-base", False)
     assert "Not the paper's setting" in changed.conditions
+
+
+def test_the_runs_of_wmt14_clean_and_the_rows_do_not() -> None:
+    for name in ("wmt14-ende-base", "wmt14-ende-A1", "wmt14-enfr-big"):
+        run = RUNS[name]
+        assert {"distinct", "length", "length_ratio", "not_in"} <= {rule.name for rule in run.filters.rules}
+        assert run.filters.exclude == ("newstest2013", "newstest2014", "newstest2014_full")
+    for run in PAPER_RUNS.values():
+        assert [rule.name for rule in run.filters.rules] == ["empty"]
+        assert run.filters == override(run, ("profile=paper",)).filters
+    text = {name: keys(RunRequest(name).resolve(), ("clean",)) for name in ("wmt14-ende-base", "wmt14-ende-A1")}
+    assert text["wmt14-ende-base"] == text["wmt14-ende-A1"], "cleaned once for all of them"
 
 
 @pytest.mark.parametrize("corpus", ["demo", PAPER])
