@@ -86,7 +86,6 @@ class Vocabulary:
         for script in self.scripts:
             require(_is_script(script), "vocabulary.scripts", script, "names of Unicode scripts, as in Latin,Greek")
 
-
     def spacy_languages(self, source: str, target: str) -> tuple[str, ...]:
         """The languages that ``learn_bpe`` takes: of both sides, or none where spaCy does not split the text.
 

@@ -13,7 +13,7 @@ from small_pipeline import ForkLauncher, run_small
 from flows.runner.find_run import find_run
 from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.paper import PaperRequest
-from flows.runner.request import ResolvedRun, RunRequest, make_plan
+from flows.runner.request import ResolvedRun, RunPlan, RunRequest, make_plan
 from flows.runs import DEMO, PAPER_BASE, RUNS, WMT14_SAMPLE_ENDE, Run
 from flows.runs.overrides import override
 from flows.runs.paper_rows import (

@@ -1,6 +1,5 @@
 """--set: typed, checked, and helpful about what it does not know."""
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
