@@ -6,6 +6,10 @@ ENV := .venv/.ready
 RUNTIME := .venv/.runtime
 RUN := .venv/bin
 
+# Containers often set it. Without byte code every program of the pipeline and of the tests compiles its libraries again:
+# a cached rerun takes 0.93 s in place of 0.44 s.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo lock walk reference docs notebook test test-slow lint types format setup clean help
 
 help:
@@ -34,7 +38,7 @@ $(RUNTIME): pyproject.toml constraints.txt requirements.lock
 	@$(INSTALL)
 	@touch $(RUNTIME)
 
-# Anew from pyproject.toml and constraints.txt, after either has changed.
+# Writes the locks again from pyproject.toml and constraints.txt, after either has changed.
 lock: $(ENV)
 	@$(PYTHON) -I infra/install.py .venv --lock
 
