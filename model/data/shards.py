@@ -80,6 +80,14 @@ class Shards:
             pieces[np.repeat(begins[chosen], counts) + within] = column.values[np.repeat(there, counts) + within]
         return pieces, lengths
 
+    def counts(self, side: str) -> Array:
+        """How often each piece occurs on a side, by its id; reads all pieces of the side."""
+        parts = [np.bincount(block.sides[side].values) for block in self.blocks]
+        total = np.zeros(max((len(part) for part in parts), default=0), np.int64)
+        for part in parts:
+            total[: len(part)] += part
+        return total
+
     def pair_id(self, row: int) -> str:
         block = int(np.searchsorted(self.starts, row, side="right")) - 1
         return str(self.blocks[block].pair_ids[int(row - self.starts[block])])

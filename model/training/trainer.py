@@ -33,6 +33,7 @@ from ..metric_names import (
 from ..network.weights import save_model_config
 from .checkpoint import Checkpoints
 from .distributed import Ranks
+from .epochs import epoch_facts
 from .flops import Work
 from .hardware import GpuMeter, cpu_kernels, memory_bytes
 from .metrics import LossSums, MetricsLogger
@@ -185,8 +186,8 @@ class Trainer:
 
     def facts(self) -> Facts:
         """Updates, dev_perplexity, target_tokens, flops (operations of the matrix products over these tokens), seconds,
-        parameters, device and ranks; peak_flops (FLOP/s of one device) where it is known, kernels (torch's CPU
-        capability and its threads) on a CPU: on these the rounding of the weights depends.
+        parameters, device, ranks and what an epoch is (``epoch_facts``); peak_flops (FLOP/s of one device) where it is
+        known, kernels (torch's CPU capability and its threads) on a CPU: on these the rounding of the weights depends.
 
         With patience also best_update, best_dev_perplexity and stopped_early; skipped and gpu_kwh if counted.
         """
@@ -200,6 +201,7 @@ class Trainer:
             PARAMETERS: sum(p.numel() for p in self.step.model.parameters()),
             "device": self.step.device.type,
             "ranks": self.ranks.world_size,
+            **epoch_facts(self.reader.sampler, position),
         }
         if self.step.device.type == "cpu":
             facts["kernels"] = cpu_kernels()

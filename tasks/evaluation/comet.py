@@ -20,7 +20,7 @@ from infra.errors import BadConfiguration, BadData
 from infra.processes import signals
 from infra.processes.children import die_with_parent
 from model.config.keying import require, unkeyed
-from tasks.evaluation.translation_metrics import percentile_interval, resample
+from tasks.evaluation.translation_metrics import mean_score
 from tasks.lazy_libraries import np
 
 PROGRAM = """
@@ -75,14 +75,8 @@ def comet_score(
     scores = 100 * np.array(answer["scores"], dtype=np.float64)
     if scores.shape != (len(samples),) or not np.isfinite(scores).all():
         raise BadData(f"COMET gave {len(scores)} scores, allowed is one finite number for each of {len(samples)} pairs")
-    low, high = percentile_interval(resample(scores[:, None])[:, 0] / len(scores))
-    return {
-        "score": round(float(scores.mean()), 4),
-        "low": round(low, 4),
-        "high": round(high, 4),
-        "protocol": "COMET of source, hypothesis and reference, times 100",
-        "signature": f"unbabel-comet:{answer['version']}|checkpoint:{comet.sha256[:16]}",
-    }
+    protocol = "COMET of source, hypothesis and reference, times 100"
+    return mean_score(scores, protocol, f"unbabel-comet:{answer['version']}|checkpoint:{comet.sha256[:16]}")
 
 
 def _run(python: str, request: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,17 @@ Only figures that the source prints. They are shown beside our results, each und
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from model.metric_names import BLEU, BLEU_INTL, BLEU_INTL_LC, BLEU_LC, BLEU_PAPER, BLEU_PAPER_UNTWEAKED, PERPLEXITY
+from model.metric_names import (
+    BLEU,
+    BLEU_INTL,
+    BLEU_INTL_LC,
+    BLEU_LC,
+    BLEU_NLTK_SENTENCES,
+    BLEU_PAPER,
+    BLEU_PAPER_UNTWEAKED,
+    BLEU_SENTENCES,
+    PERPLEXITY,
+)
 
 DEV = "newstest2013"
 TEST = "newstest2014_full"
@@ -25,6 +35,8 @@ METRICS = {
     "international, lower-cased": BLEU_INTL_LC,
     "paper": BLEU_PAPER,
     "paper_untweaked": BLEU_PAPER_UNTWEAKED,
+    "13a, mean of sentences": BLEU_SENTENCES,
+    "NLTK, mean of sentences": BLEU_NLTK_SENTENCES,
 }
 """The metric of our score cards that follows a protocol of published figures."""
 

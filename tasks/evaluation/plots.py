@@ -104,23 +104,28 @@ def filters(removed: Mapping[str, int], read: int, theme: Theme) -> bytes:
     return png(figure)
 
 
-def lengths(source: NDArray[np.int64], target: NDArray[np.int64], theme: Theme) -> bytes:
-    """Histogram of sentence lengths; ``source[n]`` counts the pairs with ``n`` source pieces."""
-    figure = new_figure(5.4, 2.9, theme)
-    axes = figure.subplots()
-    dress(axes, theme, "Length of the training sentences", "pairs")
-    longest = max(len(source), len(target))
+def lengths(texts: Mapping[str, tuple[NDArray[np.int64], NDArray[np.int64]]], theme: Theme) -> bytes:
+    """Histograms of sentence lengths, one below the other on one scale, by the name of the text.
+
+    Of its source and of its target, element ``n`` counts the sentences with ``n`` pieces.
+    """
+    figure = new_figure(5.4, 1.0 + 1.9 * len(texts), theme)
+    longest = max(len(counts) for sides in texts.values() for counts in sides)
     width = max(1, longest // 60)
-    for counts, color, name in ((source, theme.source, "source"), (target, theme.target, "target")):
-        binned = np.add.reduceat(counts, np.arange(0, len(counts), width)) if len(counts) else np.zeros(1)
-        edges = np.arange(len(binned) + 1) * width - 0.5
-        mean = float((counts * np.arange(len(counts))).sum() / max(counts.sum(), 1))
-        axes.stairs(binned, edges, fill=True, color=color, alpha=0.22)
-        axes.stairs(binned, edges, color=color, lw=1.5, label=f"{name}, mean {mean:.1f}")
-    axes.set_xlim(-0.5, -(-longest // width) * width - 0.5)
-    axes.set_xlabel("pieces in a sentence" + (f", in steps of {width}" if width > 1 else ""), color=theme.muted)
-    axes.yaxis.set_major_formatter(thousands())
-    legend(axes, theme)
+    panels = figure.subplots(len(texts), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, (name, sides) in zip(panels, texts.items(), strict=True):
+        dress(axes, theme, f"Length of the sentences, {name}", "sentences")
+        for counts, color, side in zip(sides, (theme.source, theme.target), ("source", "target"), strict=True):
+            binned = np.add.reduceat(counts, np.arange(0, len(counts), width)) if len(counts) else np.zeros(1)
+            edges = np.arange(len(binned) + 1) * width - 0.5
+            mean = float((counts * np.arange(len(counts))).sum() / max(counts.sum(), 1))
+            label = f"{side}, mean {mean:.1f}, longest {max(len(counts) - 1, 0)}"
+            axes.stairs(binned, edges, fill=True, color=color, alpha=0.22)
+            axes.stairs(binned, edges, color=color, lw=1.5, label=label)
+        axes.yaxis.set_major_formatter(thousands())
+        legend(axes, theme)
+    panels[-1].set_xlim(-0.5, -(-longest // width) * width - 0.5)
+    panels[-1].set_xlabel("pieces in a sentence" + (f", in steps of {width}" if width > 1 else ""), color=theme.muted)
     return png(figure)
 
 

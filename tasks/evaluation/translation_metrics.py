@@ -130,6 +130,13 @@ def interval(metric: Any, counts: Counts) -> tuple[float, float]:
     return percentile_interval([total(metric, row[None]) for row in resample(counts)])
 
 
+def mean_score(scores: Counts, protocol: str, signature: str) -> dict[str, Any]:
+    """The entry of a score card for a mean over sentences, with its interval by the bootstrap."""
+    low, high = percentile_interval(resample(scores[:, None])[:, 0] / len(scores))
+    numbers = {"score": float(scores.mean()), "low": low, "high": high}
+    return {name: round(value, 4) for name, value in numbers.items()} | {"protocol": protocol, "signature": signature}
+
+
 def percentile_interval(resampled: Sequence[float] | Counts) -> tuple[float, float]:
     """Lower and upper bound at CONFIDENCE_LEVEL of the scores of resampled corpora."""
     low, high = np.quantile(resampled, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])

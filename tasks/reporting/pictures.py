@@ -47,6 +47,19 @@ def all_heads(folder: Path) -> dict[str, tuple[NDArray[np.float64], list[str], l
     }
 
 
+def given(made: Artifact, argument: str) -> Artifact | None:
+    """The artifact that the stage of ``made`` was given; None where its manifest was removed."""
+    manifest = made.store.find(made.stage, made.key)
+    reference = manifest.arguments.get(argument) if manifest else None
+    found = made.store.find(reference["artifact"], reference["key"]) if reference else None
+    return made.store.artifact(found) if found else None
+
+
+def length_counts(shards: Shards) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many sentences have how many pieces, of the source and of the target."""
+    return np.bincount(shards.lengths["source"]), np.bincount(shards.lengths["target"])
+
+
 def picture_specs(
     corpus: Artifact,
     shards: Artifact,
@@ -66,9 +79,9 @@ def picture_specs(
     removed = corpus.facts["rejected_by"]
     read = corpus.facts["read"]
     yield "filters", "Pairs removed by each filter", partial(plots.filters, removed, read)
-    pieces = Shards(shards.path())
-    source, target = (np.bincount(pieces.lengths[side]) for side in ("source", "target"))
-    yield "lengths", "Pieces in a training sentence", partial(plots.lengths, source, target)
+    texts = {"training": shards} | {name: given(made, "pairs") for name, made in hypotheses.items()}
+    counts = {name: length_counts(Shards(text.path())) for name, text in texts.items() if text}
+    yield "lengths", "Pieces in a sentence, of the training and of each set", partial(plots.lengths, counts)
     for number, (name, artifact) in enumerate(scores.items()):
         bleu = pl.read_parquet(artifact.path() / "sentences.parquet")[BLEU].to_numpy()
         yield (

@@ -2,6 +2,7 @@
 
     report.html                                    self-contained: it needs no other file and no network
     curves.png  filters.png  attention_0.png  …    its pictures for a light page
+    tokens.csv                                     how often each token occurs in the training text
 
 The page carries no date, so that the same inputs give the same page.
 """
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from infra.store.store import Artifact
+from model.data.bpe import TokenizerPair
+from model.data.shards import Shards
 from tasks.engine.stage import Facts, checks, progress, stage
 from tasks.evaluation.html import draw, environment, readable
 from tasks.evaluation.paper_page import run_table
@@ -23,7 +26,8 @@ from tasks.evaluation.training_log import training_speed
 from tasks.lazy_libraries import pl
 from tasks.reporting.about_synthetic import about_synthetic, synthetic_examples
 from tasks.reporting.examples import rejected_examples, translation_examples
-from tasks.reporting.pictures import picture_specs
+from tasks.reporting.frequent_tokens import TOKENS_FILE, most_frequent, token_counts
+from tasks.reporting.pictures import given, picture_specs
 from tasks.reporting.remarks import dev_set, run_remarks
 
 
@@ -42,6 +46,16 @@ def _synthetic(pairs: Artifact, corpus: Artifact) -> dict[str, Any]:
         "about": about_synthetic(manifest, pairs.store.find) if manifest else (),
         "examples": synthetic_examples(files[0], pairs.facts, files[1]),
     }
+
+
+def _frequent_tokens(out: Path, shards: Artifact) -> dict[str, Any]:
+    """Write ``tokens.csv``; the most frequent tokens of each side, none where the vocabulary was removed."""
+    vocabulary = given(shards, "vocabulary")
+    if vocabulary is None:
+        return {}
+    tokens = token_counts(Shards(shards.path()), TokenizerPair.load(vocabulary.path()))
+    tokens.write_csv(out / TOKENS_FILE)
+    return most_frequent(tokens)
 
 
 @stage(version=1)
@@ -81,6 +95,7 @@ def report(
         "training": {**run.facts, **training_speed(run.path() / "metrics.jsonl")},
         "corpus": corpus.facts,
         "shards": shards.facts,
+        "tokens": _frequent_tokens(out, shards),
         "cards": cards,
         "remarks": _remarks(run, hypotheses, scores),
         "paper": [run_table(compare_to_paper(row, run.facts, cards[row.set_name])) for row in paper],

@@ -20,6 +20,7 @@ from infra.store.store import Artifact
 from model import metric_names
 from tasks.engine.stage import Facts, progress, stage
 from tasks.evaluation.comet import Comet, comet_score
+from tasks.evaluation.sentence_bleu import SENTENCE_MEANS, sentence_means
 from tasks.evaluation.translation_metrics import (
     CONFIDENCE_LEVEL,
     RESAMPLES,
@@ -109,6 +110,7 @@ def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str,
             scores[metric_names.BLEU]["length_ratio"] = round(float(counts[:, 0].sum() / max(counts[:, 1].sum(), 1)), 4)
         if kind.name == metric_names.CHRF:
             columns[metric_names.CHRF] = [total(kind.metric, row[None]) for row in counts]
+    scores |= sentence_means(hypotheses, references)
     words = sum(len(reference.split()) + 1 for reference in references)
     log_probability = float(table["reference_log_probability"].sum())
     pieces = int(table["reference_pieces"].sum())
@@ -127,8 +129,8 @@ def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str,
 
 
 def score_facts(card: Mapping[str, Any]) -> Facts:
-    """The facts of the stage: the scores of the card, the headline with its interval."""
-    scores = card["scores"]
+    """The facts of the stage: the scores of the card but means of sentences, the headline with its interval."""
+    scores = {name: score for name, score in card["scores"].items() if name not in SENTENCE_MEANS}
     return {
         metric_names.BLEU: scores[metric_names.BLEU]["score"],
         "bleu_low": scores[metric_names.BLEU]["low"],

@@ -1,6 +1,7 @@
 """Tests of shards: rows are read back as written, and errors name the file."""
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +21,14 @@ def test_rows_come_back_in_the_order_of_the_files(tmp_path: Path) -> None:
     assert [shards.pieces("source", row).tolist() for row in range(40)] == [rows[i][0] for i in order]
     assert [shards.pieces("target", row).tolist() for row in range(40)] == [rows[i][1] for i in order]
     assert shards.lengths["source"].tolist() == [len(rows[i][0]) for i in order]
+
+
+def test_counts_are_those_of_the_rows_one_by_one(tmp_path: Path) -> None:
+    rows = pairs(40)
+    shards = Shards(write_shards(tmp_path / "shards", rows, files=3))
+    for place, side in enumerate(("source", "target")):
+        expected = Counter(piece for row in rows for piece in row[place])
+        assert dict(enumerate(shards.counts(side).tolist())) == {i: expected[i] for i in range(max(expected) + 1)}
 
 
 def test_a_piece_beyond_the_vocabulary_is_named(tmp_path: Path) -> None:

@@ -74,3 +74,15 @@ def test_each_sentence_is_in_one_bar(drawn: list[Figure]) -> None:
     bars = [bar.get_height() for bar in drawn[0].axes[0].patches]
     assert sum(bars) == len(bleu)
     assert bars[-1] == 351
+
+
+@pytest.mark.parametrize("longest", [5, 250])
+def test_each_text_has_a_panel_on_one_scale_whose_bars_count_every_sentence(drawn: list[Figure], longest: int) -> None:
+    training = np.bincount(np.arange(longest + 1)), np.bincount([3, 3, longest])
+    plots.lengths({"training": training, "test": (np.bincount([2, 2]), np.bincount([0]))}, LIGHT)
+    panels = drawn[0].axes
+    assert ["training" in each.get_title("left") for each in panels] == [True, False]
+    bars = [[sum(bar.get_data().values) for bar in each.patches if bar.get_fill()] for each in panels]
+    assert bars == [[longest + 1, 3], [2, 1]]
+    assert panels[0].get_xlim() == panels[1].get_xlim()
+    assert panels[0].get_xlim()[1] > longest

@@ -10,8 +10,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from PIL import Image
 from sealing import Unchecked, unsealed
-from synthetic_lineage import CLEANED, distilled, mixed, parquet
+from small_training import write_vocabulary
+from synthetic_lineage import CLEANED, distilled, mixed, named, parquet, sealed_as
 
 from infra.store.local import LocalStore
 from infra.store.store import Artifact, Store
@@ -60,6 +62,10 @@ def evaluated(folder: Path, name: str) -> dict[str, Artifact]:
     return made
 
 
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 def metrics_row(update: int, **values: float) -> str:
     return json.dumps({"time": 1.0, "done": update, "total": 40, **values})
 
@@ -93,7 +99,7 @@ def data(folder: Path) -> tuple[Artifact, Artifact]:
     clean = {"read": 3, "pairs": 2, "rejected": 1, "rejected_by": {"length": 1, "empty": 0}}
     shards = {"pairs": 2, "dropped": 0, "source_pieces": 3, "target_pieces": 2, "shards": 1}
     return Artifact("clean", "data", folder, facts=clean, home=Unchecked(folder)), Artifact(
-        "shard", "data", folder, facts=shards
+        "shard", "data", folder, facts=shards, home=Unchecked(folder)
     )
 
 
@@ -169,3 +175,32 @@ def test_the_paper_s_row_limits_and_synthetic_pairs_have_a_part_of_the_page_wher
     tags.feed(page)
     assert not tags.open
     assert not [part for part in parts if part not in page]
+
+
+def test_tokens_and_lengths_are_those_of_the_run_s_shards(out: Path, tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "store")
+    corpus, unnamed = data(tmp_path / "data")
+    vocabulary = sealed_as(store, "learn_bpe", "v", {}, files_in(write_vocabulary(tmp_path / "vocabulary")))
+    shards, of_set = (
+        sealed_as(store, "shard", key, {"vocabulary": named(vocabulary)}, files_in(unnamed.folder), **unnamed.facts)
+        for key in ("train", "val")
+    )
+    translation = files_in(out.parent / "translate/val")
+    hypotheses = sealed_as(store, "translate", "val", {"pairs": named(of_set)}, translation)
+    of_earlier_release = tmp_path / "score"
+    of_earlier_release.mkdir()
+    for name, content in files_in(out.parent / "score/val").items():
+        (of_earlier_release / name).write_bytes(content)
+    card = json.loads((of_earlier_release / "card.json").read_text())
+    del card["scores"]["bleu_sentences"]
+    (of_earlier_release / "card.json").write_text(json.dumps(card))
+    scores = {"val": unsealed(out.parent, "score", "val"), "old": Artifact("score", "old", of_earlier_release)}
+    sets = {"val": unsealed(out.parent, "prepare_sets", "val")}
+    run = training(tmp_path / "train")
+    report.body(tmp_path, "toy", corpus, shards, run, sets, {"val": hypotheses}, scores)
+    rows = pl.read_csv(tmp_path / "tokens.csv").select("side", "id", "token", "count").rows()
+    assert rows == [(side, i, f"p{i}", 1) for side, ids in (("source", (4, 5, 6)), ("target", (4, 5))) for i in ids]
+    page = (tmp_path / "report.html").read_text()
+    assert '<bdi>p6</bdi></td><td class="score">1</td><td class="score">33.33 %' in page
+    height = {folder: Image.open(folder / "lengths.png").height for folder in (tmp_path, out)}
+    assert height[tmp_path] > height[out], "a panel for the set"

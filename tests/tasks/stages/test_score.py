@@ -2,17 +2,21 @@
 
 import json
 import math
+import warnings
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from hand_worked import ROWS
+from nltk.translate.bleu_score import sentence_bleu
 from sacrebleu.metrics import BLEU, CHRF, TER
 
 from infra.errors import BadData
 from infra.store.store import Artifact
 from tasks.evaluation.comet import Comet
+from tasks.evaluation.sentence_bleu import SENTENCE_MEANS, nltk_sentence_bleu, sentence_means
 from tasks.evaluation.translation_metrics import (
     ScoreMetric,
     interval,
@@ -60,7 +64,8 @@ def test_card_is_what_sacrebleu_says_whatever_the_order(tmp_path: Path) -> None:
         "chrf": CHRF(),
         "ter": TER(),
     }
-    assert list(card["scores"]) == list(public), "the protocols of the paper are for German alone"
+    assert list(card["scores"]) == [*public, *SENTENCE_MEANS], "the protocols of the paper are for German alone"
+    assert not facts.keys() & {*SENTENCE_MEANS}
     for name, metric in public.items():
         expected = metric.corpus_score(HYPOTHESES, [REFERENCES]).score
         assert card["scores"][name]["score"] == facts[name] == pytest.approx(expected, abs=1e-4)
@@ -82,6 +87,25 @@ def test_sentence_scores_are_sacrebleus_and_in_the_sets_order(tmp_path: Path) ->
         bleu = BLEU(effective_order=True).sentence_score(HYPOTHESES[n], [REFERENCES[n]])
         assert row["bleu"] == pytest.approx(bleu.score)
         assert row["chrf"] == pytest.approx(CHRF().sentence_score(HYPOTHESES[n], [REFERENCES[n]]).score)
+
+
+def test_the_means_over_sentences_are_nltks_and_sacrebleus_unsmoothed() -> None:
+    hypotheses = [*HYPOTHESES, "", "A dog", "dog A sees", REFERENCES[0], f"{REFERENCES[0]} and more"]
+    references = [*REFERENCES, "A dog", "A dog", "A dog sees", REFERENCES[0], REFERENCES[0]]
+    means = sentence_means(hypotheses, references)
+    one = BLEU(smooth_method="none")
+    lines = list(zip(hypotheses, references, strict=True))
+    by_sacrebleu = [one.corpus_score([written], [[expected]]).score for written, expected in lines]
+    assert min(by_sacrebleu) == 0 < means["bleu_sentences"]["score"]
+    assert means["bleu_sentences"]["score"] == pytest.approx(np.mean(by_sacrebleu), abs=1e-4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NLTK warns of each sequence that is not common
+        by_nltk = [sentence_bleu([expected.split()], written.split()) for written, expected in lines]
+    assert [nltk_sentence_bleu(written.split(), expected.split()) for written, expected in lines] == by_nltk
+    assert any(0 < score < 1e-70 for score in by_nltk)
+    mean = means["bleu_nltk_sentences"]
+    assert mean["score"] == pytest.approx(100 * np.mean(by_nltk), abs=1e-4)
+    assert mean["low"] < mean["score"] < mean["high"]
 
 
 def test_bootstrap_agrees_with_sacrebleus_and_repeats() -> None:

@@ -1,0 +1,60 @@
+"""Means of BLEU over single sentences, as Transformer-Workbench reports them: comparable with no corpus BLEU.
+
+Nothing is smoothed, so a sentence without a common sequence of four words counts 0.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from model.metric_names import BLEU_NLTK_SENTENCES, BLEU_SENTENCES
+from tasks.evaluation.translation_metrics import ScoreMetric, mean_score, total
+from tasks.lazy_libraries import np
+
+SENTENCE_MEANS = (BLEU_SENTENCES, BLEU_NLTK_SENTENCES)
+"""The entries of a score card that are means over sentences; they are no facts, so tags and MLflow leave them out."""
+NLTK = "3.10.4"
+"""The release whose numbers ``nltk_sentence_bleu`` gives."""
+LONGEST = 4
+"""Words of the longest sequences that BLEU counts."""
+
+
+def sentence_means(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The entries ``SENTENCE_MEANS`` of the score card, by name."""
+    from sacrebleu.metrics import BLEU
+
+    about = "mean over sentences, unsmoothed, cased"
+    own = ScoreMetric(BLEU_SENTENCES, f"13a, {about}", BLEU(smooth_method="none", force=True), prepared_by="mean")
+    by_sacrebleu = [total(own.metric, row[None]) for row in own.count(hypotheses, references)]
+    sides = zip(hypotheses, references, strict=True)
+    by_nltk = [100 * nltk_sentence_bleu(written.split(), expected.split()) for written, expected in sides]
+    protocol = f"sentence_bleu of NLTK, words between white space, {about}"
+    return {
+        BLEU_SENTENCES: mean_score(np.array(by_sacrebleu), own.protocol, own.signature),
+        BLEU_NLTK_SENTENCES: mean_score(np.array(by_nltk), protocol, f"nltk:{NLTK}|smooth:none|mean"),
+    }
+
+
+def nltk_sentence_bleu(hypothesis: Sequence[str], reference: Sequence[str]) -> float:
+    """``nltk.translate.bleu_score.sentence_bleu([reference], hypothesis)``, from 0 to 1, without its warnings.
+
+    Where no sequence of some length is common, NLTK takes the smallest float for their precision: the score is then
+    not 0, but below 1e-76. It is 0 where no word is common.
+    """
+    logarithms = []
+    for length in range(1, LONGEST + 1):
+        written, expected = (_sequences(words, length) for words in (hypothesis, reference))
+        common = (written & expected).total()
+        if length == 1 and not common:
+            return 0.0
+        logarithms.append(math.log(common / written.total() if common else sys.float_info.min) / LONGEST)
+    brevity = min(1.0, math.exp(1 - len(reference) / len(hypothesis)))
+    return brevity * math.exp(math.fsum(logarithms))
+
+
+def _sequences(words: Sequence[str], length: int) -> Counter[tuple[str, ...]]:
+    return Counter(zip(*(words[begin:] for begin in range(length)), strict=False))
