@@ -2,12 +2,13 @@
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
-from flows.views.comparison_view import collapse_table, differing_table, scores_table, trainings_table
+from flows.views.comparison_view import checks_table, collapse_table, differing_table, scores_table, trainings_table
 from flows.views.terminal import console
 from infra.errors import BadConfiguration
 from infra.servers.environment import configure_libraries
@@ -18,6 +19,9 @@ def compare(
     *names: Annotated[
         str, Parameter(help="runs, versions such as demo@champion or demo/3, or scores such as demo/score/test")
     ],
+    out: Annotated[
+        Path | None, Parameter(help="a PNG file to write: BLEU and perplexity at equal dev checks, against the first")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare runs or model versions: the fields in which they differ, their trainings, and their scores.
@@ -29,14 +33,17 @@ def compare(
 
     repro compare demo/1 demo@candidate
 
-    repro compare demo/1 demo/2 demo/3
+    repro compare demo/1 demo/2 demo/3 --out checks.png
     """
     from flows.inspection.compare import compare_systems, find_system, metrics_of
+    from tasks.evaluation.check_differences import check_differences
     from tasks.evaluation.training_log import last_values, layer_curves, training_curves
     from tasks.registration.differences import differing_fields
 
     if len(names) < 2:
         raise BadConfiguration(f"{len(names)} systems are named, allowed are two or more, as in demo/1 demo/2")
+    if out and (out.is_dir() or not out.parent.is_dir()):
+        raise BadConfiguration(f"--out is {out}, allowed is a file in an existing folder")
     site = Site.named()
     configure_libraries(site.root)
     systems = [find_system(name, site) for name in names]
@@ -46,12 +53,26 @@ def compare(
     metrics = metrics_of(systems, site)
     curves = {name: training_curves(file) for name, file in metrics.items()}
     last = {name: last_values(layer_curves(metrics[name])) if name in metrics else {} for name in titles}
+    base = metrics.get(titles[0])
+    checks = {name: check_differences(base, metrics[name]) for name in titles[1:] if base and name in metrics}
+    if out and not any(checks.values()):
+        raise BadConfiguration(f"--out is {out}, but no two of these trainings have a dev check at an equal update")
     error = console()
     error.print(differing_table(titles, fields) if fields else "no recorded field differs")
-    for table in (trainings_table(curves), collapse_table(last), scores_table(titles, comparisons)):
+    for table in (
+        trainings_table(curves),
+        checks_table(titles[0], checks),
+        collapse_table(last),
+        scores_table(titles, comparisons),
+    ):
         if table:
             error.print()
             error.print(table)
+    if out:
+        from tasks.evaluation import plots
+
+        out.write_bytes(plots.check_differences(titles[0], checks, plots.LIGHT))
+        error.print(f"{out}", markup=False, soft_wrap=True)
     if as_json:
         result = {
             "systems": titles,
@@ -64,6 +85,7 @@ def compare(
                 name: {column: values.tolist() for column, values in vars(each).items()}
                 for name, each in curves.items()
             },
+            "checks": {name: [asdict(each) for each in found] for name, found in checks.items()},
             "layers": last,
         }
         print(json.dumps(result, ensure_ascii=False))

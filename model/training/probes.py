@@ -1,8 +1,9 @@
 """Signs of collapse: numbers about the network's layers that no loss shows, for a few dev sentences.
 
-A post-LN encoder can make all positions of a sentence alike (cosine near 1); a uniform cross-attention (entropy near
-log S) ignores the source, and one that looks at few source positions leaves the others out (coverage near 0). Each
-number is a mean over positions or queries of all sentences; padding counts nowhere.
+A post-LN encoder can make all positions of a sentence alike (cosine near 1), as where a sublayer adds f(x) that is much
+longer than its main stream x (ratio above 1). A uniform attention (entropy near log S) tells nothing apart: of the
+cross-attention it ignores the source, and one that looks at few source positions leaves the others out (coverage near
+0). Each number is a mean over positions or queries of all sentences; padding counts nowhere.
 
 Shape suffixes are those of ``model.network.transformer``.
 """
@@ -19,76 +20,135 @@ from ..metric_names import (
     ATTENTION_COVERAGE_CROSS,
     ATTENTION_COVERAGE_ENCODER,
     ATTENTION_ENTROPY,
+    ATTENTION_ENTROPY_DECODER,
+    ATTENTION_ENTROPY_ENCODER,
     DECODER_COSINE,
     DECODER_NORM,
     ENCODER_COSINE,
     ENCODER_NORM,
+    RESIDUAL_RATIO_DECODER_ATTENTION,
+    RESIDUAL_RATIO_DECODER_CROSS,
+    RESIDUAL_RATIO_DECODER_FEED_FORWARD,
+    RESIDUAL_RATIO_ENCODER_ATTENTION,
+    RESIDUAL_RATIO_ENCODER_FEED_FORWARD,
 )
-from ..network.attention import CrossAttention, SelfAttention
+from ..network.attention import CrossAttention, PaddedMask, SelfAttention
 from ..network.attention_maps import with_own_layers
 from ..network.transformer import DecoderLayer, EncoderLayer, Residual, Transformer
 from .coverage import marginal, normalised_entropy
 
 Values = dict[str, float]
+OVER_LAYERS = (
+    ATTENTION_ENTROPY,
+    ATTENTION_ENTROPY_ENCODER,
+    ATTENTION_ENTROPY_DECODER,
+    ATTENTION_COVERAGE_ENCODER,
+    ATTENTION_COVERAGE_CROSS,
+)
+"""What has a mean over layers too."""
 
 
 @torch.no_grad()
 def probe(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> Values:
     """The signs of collapse for sources … eos and decoder inputs bos …, padded at the end (docs/files.md):
 
-    ``encoder_cosine`` and ``decoder_cosine`` of the outputs of the stacks, ``attention_entropy``,
-    ``attention_coverage_encoder`` and ``attention_coverage_cross`` over all layers. With the number of a layer from 1
-    at the end, each is of that layer, as are ``encoder_norm_1`` and ``decoder_norm_1``.
+    ``encoder_cosine`` and ``decoder_cosine`` of the outputs of the stacks, and the means of ``OVER_LAYERS``. With the
+    number of a layer from 1 at the end, each is of that layer, as are ``encoder_norm_1``, ``decoder_norm_1`` and
+    ``residual_ratio_encoder_attention_1``, one such ratio for each sublayer. The model is in evaluation, so that f(x)
+    has no dropout.
     """
     if model.config.attention != "own":
         model = with_own_layers(model)
-    source_real = source_BS != PAD
-    target_real = target_BT != PAD
-    inputs: dict[nn.Module, tuple[Any, ...]] = {}
-    outputs: dict[nn.Module, Tensor] = {}
-    layers: list[EncoderLayer | DecoderLayer] = [*model.encoder, *model.decoder]
+    recorded = Recorded()
     with ExitStack() as hooks:
-        for layer in layers:
-            around = layer.around_feed_forward
-            attention = layer.cross if isinstance(layer, DecoderLayer) else layer.attention
-            hooks.enter_context(attention.register_forward_pre_hook(inputs.__setitem__))
-            hooks.enter_context(around.norm.register_forward_pre_hook(inputs.__setitem__))
-            hooks.enter_context(
-                around.register_forward_hook(lambda module, _, output: outputs.update({module: output}))
-            )
+        for module in recorded.of_interest(model):
+            hooks.enter_context(module.register_forward_hook(recorded))
         memory_BSD, mask_B11S = model.encode(source_BS)
         hidden_BTD = model.decode(target_BT, memory_BSD, mask_B11S)
+    source_real = source_BS != PAD
+    target_real = target_BT != PAD
+    signs = {
+        ENCODER_COSINE: cosine(memory_BSD, source_real),
+        DECODER_COSINE: cosine(hidden_BTD, target_real),
+    }
+    for of_layers in (
+        [encoder_signs(layer, recorded, source_real) for layer in model.encoder],
+        [decoder_signs(layer, recorded, source_real, target_real) for layer in model.decoder],
+    ):
+        for number, of_layer in enumerate(of_layers, start=1):
+            signs |= {f"{name}_{number}": value for name, value in of_layer.items()}
+        for name in filter(of_layers[0].__contains__, OVER_LAYERS):
+            signs[name] = torch.stack([of_layer[name] for of_layer in of_layers]).mean()
+    return {name: float(value) for name, value in signs.items() if value.isfinite()}
 
-    def coverage(attention: SelfAttention | CrossAttention, queries_real: Tensor) -> Tensor:
-        weights_BHTS = attention.weights(*inputs[attention])
-        return normalised_entropy(marginal(weights_BHTS, queries_real), source_real.sum(1)).mean()
 
-    def sum_norm(around: Residual, real: Tensor) -> Tensor:
+class Recorded:
+    """A forward hook that keeps the inputs and the output of the modules it is registered with."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[nn.Module, tuple[Any, ...]] = {}
+        self.outputs: dict[nn.Module, Tensor] = {}
+
+    def __call__(self, module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        self.inputs[module] = inputs
+        self.outputs[module] = output
+
+    @staticmethod
+    def of_interest(model: Transformer) -> list[nn.Module]:
+        residuals = [module for module in model.modules() if isinstance(module, Residual)]
+        attentions = [module for module in model.modules() if isinstance(module, SelfAttention | CrossAttention)]
+        return [*residuals, *(around.drop for around in residuals), *attentions]
+
+    def ratio(self, around: Residual, real: Tensor) -> Tensor:
+        """Mean of |f(x)| / |x| over positions: the length of what a sublayer adds beside that of its main stream."""
+        x_BTD = self.inputs[around][0].float()
+        added_BTD = self.outputs[around.drop].float()
+        mean: Tensor = (added_BTD.norm(dim=-1) / x_BTD.norm(dim=-1))[real].mean()
+        return mean
+
+    def sum_norm(self, around: Residual, real: Tensor) -> Tensor:
         """The norm of x + f(x), which post-LN then normalises."""
-        x_BTD = outputs[around] if around.pre else inputs[around.norm][0]
+        x_BTD = self.inputs[around][0] + self.outputs[around.drop]
         mean: Tensor = x_BTD[real].float().norm(dim=-1).mean()
         return mean
 
-    signs: dict[str, Tensor] = {}
-    for number, encoder_layer in enumerate(model.encoder, start=1):
-        around = encoder_layer.around_feed_forward
-        signs[f"{ENCODER_COSINE}_{number}"] = cosine(outputs[around], source_real)
-        signs[f"{ENCODER_NORM}_{number}"] = sum_norm(around, source_real)
-        signs[f"{ATTENTION_COVERAGE_ENCODER}_{number}"] = coverage(encoder_layer.attention, source_real)
-    for number, decoder_layer in enumerate(model.decoder, start=1):
-        around = decoder_layer.around_feed_forward
-        cross = decoder_layer.cross
-        signs[f"{DECODER_COSINE}_{number}"] = cosine(outputs[around], target_real)
-        signs[f"{DECODER_NORM}_{number}"] = sum_norm(around, target_real)
-        signs[f"{ATTENTION_COVERAGE_CROSS}_{number}"] = coverage(cross, target_real)
-        signs[f"{ATTENTION_ENTROPY}_{number}"] = query_entropy(cross.weights(*inputs[cross]), target_real)
-    signs[ENCODER_COSINE] = cosine(memory_BSD, source_real)
-    signs[DECODER_COSINE] = cosine(hidden_BTD, target_real)
-    for name in (ATTENTION_ENTROPY, ATTENTION_COVERAGE_ENCODER, ATTENTION_COVERAGE_CROSS):
-        count = len(model.encoder if name == ATTENTION_COVERAGE_ENCODER else model.decoder)
-        of_layers = [signs[f"{name}_{number}"] for number in range(1, count + 1)]
-        signs[name] = torch.stack(of_layers).mean()
-    return {name: float(value) for name, value in signs.items() if value.isfinite()}
+
+def encoder_signs(layer: EncoderLayer, recorded: Recorded, source_real: Tensor) -> dict[str, Tensor]:
+    around = layer.around_feed_forward
+    weights_BHSS = layer.attention.weights(*recorded.inputs[layer.attention])
+    return {
+        ENCODER_COSINE: cosine(recorded.outputs[around], source_real),
+        ENCODER_NORM: recorded.sum_norm(around, source_real),
+        RESIDUAL_RATIO_ENCODER_ATTENTION: recorded.ratio(layer.around_attention, source_real),
+        RESIDUAL_RATIO_ENCODER_FEED_FORWARD: recorded.ratio(around, source_real),
+        ATTENTION_ENTROPY_ENCODER: query_entropy(weights_BHSS, source_real),
+        ATTENTION_COVERAGE_ENCODER: coverage(weights_BHSS, source_real, source_real),
+    }
+
+
+def decoder_signs(
+    layer: DecoderLayer, recorded: Recorded, source_real: Tensor, target_real: Tensor
+) -> dict[str, Tensor]:
+    around = layer.around_feed_forward
+    steps = target_real.shape[1]
+    causal = PaddedMask(torch.ones(steps, steps, dtype=torch.bool, device=target_real.device).tril())
+    weights_BHTT = layer.attention.weights(recorded.inputs[layer.attention][0], causal)
+    weights_BHTS = layer.cross.weights(*recorded.inputs[layer.cross])
+    return {
+        DECODER_COSINE: cosine(recorded.outputs[around], target_real),
+        DECODER_NORM: recorded.sum_norm(around, target_real),
+        RESIDUAL_RATIO_DECODER_ATTENTION: recorded.ratio(layer.around_attention, target_real),
+        RESIDUAL_RATIO_DECODER_CROSS: recorded.ratio(layer.around_cross, target_real),
+        RESIDUAL_RATIO_DECODER_FEED_FORWARD: recorded.ratio(around, target_real),
+        ATTENTION_ENTROPY_DECODER: query_entropy(weights_BHTT, target_real),
+        ATTENTION_ENTROPY: query_entropy(weights_BHTS, target_real),
+        ATTENTION_COVERAGE_CROSS: coverage(weights_BHTS, target_real, source_real),
+    }
+
+
+def coverage(weights_BHTS: Tensor, queries_real: Tensor, source_real: Tensor) -> Tensor:
+    """Mean of H(p) / log S over sentences, for p the mean attention on each source position."""
+    return normalised_entropy(marginal(weights_BHTS, queries_real), source_real.sum(1)).mean()
 
 
 def cosine(x_BTD: Tensor, real_BT: Tensor) -> Tensor:

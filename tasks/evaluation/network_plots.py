@@ -4,14 +4,40 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.ticker import MaxNLocator
 
-from tasks.evaluation.plots import Numbers, Theme, dress, new_figure, png, thousands
+from model.metric_names import (
+    ATTENTION_ENTROPY,
+    ATTENTION_ENTROPY_DECODER,
+    ATTENTION_ENTROPY_ENCODER,
+    RESIDUAL_RATIO_DECODER_ATTENTION,
+    RESIDUAL_RATIO_DECODER_CROSS,
+    RESIDUAL_RATIO_DECODER_FEED_FORWARD,
+    RESIDUAL_RATIO_ENCODER_ATTENTION,
+    RESIDUAL_RATIO_ENCODER_FEED_FORWARD,
+)
+from tasks.evaluation.plots import Numbers, Theme, dress, legend, new_figure, png, thousands
 from tasks.evaluation.training_log import SIGNS, Curve, LayerCurves
 
 CELL = 0.27
 """Width and height, in inches, of one cell of an attention map."""
 PANEL = 2.1
 """Height of a panel in inches."""
+BY_LAYER = {
+    "Residual beside its main stream: |f(x)| / |x|": {
+        RESIDUAL_RATIO_ENCODER_ATTENTION: "encoder self-attention",
+        RESIDUAL_RATIO_ENCODER_FEED_FORWARD: "encoder feed-forward",
+        RESIDUAL_RATIO_DECODER_ATTENTION: "decoder self-attention",
+        RESIDUAL_RATIO_DECODER_FEED_FORWARD: "decoder feed-forward",
+        RESIDUAL_RATIO_DECODER_CROSS: "cross-attention",
+    },
+    "Entropy of a query's attention, nats": {
+        ATTENTION_ENTROPY_ENCODER: "encoder self-attention",
+        ATTENTION_ENTROPY_DECODER: "decoder self-attention",
+        ATTENTION_ENTROPY: "cross-attention",
+    },
+}
+"""Panels of ``by_layer``: their signs with the names of their lines."""
 
 
 def layers(trainings: Mapping[str, LayerCurves], theme: Theme) -> bytes:
@@ -52,6 +78,24 @@ def _draw_layers(axes: Axes, curves: Mapping[int, Curve], title: str, theme: The
             place = (updates[-1], values[-1])
             axes.annotate(f" {layer}", place, color=colour, fontsize=7.5, va="center", annotation_clip=False)
     axes.margins(x=0.08)
+
+
+def by_layer(curves: LayerCurves, theme: Theme) -> bytes:
+    """The signs of ``BY_LAYER`` at the last dev check against the layer; feed-forward has open circles."""
+    figure = new_figure(5.4, 6.6, theme)
+    for axes, (title, lines) in zip(figure.subplots(2, 1), BY_LAYER.items(), strict=True):
+        dress(axes, theme, title, "at the last dev check")
+        for sign, name in lines.items():
+            last = {layer: curve[-1][1] for layer, curve in curves.get(sign, {}).items()}
+            colour = theme.source if name.startswith("encoder") else theme.target
+            colour = theme.ink if name.startswith("cross") else colour
+            inner = theme.page if name.endswith("feed-forward") else colour
+            axes.plot(list(last), list(last.values()), color=colour, lw=1.6, marker="o", ms=5, mfc=inner, label=name)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("layer", color=theme.muted)
+        axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+        legend(axes, theme)
+    return png(figure)
 
 
 def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str], theme: Theme) -> bytes:

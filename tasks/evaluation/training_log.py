@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from model.metric_names import (
     ATTENTION_COVERAGE_CROSS,
     ATTENTION_ENTROPY,
+    ATTENTION_ENTROPY_DECODER,
+    ATTENTION_ENTROPY_ENCODER,
     DECODER_COSINE,
     DECODER_NORM,
     DEV_PERPLEXITY,
@@ -24,6 +26,11 @@ from model.metric_names import (
     LOSS,
     NLL,
     PADDING,
+    RESIDUAL_RATIO_DECODER_ATTENTION,
+    RESIDUAL_RATIO_DECODER_CROSS,
+    RESIDUAL_RATIO_DECODER_FEED_FORWARD,
+    RESIDUAL_RATIO_ENCODER_ATTENTION,
+    RESIDUAL_RATIO_ENCODER_FEED_FORWARD,
     TOKENS_PER_SECOND,
 )
 from tasks.lazy_libraries import np
@@ -36,7 +43,14 @@ SIGNS = {
     DECODER_COSINE: "cosine between positions, decoder",
     ENCODER_NORM: "norm of x + f(x), encoder",
     DECODER_NORM: "norm of x + f(x), decoder",
-    ATTENTION_ENTROPY: "entropy of a query's cross-attention, nats",
+    RESIDUAL_RATIO_ENCODER_ATTENTION: "|f(x)| / |x|, encoder self-attention",
+    RESIDUAL_RATIO_DECODER_ATTENTION: "|f(x)| / |x|, decoder self-attention",
+    RESIDUAL_RATIO_ENCODER_FEED_FORWARD: "|f(x)| / |x|, encoder feed-forward",
+    RESIDUAL_RATIO_DECODER_FEED_FORWARD: "|f(x)| / |x|, decoder feed-forward",
+    ATTENTION_ENTROPY_ENCODER: "entropy of encoder self-attention, nats",
+    ATTENTION_ENTROPY_DECODER: "entropy of decoder self-attention, nats",
+    RESIDUAL_RATIO_DECODER_CROSS: "|f(x)| / |x|, decoder cross-attention",
+    ATTENTION_ENTROPY: "entropy of cross-attention, nats",
     ATTENTION_COVERAGE_CROSS: "coverage of the source by cross-attention",
 }
 """Signs of collapse, which a training has for each layer: the metric's name without the layer's number."""

@@ -76,6 +76,8 @@ def picture_specs(
     layers = layer_curves(run.path() / "metrics.jsonl")
     if layers:
         yield "layers", "Signs of collapse by layer", partial(network_plots.layers, {"": layers})
+    if any(sign in layers for lines in network_plots.BY_LAYER.values() for sign in lines):
+        yield "by_layer", "Residuals and entropies against the layer", partial(network_plots.by_layer, layers)
     removed = corpus.facts["rejected_by"]
     read = corpus.facts["read"]
     yield "filters", "Pairs removed by each filter", partial(plots.filters, removed, read)

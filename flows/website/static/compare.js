@@ -60,6 +60,26 @@ function showScores(a, b) {
   table(byId("scores"), ["set", "measure", right(a.label), right(b.label), right("B − A")], rows);
 }
 
+// B against A at the updates that both checked: each difference, and the mean of up to five around it with 2 standard
+// errors, as by tasks/evaluation/check_differences.py.
+function atEqualChecks(first, second, percent) {
+  const places = first.flatMap((value, at) => (value != null && second[at] != null ? [at] : []));
+  const found = places.map((at) => (percent ? 100 * (second[at] / first[at] - 1) : second[at] - first[at]));
+  const each = { name: "a dev check", values: first.map(() => null) };
+  const mean = { name: "mean of up to 5 ± 2 standard errors", values: [...each.values], low: [...each.values], high: [...each.values] };
+  places.forEach((at, number) => {
+    const near = found.slice(Math.max(0, number - 2), number + 3), size = near.length;
+    const middle = near.reduce((sum, value) => sum + value, 0) / size;
+    const error = Math.sqrt(near.reduce((sum, value) => sum + (value - middle) ** 2, 0) / (size - 1) / size);
+    each.values[at] = found[number];
+    mean.values[at] = middle;
+    if (size < 3) return;
+    mean.low[at] = middle - 2 * error;
+    mean.high[at] = middle + 2 * error;
+  });
+  return places.length ? [mean, each] : [];
+}
+
 function joined(a, b) {
   const measures = [...new Set([...a.curves.measures, ...b.curves.measures].map((measure) => measure.name))];
   const values = (version, name) => {
@@ -73,6 +93,8 @@ function joined(a, b) {
     data.x = x;
     const log = [a, b].some((version) => version.curves.measures.some((measure) => measure.name === name && measure.log));
     data.measures.push({ name, log, series: series.map((each) => ({ ...each, values: each.values.map((value) => value ?? null) })) });
+    const compared = name.startsWith("dev_") ? atEqualChecks(first, second, name === "dev_perplexity") : [];
+    if (compared.length) data.measures.push({ name: `${name}, ${name === "dev_perplexity" ? "B / A − 1 in %" : "B − A"}`, series: compared });
   }
   return data;
 }

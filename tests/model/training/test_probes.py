@@ -1,7 +1,9 @@
 """Tests of the signs of collapse against their plain formulas, without padding."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import pytest
@@ -10,9 +12,9 @@ from small_training import MODEL
 from torch import Tensor
 
 from model.config import Model
-from model.network.attention import PaddedMask
+from model.network.attention import CrossAttention, PaddedMask, SelfAttention
 from model.network.attention_maps import attention_maps
-from model.network.transformer import Transformer
+from model.network.transformer import Residual, Transformer
 from model.network.weights import build
 from model.training.probes import cosine, probe, query_entropy
 
@@ -81,6 +83,64 @@ def test_coverage_is_the_normalised_entropy_of_the_mean_weights() -> None:
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
+def test_residual_ratios_and_entropies_are_those_of_both_stacks_walked_by_hand(norm: Literal["pre", "post"]) -> None:
+    model = built(replace(MODEL, layers=2, norm=norm))
+    source, target = torch.tensor([SOURCES[0]]), torch.tensor([TARGETS[1]])
+    expected = {}
+
+    def add(name: str, x: Tensor, around: Residual, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        f = sublayer(around.norm(x) if norm == "pre" else x)
+        ratios = [float(f[0, t].norm() / x[0, t].norm()) for t in range(x.shape[1])]
+        expected[f"residual_ratio_{name}"] = sum(ratios) / len(ratios)
+        added: Tensor = x + f if norm == "pre" else around.norm(x + f)
+        return added
+
+    def look(name: str, attention: SelfAttention, causal: bool, x: Tensor) -> Tensor:
+        q, k, _ = attention.query_keys_values(x[0]).split(attention.widths, dim=-1)
+        expected[f"attention_entropy_{name}"] = entropy_by_hand(q, k, causal)
+        out: Tensor = attention(x, PaddedMask(causal=causal))
+        return out
+
+    def look_across(number: int, attention: CrossAttention, x: Tensor) -> Tensor:
+        keys_values = attention.project_memory(memory)
+        k = attention.keys_values(memory[0])[:, : attention.widths[1]]
+        expected[f"attention_entropy_{number}"] = entropy_by_hand(attention.query(x[0]), k, causal=False)
+        out: Tensor = attention(x, keys_values, PaddedMask())
+        return out
+
+    x = model.embed(source, model.input_ND, model.source_positions, start=0)
+    for n, encoder in enumerate(model.encoder, start=1):
+        looked = partial(look, f"encoder_{n}", encoder.attention, False)
+        x = add(f"encoder_attention_{n}", x, encoder.around_attention, looked)
+        x = add(f"encoder_feed_forward_{n}", x, encoder.around_feed_forward, encoder.feed_forward)
+    memory = model.encoder_norm(x)
+    x = model.embed(target, model.target_embedding, model.target_positions, start=0)
+    for n, decoder in enumerate(model.decoder, start=1):
+        looked = partial(look, f"decoder_{n}", decoder.attention, True)
+        x = add(f"decoder_attention_{n}", x, decoder.around_attention, looked)
+        x = add(f"decoder_cross_{n}", x, decoder.around_cross, partial(look_across, n, decoder.cross))
+        x = add(f"decoder_feed_forward_{n}", x, decoder.around_feed_forward, decoder.feed_forward)
+    for name in ("attention_entropy", "attention_entropy_encoder", "attention_entropy_decoder"):
+        expected[name] = (expected[f"{name}_1"] + expected[f"{name}_2"]) / 2
+    found = probe(model, source, target)
+    measured = {name: found[name] for name in found if name.startswith(("residual", "attention_entropy"))}
+    assert len(measured) == 2 * 5 + 3 * 3
+    assert measured == pytest.approx(expected, rel=1e-4)
+
+
+def entropy_by_hand(q_TX: Tensor, k_SX: Tensor, causal: bool) -> float:
+    """Mean over heads and queries of -sum p log p, for p the softmax of q k / sqrt(d_k) over the keys that are seen."""
+    entropies = []
+    width = MODEL.d_k
+    for start in range(0, MODEL.heads * width, width):
+        for t, q_X in enumerate(q_TX[:, start : start + width].tolist()):
+            keys = k_SX[: t + 1 if causal else None, start : start + width].tolist()
+            exps = [math.exp(sum(a * b for a, b in zip(q_X, k_X, strict=True)) / math.sqrt(width)) for k_X in keys]
+            entropies.append(-sum(e / sum(exps) * math.log(e / sum(exps)) for e in exps))
+    return sum(entropies) / len(entropies)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_batch_equals_the_mean_of_its_sentences(norm: Literal["pre", "post"]) -> None:
     model = built(replace(MODEL, norm=norm))
     together = probe(model, torch.tensor([SOURCES[0], [9, 2, 0, 0, 0]]), torch.tensor([[1, 4, 0], TARGETS[1]]))
@@ -91,6 +151,9 @@ def test_a_batch_equals_the_mean_of_its_sentences(norm: Literal["pre", "post"]) 
         "decoder_cosine": (2 * 1, 3 * 2),
         "encoder_norm": (5, 2),
         "decoder_norm": (2, 3),
+        "residual_ratio_encoder": (5, 2),
+        "residual_ratio_decoder": (2, 3),
+        "attention_entropy_encoder": (5, 2),
         "attention_entropy": (2, 3),
         "attention_coverage": (1, 1),
     }

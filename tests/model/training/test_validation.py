@@ -24,6 +24,7 @@ def test_a_memorised_dev_set_has_a_high_bleu(tmp_path: Path) -> None:
         "decoder_cosine_1",
         "encoder_norm_1",
         "attention_entropy_1",
+        "residual_ratio_decoder_cross_1",
         "attention_coverage_cross",
     }
     assert all(expected <= row.keys() for row in checks)

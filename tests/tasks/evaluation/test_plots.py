@@ -1,6 +1,7 @@
 """Equal numbers give equal bytes, and every input that a run can produce gives a picture."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from PIL import Image
 from sacrebleu.metrics import BLEU
 
 from tasks.evaluation import network_plots, plots
+from tasks.evaluation.check_differences import CheckDifferences
 from tasks.evaluation.plots import DARK, LIGHT
 from tasks.evaluation.training_log import Curves
 
@@ -50,6 +52,15 @@ def test_pieces_are_never_read_as_formulas() -> None:
     size_of(network_plots.attention_heads(kinds, "▁$x_{", LIGHT))
     wide = network_plots.attention(np.full((1, 1, 2, 24), 1 / 24), ["▁a"] * 24, hypothesis, LIGHT)
     assert size_of(wide)[0] > size_of(wide)[1]
+
+
+def test_any_signs_and_checks_that_a_training_has_can_be_drawn() -> None:
+    curves = {"attention_entropy": {1: [(10, 1.5), (20, 1.0)]}, "residual_ratio_encoder_attention": {1: [(20, 2.0)]}}
+    size_of(network_plots.by_layer(curves, LIGHT))
+    few = CheckDifferences("dev_perplexity", [10], [-2.0], [-2.0], [None])
+    one = size_of(plots.check_differences("a$_{", {"b": [few], "c": []}, LIGHT))
+    two = size_of(plots.check_differences("a$_{", {"b": [few], "c": [replace(few, measure="dev_bleu")]}, LIGHT))
+    assert two[1] > one[1]
 
 
 @pytest.fixture

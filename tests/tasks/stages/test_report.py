@@ -74,7 +74,7 @@ def training(folder: Path) -> Artifact:
     folder.mkdir()
     rows = [metrics_row(n, loss=9 / n, nll=8 / n, learning_rate=n * 1e-4, padding=0.05) for n in range(1, 41)]
     (folder / "metrics.jsonl").write_text(
-        "\n".join([*rows, metrics_row(20, dev_perplexity=7.5, encoder_cosine_1=0.3)]) + "\n"
+        "\n".join([*rows, metrics_row(20, dev_perplexity=7.5, encoder_cosine_1=0.3, attention_entropy_1=1.5)]) + "\n"
     )
     shape: dict[str, object] = {"layers": 2, "d_model": 8, "d_ff": 16, "heads": 2, "d_k": 4, "d_v": 4, "p_drop": 0.1}
     shape |= {"norm": "pre", "positions": "sinusoid"}
@@ -111,7 +111,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus, shards = data(folder / "data")
     (folder / "out").mkdir()
     facts = report.body(folder / "out", "toy & run", corpus, shards, training(folder / "train"), *kinds)
-    assert facts == {"bytes": (folder / "out/report.html").stat().st_size, "pictures": 7}
+    assert facts == {"bytes": (folder / "out/report.html").stat().st_size, "pictures": 8}
     return folder / "out"
 
 
