@@ -1,5 +1,8 @@
 """Errors with a one-sentence message for people; the class says whether a retry can help."""
 
+import errno
+from pathlib import Path
+
 
 class Fault(Exception):
     """An error with one clear sentence. Not retried unless its class says so."""
@@ -42,6 +45,12 @@ class NetworkFault(Fault):
     retry = True
 
 
+class DiskFault(Fault):
+    """A disk, mostly one of the network, did not answer, or broke off."""
+
+    retry = True
+
+
 class Preempted(Fault):
     """The machine was taken away; a checkpoint was left behind."""
 
@@ -69,3 +78,17 @@ BY_REASON: dict[str, type[Fault]] = {
 def fault_for(reason: str, message: str) -> Fault:
     """The Fault for a job that ended with this reason; JobFailed for an unknown one."""
     return BY_REASON.get(reason, JobFailed)(message)
+
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+AWAY = frozenset({errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN})
+"""What the system says while a network disk is away. It says EIO too, but also for a damaged disk."""
+
+
+def fault_of_disk(error: OSError, root: Path) -> Fault | None:
+    """The Fault behind an error of the operating system under ``root``; None for an error of the code."""
+    if error.errno in FULL:
+        return NoSpace(f"no space left under {root}: free some, or set REPRO_ROOT to another disk")
+    if error.errno in AWAY | {errno.EIO}:
+        return DiskFault(f"{error.filename or root} cannot be read or written for now: {error.strerror}")
+    return None

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from infra.errors import BadConfiguration
+from infra.errors import AWAY, BadConfiguration, fault_of_disk
 
 
 def user_cache(name: str) -> Path:
@@ -145,7 +145,7 @@ def folder_damage(
 
 
 def file_damage(folder: Path, name: str, expected: Mapping[str, Any]) -> str:
-    """What is wrong with a file of an artifact, every byte read, or ""."""
+    """What is wrong with a file of an artifact, every byte read, or "". Raises DiskFault for an absent disk."""
     try:
         if not is_regular(folder / name):
             return f"{name} is not a regular file"
@@ -153,4 +153,6 @@ def file_damage(folder: Path, name: str, expected: Mapping[str, Any]) -> str:
             return f"{name} has {size} bytes, not {expected['bytes']}"
         return "" if sha256_of(folder / name) == expected["sha256"] else f"{name} was altered"
     except OSError as error:
+        if error.errno in AWAY and (fault := fault_of_disk(error, folder)):
+            raise fault from error
         return f"{name} cannot be read ({error.strerror})"

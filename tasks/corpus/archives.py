@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Protocol, cast
 
-from infra.errors import BadData
+from infra.errors import BadData, fault_of_disk
 from infra.guards.path_names import is_path_name
 from tasks.corpus.catalogue import ARCHIVES
 from tasks.lazy_libraries import pa
@@ -71,7 +71,7 @@ def open_text(path: Path, member: str, stack: ExitStack) -> io.BufferedReader:
 
 @contextmanager
 def read_errors_named(path: Path, label: str) -> Iterator[None]:
-    """Turn every error of reading ``path`` into BadData with one sentence."""
+    """Turn every error of reading ``path`` into BadData with one sentence, that of an absent disk into DiskFault."""
     try:
         yield
     except FileNotFoundError as error:
@@ -79,6 +79,8 @@ def read_errors_named(path: Path, label: str) -> Iterator[None]:
     except (IsADirectoryError, PermissionError) as error:
         raise BadData(f"{path} cannot be read ({error.strerror})") from error
     except (*BROKEN, pa.ArrowException, UnicodeDecodeError) as error:  # names of columns may be damaged
+        if isinstance(error, OSError) and (fault := fault_of_disk(error, path)):
+            raise fault from error
         reason = " ".join(f"{error}".split())
         raise BadData(f"{label} is cut short or damaged ({reason or type(error).__name__})") from error
 

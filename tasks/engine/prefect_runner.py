@@ -9,8 +9,10 @@ What is repeated when something fails, from the inside out:
                           (``infra.tracking.write_queue``); a bucket's, 6 times (``infra.store.s3_client``)
     a job                 ``tasks.stages.train`` relaunches it while each attempt leaves a newer checkpoint, from which
                           the next one goes on (``model.training.checkpoint``)
-    a stage               Prefect's task, ``retries`` times (of ``@stage``), after 2, 4, 8, … seconds, for a fault whose
-                          class has ``retry`` (``infra.errors``); ``train`` resumes the folder of the try before
+    a stage               every stage alike: Prefect's task, RETRIES times, after 2, 4 and 8 seconds, for a fault whose
+                          class has ``retry`` (``infra.errors``): a server, a disk, a machine or a job was gone; never
+                          for bad data or configuration, a full disk, too little memory, divergence, or an error of the
+                          code. ``train`` resumes the folder of the try before
     its task run          here, up to MAX_CALLS, when Prefect's server was lost; ``wait_for_server`` comes first
     a run's own server    ``infra.servers.temporary_prefect`` starts it again, 5 times
     a run                 a person: the same command, or Retry in Prefect's page
@@ -49,6 +51,7 @@ from tasks.engine.run_settings import RunSettings
 from tasks.engine.runner import Resolution, Runner
 from tasks.engine.stage import Stage, StageCall
 
+RETRIES = 3
 FIRST_PAUSE_SECONDS = 2.0
 PROGRESS_SECONDS = 5.0
 SERVER_TIMEOUT_SECONDS = 600.0
@@ -147,7 +150,7 @@ class PrefectRunner(Runner):
             version=str(stage.version),
             task_run_name=call.label,
             tags=[] if planned else self._tags(stage),
-            retries=stage.retries if self.retries else 0,
+            retries=RETRIES if self.retries else 0,
             retry_delay_seconds=exponential_backoff(FIRST_PAUSE_SECONDS),
             retry_jitter_factor=0.2,
             retry_condition_fn=is_retryable,

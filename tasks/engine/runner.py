@@ -1,6 +1,5 @@
 """Run the stages of a pipeline: take the hits of the plan, make what is missing, log both to MLflow."""
 
-import errno
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -9,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from infra.errors import BadConfiguration, BadData, NoSpace, Pruned, describe
+from infra.errors import BadConfiguration, BadData, Pruned, describe, fault_of_disk
 from infra.processes import signals
 from infra.processes.locks import file_lock
 from infra.processes.threads import run_in_threads
@@ -237,19 +236,18 @@ def _end_by(error: BaseException) -> tuple[str, Facts]:
 
 @contextmanager
 def _failures_noted(resolution: Resolution, root: Path) -> Iterator[None]:
-    """Note why the try in this block failed; the OSError of a full disk becomes NoSpace."""
+    """Note why the try in this block failed; the OSError of a full or absent disk becomes a Fault."""
     failures = resolution.failures
     try:
         yield
     except Pruned:
         raise
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            failures.append(describe(error))
+        fault = fault_of_disk(error, root)
+        failures.append(describe(fault or error))
+        if fault is None:
             raise
-        full = NoSpace(f"no space left under {root}: free some, or set REPRO_ROOT to another disk")
-        failures.append(describe(full))
-        raise full from error
+        raise fault from error
     except BaseException as error:
         failures.append(describe(error))
         raise

@@ -89,7 +89,6 @@ class Stage(Generic[P]):
 
     body: Callable[Concatenate[Path, P], Facts]
     version: int
-    retries: int
     resume: bool
     still_valid: Callable[[Artifact, Site], bool]
     needs: Needs
@@ -134,21 +133,20 @@ def _always_valid(artifact: Artifact, site: Site) -> bool:  # noqa: ARG001
 def stage(
     *,
     version: int,
-    retries: int = 0,
     resume: bool = False,
     still_valid: Callable[[Artifact, Site], bool] = _always_valid,
     needs: Needs = "cpu",
 ) -> Callable[[Callable[Concatenate[Path, P], Facts]], Stage[P]]:
     """Make ``body(out, ...) -> facts`` a stage.
 
-    Bump ``version`` when the code gives other results. ``retries`` is the number of attempts after the first, for
-    faults whose class allows a retry. With ``resume`` the next attempt gets the folder of an interrupted one.
+    Bump ``version`` when the code gives other results. With ``resume`` the next attempt gets the folder of an
+    interrupted one.
     ``still_valid`` tells whether the effects of the stage outside its folder (a registered version) still exist.
     ``needs`` is the kind of worker that should make it; without such a worker the run makes it itself.
     """
 
     def wrap(body: Callable[Concatenate[Path, P], Facts]) -> Stage[P]:
-        return Stage(body, version, retries, resume, still_valid, needs)
+        return Stage(body, version, resume, still_valid, needs)
 
     return wrap
 

@@ -11,7 +11,7 @@ from model.config import Averaging
 from tasks.engine.stage import Facts, current_stage, job_facts, stage
 
 
-@stage(version=1, retries=1)
+@stage(version=1)
 def average(out: Path, run: Artifact, averaging: Averaging) -> Facts:
     """Average the last ``averaging.count`` checkpoints of the training ``run``, or copy the chosen weights."""
     current_stage().run_job("model.average", {"averaging": asdict(averaging)}, {"run": run.path()}, out)

@@ -10,7 +10,7 @@ from tasks.engine.stage import Facts, site, stage
 MAX_CONCURRENT_DOWNLOADS = 4
 
 
-@stage(version=1, retries=3, resume=True)
+@stage(version=1, resume=True)
 def download(out: Path, file: File) -> Facts:
     """Download ``file`` and check its checksum.
 

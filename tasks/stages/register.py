@@ -93,7 +93,7 @@ def _code_changes(manifests: Mapping[str, Manifest]) -> dict[str, str]:
     return {f"changed.{name}": f"{change}" for name, change in changes.items() if change.kinds}
 
 
-@stage(version=2, retries=3, still_valid=_still_registered)
+@stage(version=2, still_valid=_still_registered)
 def register(
     out: Path,
     run_name: str,

@@ -19,7 +19,7 @@ def newest_checkpoint(out: Path) -> int:
     return max((int(path.name) for path in out.glob("checkpoints/*") if path.name.isdigit()), default=0)
 
 
-@stage(version=2, retries=3, resume=True, needs="gpu")
+@stage(version=2, resume=True, needs="gpu")
 def train(
     out: Path,
     shards: Artifact,

@@ -14,7 +14,7 @@ from model.config.normalise import Normalise
 from tasks.engine.stage import Facts, current_stage, job_facts, stage
 
 
-@stage(version=2, retries=1, needs="gpu")
+@stage(version=2, needs="gpu")
 def translate(
     out: Path,
     weights: Artifact,

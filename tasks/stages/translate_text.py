@@ -14,7 +14,7 @@ BLOCK_LINES = 2_000
 """Lines that are written together: what a kill can lose."""
 
 
-@stage(version=1, retries=3, resume=True, needs="gpu")
+@stage(version=1, resume=True, needs="gpu")
 def translate_text(
     out: Path,
     weights: Artifact,

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from services import TIMEOUT_SECONDS, Services, wait_for
 
+from flows.reproduce import STAGES
+
 pytestmark = pytest.mark.slow
 SUPPORT = Path(__file__).parents[1] / "support"
 PAUSE = 0.5
-RETRIED = ("NetworkFault", "Preempted", "JobFailed")
+RETRIED = ("NetworkFault", "DiskFault", "Preempted", "JobFailed")
 NOT_RETRIED = (
     "BadConfiguration",
     "BadData",
@@ -23,10 +25,11 @@ NOT_RETRIED = (
     "Pruned",
 )
 SCRIPT = f"""
-import builtins, json, sys, time
+import builtins, importlib, json, sys, time
 from pathlib import Path
 sys.path.insert(0, {str(SUPPORT)!r})
 from prefect import flow
+from flows.reproduce import STAGES
 from infra import errors as faults
 from infra.site import Site
 from infra.store.local import LocalStore
@@ -39,9 +42,24 @@ from toy_stages import Quiet, Untracked
 prefect_runner.FIRST_PAUSE_SECONDS = {PAUSE}
 tries = {{name: [] for name in sys.argv[2:]}}
 
-@stage(version=1, retries=3)
+@stage(version=1)
 def failing(out: Path, what: str):
     return {{}}
+
+def try_every_stage(runner):
+    for name in STAGES:
+        every = getattr(importlib.import_module(f"tasks.stages.{{name}}"), name)
+        tries[name] = []
+        kinds = iter((faults.NetworkFault, faults.BadData))
+        def fail(out, what):
+            tries[name].append(time.monotonic())
+            raise next(kinds)("on purpose")
+        every.body = fail
+        try:
+            runner.resolve(StageCall(every, "", {{"what": name}}))
+        except faults.BadData:
+            continue
+        raise AssertionError(f"{{name}} was not tried again")
 
 @flow(name="reproduce", flow_run_name="tried")
 def tried():
@@ -59,6 +77,7 @@ def tried():
         except kind:
             continue
         raise AssertionError(f"{{name}} was swallowed")
+    try_every_stage(runner)
     runner.close()
 
 tried()
@@ -73,7 +92,7 @@ def test_only_transient_errors_are_retried_after_growing_pauses(services: Servic
     tries = json.loads(done.stdout.splitlines()[-1])
     assert {name: len(moments) for name, moments in tries.items()} == dict.fromkeys(RETRIED, 4) | dict.fromkeys(
         NOT_RETRIED, 1
-    )
+    ) | dict.fromkeys(STAGES, 2), "every stage: tried again for a fault that may pass, and not for bad data"
     for name in RETRIED:
         pauses = [after - before for before, after in zip(tries[name], tries[name][1:], strict=False)]
         assert all(pause > 0.75 * PAUSE * 2**n for n, pause in enumerate(pauses)), (name, pauses)
@@ -83,4 +102,5 @@ def test_only_transient_errors_are_retried_after_growing_pauses(services: Servic
     expected = {f"failing {name}": ("Failed", 4) for name in RETRIED} | {
         f"failing {n}": ("Failed", 1) for n in NOT_RETRIED
     }
+    expected |= dict.fromkeys(STAGES, ("Failed", 2))
     assert states == expected | {"failing Pruned": ("Pruned", 1)}, "a trial that was ended early did not fail"

@@ -47,7 +47,7 @@ def named(stage: str, **arguments: Any) -> list[tuple[str, str]]:
         return {}
 
     body.__name__ = stage
-    call = StageCall(Stage(body, 1, 0, False, lambda *_: True, "cpu"), "", arguments)
+    call = StageCall(Stage(body, 1, False, lambda *_: True, "cpu"), "", arguments)
     return [(data.context, data.name) for data in datasets(call)]
 
 
@@ -70,7 +70,7 @@ def test_a_dataset_has_the_digest_of_its_pairs_its_files_and_counts(text: Text) 
         return {}
 
     (data,) = datasets(
-        StageCall(Stage(train, 1, 0, False, lambda *_: True, "cpu"), "", {"shards": text.shards["train"]})
+        StageCall(Stage(train, 1, False, lambda *_: True, "cpu"), "", {"shards": text.shards["train"]})
     )
     assert data.digest == text.clean.content
     assert data.source == {"uri": f"clean/{text.clean.key}", "files": ["toy/train.en"]}

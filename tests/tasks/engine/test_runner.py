@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import os
 import threading
 import time
 import uuid
@@ -27,7 +28,7 @@ from toy_stages import (
     twice,
 )
 
-from infra.errors import BadConfiguration, BadData, NoSpace
+from infra.errors import BadConfiguration, BadData, DiskFault, Fault, NoSpace
 from infra.launch.job import JobSpec
 from infra.site import Site
 from infra.store.local import LocalStore
@@ -140,12 +141,24 @@ def test_force_runs_one_stage_and_keeps_equal_dependents(tmp_path: Path) -> None
     assert states(run(tmp_path, forced=frozenset(ORDER))) == ["completed"] * 3
 
 
-def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(out: Path, number: Number) -> Facts:
-        raise OSError(errno.ENOSPC, "No space left on device")
+@pytest.mark.parametrize(
+    ("number", "fault", "sentence"),
+    [
+        (errno.ENOSPC, NoSpace, "no space left under .*REPRO_ROOT"),
+        (errno.EDQUOT, NoSpace, "no space left under .*REPRO_ROOT"),
+        (errno.ESTALE, DiskFault, "^a/b cannot be read or written for now: Stale file handle"),
+        (errno.EIO, DiskFault, "^a/b cannot be read or written for now: Input/output error"),
+    ],
+)
+def test_a_full_or_absent_disk_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, fault: type[Fault], sentence: str
+) -> None:
+    def fails(out: Path, number: Number) -> Facts:
+        raise OSError(number_of_error, os.strerror(number_of_error), "a/b")
 
-    monkeypatch.setattr(make, "body", full)
-    with pytest.raises(NoSpace, match="no space left under .*REPRO_ROOT"):
+    number_of_error = number
+    monkeypatch.setattr(make, "body", fails)
+    with pytest.raises(fault, match=sentence):
         run(tmp_path)
 
 
