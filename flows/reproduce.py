@@ -49,8 +49,8 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     """From archives to a registered model version; ``modified`` marks a run with overrides, which moves no alias.
 
     Beside the main way stand three extras, which most runs do not have: weights and vocabulary of a registered version
-    (``training.start``, given as ``initial``), synthetic pairs (``flows.synthetic_text``), and models of further seeds
-    with their ensemble (``flows.seed_ensemble``).
+    (``training.start``) or a training to go on from (``training.continue``), both given as ``initial``; synthetic pairs
+    (``flows.synthetic_text``); and models of further seeds with their ensemble (``flows.seed_ensemble``).
     """
     # Text
     archives = download_archives(run)
@@ -60,7 +60,7 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     corpus = clean(run.corpus, archives_of_corpus, excluded_sets, run.filters)
 
     # Vocabulary and shards
-    vocabulary = initial.vocabulary if initial else learn_vocabulary(run, corpus)
+    vocabulary = initial.vocabulary[0] if initial and initial.vocabulary else learn_vocabulary(run, corpus)
     pairs = training_pairs(run, archives, sets, corpus, vocabulary)
     train_shards = shard.for_item("train")(pairs, vocabulary, run.sharding)
     evaluated_names = run.evaluate or tuple(sets)
@@ -71,8 +71,9 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
 
     # Weights
     dev_shards = set_shards[run.dev]
-    initial_weights = (initial.weights,) if initial else ()
-    trained = train(train_shards, dev_shards, vocabulary, run.model, run.training, initial_weights)
+    initial_weights = initial.weights if initial else ()
+    continued = initial.continued if initial else ()
+    trained = train(train_shards, dev_shards, vocabulary, run.model, run.training, initial_weights, continued)
     further_trained = train_further_seeds(run, train_shards, dev_shards, vocabulary, initial_weights)
     weights = average(trained, run.averaging)
     further_weights = average_further_seeds(run, further_trained)

@@ -120,7 +120,9 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
             "tasks.lazy_libraries",
             "tasks.registration",
             "tasks.reporting",
+            "tasks.training",
         },
+        "tasks.training": {"tasks.engine"},
     },
     "model": {
         "model.average": {"model.config", "model.errors", "model.job", "model.network", "model.training"},

@@ -101,7 +101,7 @@ class _Estimator:
         self._on_gpu = site.device in ("cuda", "mps") or (site.device == "auto" and bool(site.gpus))
 
     def cost(self, row: StageResult) -> StageCost:
-        work = self._work(row.stage, row.form)
+        work = self._work(row.stage, row.form, begins=row.origin.done if row.origin else 0)
         if not work:
             return self._unknown(row, "the size of what it reads is not known")
         recorded = [each for each in self._recorded if (each.stage, each.version) == (row.stage, row.version)]
@@ -134,14 +134,20 @@ class _Estimator:
         device = manifest.facts.get("device")
         return device is None or (device != "cpu") == self._on_gpu
 
-    def _work(self, stage: str, form: Mapping[str, Any], made: Manifest | None = None) -> _Work | None:
-        """The work of a stage with these arguments, as it was ``made`` or as it is planned; None if not known."""
+    def _work(self, stage: str, form: Mapping[str, Any], made: Manifest | None = None, begins: int = 0) -> _Work | None:
+        """The work of a stage with these arguments, as it was ``made`` or as it is planned; None if not known.
+
+        A training ``begins`` after so many updates, where it goes on from another.
+        """
         if stage in ("download", "register"):
             return _Work(1.0, "number", form)
         if stage == "train":
             training = form["training"]
             updates = made.facts.get("updates", training["updates"]) if made else training["updates"]
             weights = made.facts.get("parameters", 0) if made else self._parameters(form)
+            updates -= made.made.get("origin", {}).get("done", 0) if made else begins
+            if updates <= 0:  # counted in epochs
+                return None
             return _Work(updates * training["batch_tokens"] * weights, "tokens × parameters", form["model"])
         sizes = [self._bytes.get(key) for key in _input_keys(form)]
         read = [size for size in sizes if size is not None]

@@ -3,7 +3,8 @@
 Of each run and its overrides these records count: the newest one and those of runs at work, whole; and for each stage
 the newest one in which it has an artifact, and the newest finished one that has it. The artifacts that they name, and
 all inputs of these, are needed. A running run has its record from the start. A registered version needs its weights and
-vocabulary (to train on) and its scores (to compare).
+vocabulary (to train on) and its scores (to compare). The state beside a training, from which a longer one goes on, goes
+with the training.
 
 An example, the newest record first; ``c3`` is the artifact of ``clean`` in record 3:
 
@@ -28,6 +29,7 @@ from infra.errors import BadConfiguration, BadData
 from infra.processes.locks import try_file_lock
 from infra.site import Site, open_store
 from infra.store.manifest import bytes_of
+from infra.store.states import unneeded_states
 from infra.store.store import Leftover, Store
 from infra.tracking.registry import versions
 
@@ -75,6 +77,7 @@ def find_garbage(site: Site, keep: Sequence[str] = ()) -> GarbageReport:
     report = GarbageReport(leftovers=old, keep=keep)
     sealed = read_sealed(store)
     needed = needed_artifacts(store, site, keep, sealed)
+    report.leftovers += unneeded_states(store, needed)
     for name, artifact in sealed.items():
         why = needed.get(name) or ("at work" if store.is_locked(*name) else "")
         uses = report.kept if why else report.removable

@@ -100,8 +100,8 @@ def find_made(planned: RunPlan) -> RunArtifacts:
             made[row.stage, row.item] = store.artifact(found.manifest)
         waits = f"runs if the output of {', '.join(row.waits_for)} changes" if row.waits_for else ""
         reasons[row.stage, row.item] = "; ".join([waits or f"{found}", *row.changes])
-    if planned.initial:
-        made["learn_bpe", ""] = planned.initial.vocabulary
+    if planned.initial and planned.initial.vocabulary:
+        made["learn_bpe", ""] = planned.initial.vocabulary[0]
     return RunArtifacts(made, reasons)
 
 

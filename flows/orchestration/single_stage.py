@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from flows.reproduce import STAGES, reproduce
+from flows.runner.beginning import beginning_of
 from flows.runner.request import RunRequest
-from flows.runs.initial_weights import initial_weights_of
 from flows.runs.synthetic import COUNTED_AS
 from flows.views.stage_words import miss_text
 from infra.errors import BadConfiguration
@@ -93,6 +93,6 @@ def run_single_stage(
         else:
             tracker.start(run.name, f"{run.name} {request.label}", {"site": request.site}, {})
         with engine(_SingleStageEngine(runner, request)), suppress(StopPipeline):
-            reproduce(run, resolved.is_modified, initial_weights_of(run, site, store))
+            reproduce(run, resolved.is_modified, beginning_of(run, site, store))
             raise BadConfiguration(f"{request.run} has no stage {request.label!r}")
     return runner.rows[-1]

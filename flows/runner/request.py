@@ -11,12 +11,13 @@ from datetime import datetime
 
 from flows.reproduce import STAGES, reproduce
 from flows.runner import records
+from flows.runner.beginning import beginning_of
 from flows.runner.find_run import find_run, foreign_sets
 from flows.runner.interrupted import attempt_to_resume
 from flows.runner.outcome import Outcome
 from flows.runner.recorded_runs import RecordedRun, last_arguments, read_runs
 from flows.runs import Run
-from flows.runs.initial_weights import InitialWeights, initial_weights_of
+from flows.runs.initial_weights import InitialWeights
 from flows.runs.overrides import changes_results, override, without_replaced
 from flows.runs.synthetic import COUNTED_AS
 from flows.runs.unknown_names import did_you_mean
@@ -129,7 +130,7 @@ def make_plan(resolved: ResolvedRun) -> RunPlan:
     if scope.attempt.stages and interrupted and interrupted.forced_attempt:
         resumed = Attempt(scope.attempt.stages, interrupted.forced_attempt, is_resumed=True)
         scope = replace(scope, attempt=resumed)
-    initial = initial_weights_of(resolved.run, site, store)
+    initial = beginning_of(resolved.run, site, store)
     limits = Limits.parse(resolved.run.expect)
     planner = Planner(store, site, scope, limits)
     with engine(planner), suppress(StopPipeline):
@@ -148,7 +149,7 @@ def make_plan(resolved: ResolvedRun) -> RunPlan:
 def stage_keys(resolved: ResolvedRun) -> list[str]:
     """The keys of a run's stages, which say what the run computes. Reads no artifact."""
     key_list = KeyList(resolved.scope)
-    initial = initial_weights_of(resolved.run, resolved.site, open_store(resolved.site))
+    initial = beginning_of(resolved.run, resolved.site, open_store(resolved.site))
     with engine(key_list), suppress(StopPipeline):
         reproduce(resolved.run, resolved.is_modified, initial)
     return key_list.keys

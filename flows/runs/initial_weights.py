@@ -21,12 +21,14 @@ FIELDS_THAT_MAY_DIFFER = ("p_drop", "p_drop_attention", "p_drop_relu", "init")
 
 @dataclass(frozen=True)
 class InitialWeights:
-    """A version and its source artifacts. The weights are of use only with their own vocabulary."""
+    """A version and its source artifacts, or a training to go on from. Each tuple is empty, or holds one artifact."""
 
     version: str
-    """``name/number``."""
-    weights: Artifact
-    vocabulary: Artifact
+    """``name/number``, or ``RUN/train``."""
+    weights: tuple[Artifact, ...] = ()
+    vocabulary: tuple[Artifact, ...] = ()
+    """That of the weights, which are of use with no other."""
+    continued: tuple[Artifact, ...] = ()
 
 
 def initial_weights_of(run: Run, site: Site, store: Store) -> InitialWeights | None:
@@ -39,12 +41,11 @@ def initial_weights_of(run: Run, site: Site, store: Store) -> InitialWeights | N
         return None
     version = resolve(site.tracking, words)
     name = f"{version.name}/{version.version}"
-    initial = InitialWeights(
-        name, _source_artifact(version, "average", store), _source_artifact(version, "learn_bpe", store)
-    )
-    if difference := shape_difference(run.model, name, _model_config(initial.weights)):
+    weights = _source_artifact(version, "average", store)
+    vocabulary = _source_artifact(version, "learn_bpe", store)
+    if difference := shape_difference(run.model, name, _model_config(weights)):
         raise BadConfiguration(f"training.start is {words!r}, allowed is a model of the same shape: {difference}")
-    return initial
+    return InitialWeights(name, (weights,), (vocabulary,))
 
 
 def shape_difference(own: Model, name: str, theirs: Model) -> str:

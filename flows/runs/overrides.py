@@ -20,6 +20,8 @@ STRICT_NUMERICS = ("training.numerics=strict", "decoding.numerics=strict")
 """What ``--strict-numerics`` stands for (docs/reproducibility.md)."""
 RULE_ITEM = re.compile(r"([+-]?)(\w+)(?:\(([^()]*)\))?")
 SEPARATOR = " · "
+SAME_PATHS = {"training.continue": "training.continue_from"}
+"""Paths that people type for fields whose name Python does not allow."""
 
 
 def override(run: Value, assignments: Sequence[str]) -> Value:
@@ -60,7 +62,7 @@ def _split(assignment: str) -> tuple[str, str]:
     path, equals, text = assignment.partition("=")
     if not equals or not path:
         raise BadConfiguration(f"--set {assignment}: not of the form field=value, as in training.updates=200")
-    return path, text
+    return SAME_PATHS.get(path, path), text
 
 
 def without_replaced(assignments: Sequence[str]) -> tuple[str, ...]:

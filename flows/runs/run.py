@@ -105,6 +105,9 @@ class Run:
             lengths.append(self.synthetic.updates)
         for updates in lengths:
             self._check_saved(updates)
+        continued = self.training.continue_from
+        allowed = "empty where decoding.ensemble trains further seeds"
+        require(not (continued and seeds), "training.continue_from", continued, allowed)
         self._check_model("model", self.model)
         if isinstance(self.synthetic, Distillation):
             self._check_model("synthetic.teacher", self.synthetic.teacher)

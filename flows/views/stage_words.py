@@ -15,7 +15,7 @@ def why(row: StageResult, is_short: bool = False) -> str:
 
     The short form names one changed module and counts the others.
     """
-    parts = [row.failure, miss_text(row.miss) if row.miss else ""]
+    parts = [row.failure, miss_text(row.miss) if row.miss else "", f"{row.origin or ''}"]
     if row.waits_for:
         parts.append(f"runs if the output of {', '.join(row.waits_for)} changes")
     change = row.code_change

@@ -89,6 +89,11 @@ class Training:
     start: str = unkeyed("")
     """A registered version (``name@alias``, ``name/number``) with the initial weights. The key depends on the weights,
     not on this name. Empty: random initialisation."""
+    continue_from: str = unkeyed("")
+    """A finished training (``RUN/train``) from whose weights, optimizer state and place in the data this one goes on,
+    also where its rates depend on ``updates``; ``--set`` calls it ``training.continue`` too. The key depends on that
+    training, not on its name. Empty: a training that differs in its length alone goes on by itself where its weights
+    are those of one that starts anew."""
     numerics: Numerics = unkeyed_default("fast")  # noqa: RUF009 - a string
     """fast: the kernels that suit the machine; strict: weights that are equal to the bit on different CPUs and for
     different numbers of ranks (docs/reproducibility.md), several times slower."""
@@ -135,6 +140,8 @@ class Training:
         require(counted, "training.checkpoints_from", self.checkpoints_from, "start where training.patience is above 0")
         whole = not self.keep_epochs or not self.patience  # patience may end in any epoch
         require(whole, "training.keep_epochs", self.keep_epochs, "0 where training.patience is above 0")
+        alone = not (self.start and self.continue_from)
+        require(alone, "training.continue_from", self.continue_from, "empty where training.start is given")
         for stage in parse_mixture(self.mixture):
             allowed = f"stages that begin before training.updates, which is {self.updates}"
             in_time = self.epochs > 0 or stage.begin < self.updates

@@ -6,7 +6,7 @@
                                   /position.json       the Position, and the SHA-256 sums of the files above
 
 A checkpoint is written to another folder, which is renamed when complete. At the end only the weights to average stay,
-the moving average of the last update, and with ``training.patience``
+all files of the last update, from which a longer training can go on, and with ``training.patience``
 
     checkpoints/best.json                              {"update", "dev_perplexity"}
                /best/model.safetensors                 its weights, unless they are among those to average
@@ -162,7 +162,7 @@ class Checkpoints:
         partial.replace(self.folder / f"{BEST}.json")
 
     def finish(self) -> None:
-        """Remove all but the weights to average and the best. May be interrupted and called again."""
+        """Remove all but the last checkpoint, the weights to average and the best. May be called again after a kill."""
         averaged = self.policy.averaged(self.updates())
         best_folder = self.folder / BEST
         if (self.folder / f"{BEST}.json").exists() and not best_folder.exists():
@@ -175,7 +175,7 @@ class Checkpoints:
             if update not in averaged:
                 shutil.rmtree(self.path(update))
                 continue
-            for name in (STATE, POSITION) if update == self.policy.last else (STATE, EMA, POSITION):
+            for name in (STATE, EMA, POSITION) if update != self.policy.last else ():
                 (self.path(update) / name).unlink(missing_ok=True)
 
     def load(self, update: int, model: Transformer, optimizer: torch.optim.Optimizer) -> Position:

@@ -10,7 +10,7 @@ from infra.site import Site
 from infra.store.store import Artifact, Store
 from tasks.engine.limits import Check, Limits
 from tasks.engine.lookup import Hit, Miss, MissReason, look_up
-from tasks.engine.stage import Engine, StageCall
+from tasks.engine.stage import Engine, Origin, StageCall
 from tasks.engine.stage_code import UNCHANGED, CodeChange
 
 StageState = Literal["cached", "completed", "failed", "hit", "miss", "pruned", "waits"]
@@ -85,6 +85,8 @@ class StageResult:
     broken: tuple[Check, ...] = ()
     """The limits of the run that its artifact breaks."""
     miss: Miss | None = None
+    origin: Origin | None = None
+    """What a stage that is no hit goes on from, if not from its inputs alone."""
     waits_for: tuple[str, ...] = ()
     """The stages whose new output decides whether this one runs."""
     changes: tuple[str, ...] = ()
@@ -155,6 +157,7 @@ class Planner(Engine):
         if waits_for and lookup.reason is MissReason.INPUT_CHANGED:
             self.rows.append(StageResult.of(call, "waits", waits_for=waits_for))
         else:
-            self.rows.append(StageResult.of(call, "miss", miss=lookup))
+            origin = call.stage.origin(self.store, self.site, call, bool(self.scope.attempt_at(call)))
+            self.rows.append(StageResult.of(call, "miss", miss=lookup, origin=origin))
         self._to_make[call.key] = call.label
         return Artifact(call.stage.name, call.key, self.store.folder(call.stage.name, call.key))

@@ -156,7 +156,10 @@ class Runner(Engine):
         settings = self.settings
         inputs = call.input_contents
         resumable = (inputs or {"": call.key}) if call.stage.resume else {}
+        origin = call.stage.origin(store, settings.site, call, bool(attempt))
         new = NewArtifact(store.begin(name, call.key, resumable, attempt))
+        if origin and not any(new.out.iterdir()):
+            settings.display.say(f"{call.label} {origin}")
         run_id = ""
         try:
             with settings.tracker_lock:
@@ -170,12 +173,14 @@ class Runner(Engine):
                 progress=partial(self.progress, call),
                 tracker=settings.tracker,
                 run_id=run_id,
+                origin=origin,
                 checks=tuple(settings.limits.checks),
             )
             with stage_context(context):
                 yield new
             if replaced := [artifact for artifact in call.inputs if artifact.is_replaced()]:
                 raise BadData(f"{replaced[0].folder} was replaced while {call.label} read it; run again")
+            made = provenance() | ({"origin": origin.record} if origin else {})
             new.artifact = store.seal(
                 new.out,
                 {
@@ -187,7 +192,7 @@ class Runner(Engine):
                     "inputs": inputs,
                     "facts": new.facts,
                     "seconds": round(time.monotonic() - started, 3),
-                    "made": {**provenance(), **code_of(store, call).record},
+                    "made": made | code_of(store, call).record,
                 },
             )
         except BaseException as error:

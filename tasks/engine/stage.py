@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol
 
 from infra.site import Site
-from infra.store.store import Artifact
+from infra.store.store import Artifact, Store
 from infra.tracking.tracker import Tracker
 from model.config import Numerics
 from tasks.engine.keys import artifact_key, artifacts_in, canonical
@@ -71,6 +71,30 @@ class StageCall:
         return f"{self.stage.name} {self.item}".strip()
 
 
+@dataclass(frozen=True)
+class Origin:
+    """A finished artifact from whose work another call of the same stage goes on, and how much of it was done."""
+
+    artifact: Artifact
+    done: int
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What a manifest keeps."""
+        return {"stage": self.artifact.stage, "key": self.artifact.key, "done": self.done}
+
+    def __str__(self) -> str:
+        return f"goes on from update {self.done} of {self.artifact.stage}-{self.artifact.key}"
+
+
+FindOrigin = Callable[[Store, Site, StageCall, bool], Origin | None]
+"""Whether a call goes on from something; the last argument says that it is forced."""
+
+
+def _no_origin(store: Store, site: Site, call: StageCall, forced: bool) -> Origin | None:  # noqa: ARG001
+    return None
+
+
 class Engine(ABC):
     """Turns a call into an artifact."""
 
@@ -92,6 +116,7 @@ class Stage(Generic[P]):
     resume: bool
     still_valid: Callable[[Artifact, Site], bool]
     needs: Needs
+    origin: FindOrigin = _no_origin
     item: str = ""
     """Which of several items the stage is for, as in ``score test``; "" if there is only one."""
 
@@ -136,6 +161,7 @@ def stage(
     resume: bool = False,
     still_valid: Callable[[Artifact, Site], bool] = _always_valid,
     needs: Needs = "cpu",
+    origin: FindOrigin = _no_origin,
 ) -> Callable[[Callable[Concatenate[Path, P], Facts]], Stage[P]]:
     """Make ``body(out, ...) -> facts`` a stage.
 
@@ -143,10 +169,11 @@ def stage(
     interrupted one.
     ``still_valid`` tells whether the effects of the stage outside its folder (a registered version) still exist.
     ``needs`` is the kind of worker that should make it; without such a worker the run makes it itself.
+    ``origin`` finds the artifact from whose work a call goes on.
     """
 
     def wrap(body: Callable[Concatenate[Path, P], Facts]) -> Stage[P]:
-        return Stage(body, version, resume, still_valid, needs)
+        return Stage(body, version, resume, still_valid, needs, origin)
 
     return wrap
 
@@ -175,6 +202,8 @@ class StageContext:
     progress: Callable[[float, float, str], None]
     tracker: Tracker
     run_id: str
+    origin: Origin | None = None
+    """What the body goes on from."""
     checks: tuple[Check, ...] = ()
     """Of the stages before it, against the limits of the run."""
 

@@ -3,6 +3,8 @@
 checkpoints/00004500/model.safetensors, …   the last ``training.keep`` of them
 checkpoints/best.json, best/                with ``training.patience``: the one with the lowest dev perplexity
 model.json  metrics.jsonl  exit.json  job.log
+
+Beside the artifact it leaves the state with which a longer training goes on (``tasks.training.going_on``).
 """
 
 from dataclasses import asdict
@@ -12,14 +14,10 @@ from infra.errors import JobFailed, Preempted
 from infra.store.store import Artifact
 from model.config import Model, Training
 from tasks.engine.stage import Facts, current_stage, job_facts, stage
+from tasks.training.going_on import begin_from, keep_state, newest_checkpoint, origin_of
 
 
-def newest_checkpoint(out: Path) -> int:
-    """The update of the newest checkpoint, 0 if there is none."""
-    return max((int(path.name) for path in out.glob("checkpoints/*") if path.name.isdigit()), default=0)
-
-
-@stage(version=2, resume=True, needs="gpu")
+@stage(version=2, resume=True, needs="gpu", origin=origin_of)
 def train(
     out: Path,
     shards: Artifact,
@@ -28,19 +26,25 @@ def train(
     model: Model,
     training: Training,
     start: tuple[Artifact, ...] = (),
+    continued: tuple[Artifact, ...] = (),  # noqa: ARG001 - the stage's origin
 ) -> Facts:
     """Train a Transformer (§3) on the shards, with validation by the perplexity of the dev set.
 
-    ``start`` is empty, or holds the one artifact with the initial weights (``model.safetensors``).
+    ``start`` is empty, or holds the one artifact with the initial weights (``model.safetensors``); ``continued`` is
+    empty, or holds the one training from whose end this one goes on.
     """
     inputs = {"shards": shards.path(), "dev": dev.path(), "vocabulary": vocabulary.path()}
     if start:
         inputs["start"] = start[0].path()
     config = {"model": asdict(model), "training": asdict(training)}
+    present = current_stage()
+    if present.origin:
+        begin_from(present.origin, out)
     while True:
         before = newest_checkpoint(out)
         try:
-            current_stage().run_job("model.train", config, inputs, out, distributed=True, numerics=training.numerics)
+            present.run_job("model.train", config, inputs, out, distributed=True, numerics=training.numerics)
+            keep_state(out, present.call.key)
             return job_facts(out)
         except (JobFailed, Preempted):
             # A job that left a newer checkpoint is relaunched without using one of the stage's retries.

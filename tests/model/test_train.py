@@ -51,6 +51,8 @@ def test_files_that_a_training_writes(tmp_path: Path) -> None:
         "model.json",
         "checkpoints/00000008/model.safetensors",
         "checkpoints/00000012/model.safetensors",
+        "checkpoints/00000012/state.safetensors",
+        "checkpoints/00000012/position.json",
     }
     updates = [row["done"] for row in rows(job) if "loss" in row]
     assert updates == list(range(1, 13))

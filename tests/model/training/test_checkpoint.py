@@ -108,7 +108,8 @@ def test_weights_for_averaging_stay_and_optimizer_states_are_removed(tmp_path: P
     checkpoints.save(model, optimizer, Position(update=45))
     checkpoints.finish()
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert files == {f"checkpoints/000000{update}/model.safetensors" for update in (40, 45)}
+    last = {f"checkpoints/00000045/{name}" for name in ("model.safetensors", "state.safetensors", "position.json")}
+    assert files == {"checkpoints/00000040/model.safetensors", *last}, "a longer training can go on from the last"
 
 
 def test_checkpoints_counted_from_the_end_are_equally_far_apart(tmp_path: Path) -> None:
@@ -143,7 +144,7 @@ def test_the_best_of_both_newest_checkpoints_stays(tmp_path: Path) -> None:
         checkpoints.finish()
         files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
         assert files == {
-            "checkpoints/00000045/model.safetensors",
+            *(f"checkpoints/00000045/{name}" for name in ("model.safetensors", "state.safetensors", "position.json")),
             "checkpoints/best.json",
             "checkpoints/best/model.safetensors",
         }

@@ -60,8 +60,10 @@ def run(job: Path) -> dict[str, Any]:
 
 
 def files_of(job: Path) -> dict[str, bytes]:
-    """All files of a training except its logs."""
-    files = (path for path in job.parent.rglob("*") if path.is_file() and path.parent != job.parent)
+    """All files of a training except its logs and the state of the last update."""
+    state = ("state.safetensors", "position.json")
+    found = (path for path in job.parent.rglob("*") if path.is_file() and path.name not in state)
+    files = (path for path in found if path.parent != job.parent)
     return {str(path.relative_to(job.parent)): path.read_bytes() for path in files}
 
 

@@ -1,0 +1,154 @@
+"""A longer training goes on from a finished one: which, and with which files it begins.
+
+    train/KEY/checkpoints/00000060/model.safetensors    of the artifact: weights, with training.ema their average
+    train/KEY.state/state.safetensors, position.json    beside it: Adam's moments; updates, place in the data, sums
+
+A call of ``train`` goes on by itself where it differs from the finished one in nothing but its length, and where the
+longer training comes to the same weights from its start: if neither a rate, nor a batch, nor which checkpoints are kept
+depends on the length. A call with ``continued`` (``training.continue``) goes on from that training in any case, with
+other rates perhaps; both read the same batches.
+"""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from infra.errors import BadConfiguration
+from infra.site import Site
+from infra.store.manifest import Manifest
+from infra.store.states import state_folder, state_keys
+from infra.store.store import Artifact, Store
+from model.config import Training
+from tasks.engine.keys import differences
+from tasks.engine.lookup import Hit, look_up
+from tasks.engine.stage import Origin, StageCall
+
+STATE_FILES = ("state.safetensors", "position.json")
+LENGTH = ("updates", "epochs")
+SAME = ("shards", "vocabulary", "model")
+SAME_TRAINING = ("seed", "batch_tokens", "batch_sentences", "batching", "mixture", "optimizer", "ema")
+"""What a training that goes on where it is asked for has in common with the finished one."""
+
+
+def newest_checkpoint(out: Path) -> int:
+    """The update of the newest checkpoint, 0 if there is none."""
+    return max((int(path.name) for path in out.glob("checkpoints/*") if path.name.isdigit()), default=0)
+
+
+def keep_state(out: Path, key: str) -> None:
+    """Move the optimizer's state of a finished training out of the folder that becomes its artifact."""
+    folder = state_folder(out.with_name(key))
+    folder.mkdir(exist_ok=True)
+    for name in STATE_FILES:
+        path = out / "checkpoints" / f"{newest_checkpoint(out):08d}" / name
+        if path.exists():  # else it was moved before this process was interrupted
+            path.replace(folder / name)
+
+
+def origin_of(store: Store, site: Site, call: StageCall, forced: bool) -> Origin | None:
+    """The longest finished training from which ``call`` goes on: by itself, unless it is ``forced``, or as asked for.
+
+    Raises BadConfiguration where it cannot go on as it is asked to.
+    """
+    keys = [] if forced else state_keys(store, "train")
+    found = [origin for key in keys if (origin := _origin(store, site, call, key))]
+    found += [_asked_for(store, call, artifact) for artifact in call.arguments.get("continued", ())]
+    return max(found, key=lambda origin: origin.done, default=None)
+
+
+def _asked_for(store: Store, call: StageCall, artifact: Artifact) -> Origin:
+    """The training that ``continued`` holds."""
+    manifest = store.find(artifact.stage, artifact.key)
+    name = f"{artifact.stage}-{artifact.key}"
+    update = whole_state(store, manifest) if manifest else 0
+    if manifest is None or not update:
+        raise BadConfiguration(
+            f"training.continue is {name}, which left no optimizer state on this machine (an older release made it, or "
+            "another machine): train it again, or take its weights alone with training.start"
+        )
+    theirs = manifest.arguments
+    pairs = {name: (call.form[name], theirs[name]) for name in SAME}
+    both = (call.form["training"], theirs["training"])
+    pairs |= {f"training.{name}": (both[0].get(name), both[1].get(name)) for name in SAME_TRAINING}
+    for path, (ours, finished) in pairs.items():
+        if changed := differences(ours, finished, path):
+            raise BadConfiguration(f"training.continue is {name}, allowed is a training of the same {changed[0]}")
+    training: Training = call.arguments["training"]
+    if not training.epochs and training.updates <= update:
+        allowed = f"above {update}, the updates of {name}, which it continues"
+        raise BadConfiguration(f"training.updates is {training.updates}, allowed is {allowed}")
+    return Origin(artifact, update)
+
+
+def _origin(store: Store, site: Site, call: StageCall, key: str) -> Origin | None:
+    """The training under ``key``, if ``call`` is the same but longer."""
+    manifest = store.find("train", key)
+    if manifest is None or _without_length(manifest.arguments) != _without_length(call.form):
+        return None
+    theirs = manifest.arguments["training"]
+    training: Training = call.arguments["training"]
+    shorter = replace(training, updates=theirs["updates"], epochs=theirs.get("epochs", 0))
+    update = whole_state(store, manifest)
+    if not update or not continues(training, shorter, update):
+        return None
+    found = look_up(store, site, replace(call, arguments={**call.arguments, "training": shorter}))
+    return Origin(found.artifact, update) if isinstance(found, Hit) and found.artifact.key == key else None
+
+
+def _without_length(form: Any) -> dict[str, Any]:
+    training = {name: value for name, value in form.get("training", {}).items() if name not in LENGTH}
+    return {**form, "training": training}
+
+
+def whole_state(store: Store, manifest: Manifest) -> int:
+    """The last update of a training whose state is here, with the weights that belong to it; 0 if there is none."""
+    folder = state_folder(store.folder(manifest.stage, manifest.key))
+    files = manifest.files
+    try:
+        record = json.loads((folder / "position.json").read_text())
+        update = int(record["position"]["update"])
+        best = int(record["position"]["best_update"])
+        fits = files[_weights(f"{update:08d}")]["sha256"] == record["sums"]["model.safetensors"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+    # A check after the last update may have found a better one; only that one was kept.
+    has_best = not best or not files.keys().isdisjoint((_weights(f"{best:08d}"), _weights("best")))
+    return update if fits and has_best and (folder / STATE_FILES[0]).exists() else 0
+
+
+def _weights(checkpoint: str) -> str:
+    return f"checkpoints/{checkpoint}/model.safetensors"
+
+
+def continues(training: Training, shorter: Training, update: int) -> bool:
+    """Whether ``training`` has, after ``update``, the state with which ``shorter`` ended, and finds its checkpoints."""
+    if training.schedule == "linear":  # its rates depend on the length
+        return False
+    if training.epochs:
+        return 0 < shorter.epochs < training.epochs and training.checkpoints_from == "start"
+    added = training.updates - update
+    every = training.checkpoint_every
+    new_alone = training.keep > 0 and added > (training.keep - 1) * every  # with keep_epochs, keep is 0
+    return added > 0 and (training.checkpoints_from == "start" or added % every == 0 or new_alone)
+
+
+def begin_from(origin: Origin, out: Path) -> None:
+    """Fill ``out`` as if the training had just saved the origin's last checkpoint; a resumed ``out`` stays."""
+    if newest_checkpoint(out) >= origin.done:
+        return
+    artifact = origin.artifact
+    finished = artifact.path()
+    partial = out / "checkpoints.partial"
+    shutil.rmtree(partial, ignore_errors=True)  # of a copy that was cut off
+    shutil.copytree(finished / "checkpoints", partial)
+    if (partial / "best").exists():
+        best = int(json.loads((partial / "best.json").read_text())["update"])
+        (partial / "best").rename(partial / f"{best:08d}")
+    for name in STATE_FILES:
+        shutil.copy(state_folder(artifact.folder) / name, partial / f"{origin.done:08d}")
+    rows = (finished / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (out / "metrics.jsonl").write_text("".join(row for row in rows if "facts" not in json.loads(row)))
+    shutil.rmtree(out / "checkpoints", ignore_errors=True)
+    partial.rename(out / "checkpoints")

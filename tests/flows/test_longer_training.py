@@ -1,0 +1,137 @@
+"""A run whose training becomes longer goes on from the finished one, and ends as a run that was longer at once."""
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from small_pipeline import run_small
+
+from flows.inspection.garbage_collection import find_garbage, remove_garbage
+from flows.runner.outcome import StageFailed
+from flows.runner.request import RunRequest, plan
+from flows.views.stage_words import why
+from infra.errors import BadConfiguration
+from infra.site import Site
+from model.training.trainer import Trainer
+from tasks.engine.planner import StageResult
+
+SHORT = ("training.updates=60",)
+CONTINUE = "training.continue=small/train"
+
+
+def train_row(rows: list[StageResult]) -> StageResult:
+    return next(row for row in rows if row.stage == "train")
+
+
+def planned(*overrides: str, force: tuple[str, ...] = ()) -> str:
+    return why(train_row(plan(RunRequest("small", overrides=overrides, force=force)).rows))
+
+
+@pytest.fixture
+def shortened(small: Path) -> Path:
+    """A root in which all of ``small`` is finished but its training, of which half is."""
+    for folder in (small / "train").iterdir():
+        shutil.rmtree(folder)
+    run_small(RunRequest("small", overrides=SHORT, until="train"))
+    return small
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_longer_training_goes_on_to_the_same_bytes(
+    shortened: Path, killed: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (first,) = shortened.glob("train/*/manifest.json")
+    assert f"goes on from update 60 of train-{first.parent.name}" in planned()
+    if killed:
+        kill_after(90)
+    outcome = run_small()
+    assert "train goes on from update 60 of train-" in capfd.readouterr().err
+    states = {row.stage: row.state for row in outcome.rows}
+    assert states.pop("train") == "completed"
+    assert {*states.values()} == {"cached"}, "the stages after it have the very weights that they had"
+    rows = [
+        json.loads(line) for line in (Path(train_row(outcome.rows).path) / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert [row["done"] for row in rows if "dev_perplexity" in row] == [60, 120]
+    made = json.loads((Path(train_row(outcome.rows).path) / "manifest.json").read_text())["manifest"]["made"]
+    assert made["origin"] == {"stage": "train", "key": first.parent.name, "done": 60}
+
+
+def kill_after(update: int) -> None:
+    """Kill the training after an update, and its second try too, so that the run fails; then let it be."""
+    advance = Trainer.advance_position
+
+    def killed(self: Trainer, *args: object) -> None:
+        advance(self, *args)  # type: ignore[arg-type]
+        if self.position.update == update:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.MonkeyPatch.context() as present:
+        present.setattr(Trainer, "advance_position", killed)
+        with pytest.raises(StageFailed):
+            run_small()
+
+
+def test_other_trainings_start_anew(shortened: Path) -> None:
+    del shortened
+    linear = "training.schedule=linear"
+    run_small(RunRequest("small", overrides=(linear, *SHORT), until="train"))
+    for overrides in ((linear,), ("training.seed=2",), ("training.updates=50",)):
+        assert "goes on" not in planned(*overrides)
+    assert "goes on" not in planned(force=("train",))
+
+
+def test_a_training_goes_on_with_other_rates_where_that_is_asked_for(small: Path) -> None:
+    longer = ("training.updates=150", "training.schedule=linear", "training.dev_every=10")
+    (first,) = small.glob("train/*/manifest.json")
+    assert f"goes on from update 120 of train-{first.parent.name}" in planned(*longer, CONTINUE)
+    row = train_row(run_small(RunRequest("small", overrides=(*longer, CONTINUE), until="train")).rows)
+    assert row.facts["updates"] == 150
+    assert row.form["continued"] == [{"artifact": "train", "key": first.parent.name}]
+    rows = [json.loads(line) for line in (Path(row.path) / "metrics.jsonl").read_text().splitlines()]
+    assert [each["done"] for each in rows if "dev_perplexity" in each] == [60, 120, 130, 140, 150]
+    further = ("training.updates=150", "training.continue_from=small/train", *longer[1:])
+    again = train_row(plan(RunRequest("small", overrides=further)).rows)
+    assert again.state == "hit", "both words name one field"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "sentence"),
+    [
+        ((), "training.updates is 120, allowed is above 120, the updates of train-"),
+        (("training.updates=200", "training.seed=2"), "allowed is a training of the same training.seed: 1 -> 2"),
+        (("training.updates=200", "model.d_ff=64"), "allowed is a training of the same model.d_ff: 32 -> 64"),
+        (("training.start=small/1",), "training.continue_from is 'small/train', allowed is empty where training.start"),
+    ],
+)
+def test_a_training_that_cannot_go_on_says_why(small: Path, overrides: tuple[str, ...], sentence: str) -> None:
+    del small
+    with pytest.raises(BadConfiguration, match=sentence):
+        planned(CONTINUE, *overrides)
+
+
+def test_a_training_without_a_state_says_so(small: Path) -> None:
+    (state,) = small.glob("train/*.state")
+    shutil.rmtree(state)
+    with pytest.raises(BadConfiguration, match="which left no optimizer state on this machine"):
+        planned(CONTINUE, "training.updates=200")
+    assert "goes on" not in planned("training.updates=200")
+
+
+def test_a_state_goes_with_its_training(small: Path) -> None:
+    run_small(RunRequest("small", overrides=("training.seed=2",), until="train"))
+    site = Site.named("local")
+    assert not find_garbage(site).leftovers
+    for path in small.glob("runs/small/*.json"):
+        if json.loads(path.read_text())["overrides"]:
+            path.unlink()
+    report = find_garbage(site)
+    (train,) = (each.key for each in report.removable if each.stage == "train")
+    assert [each.place for each in report.leftovers] == [f"train/{train}.state"]
+    remove_garbage(site, report)
+    kept = {path.name.removesuffix(".state") for path in (small / "train").iterdir()}
+    assert len(kept) == 1
+    assert train not in kept

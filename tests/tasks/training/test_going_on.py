@@ -1,0 +1,69 @@
+"""A longer training that goes on from a finished one has the files of one that starts anew, byte for byte."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_training import TRAINING, run, write_job
+
+from infra.store.store import Artifact
+from tasks.engine.stage import Origin
+from tasks.training.going_on import begin_from, continues, keep_state
+
+
+def checkpoints(job: Path) -> dict[str, bytes]:
+    return {f"{path.relative_to(job.parent)}": path.read_bytes() for path in job.parent.glob("checkpoints/*/*.s*")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "updates"),
+    [
+        ({}, 24),
+        ({"keep": 4}, 14),  # three of the longer training's checkpoints are the shorter one's
+        ({"schedule": "inverse_sqrt", "ema": 0.9, "batching": "packed"}, 21),
+        ({"schedule": "paper", "checkpoints_from": "end"}, 20),
+        ({"checkpoints_from": "end"}, 17),
+        ({"patience": 20, "peak": 1.0, "dev_every": 4, "keep": 1}, 24),  # the best is far behind
+        ({"updates": 0, "epochs": 2}, 0),
+    ],
+)
+def test_a_longer_training_equals_one_that_starts_anew(tmp_path: Path, changes: dict[str, Any], updates: int) -> None:
+    shorter = replace(TRAINING, **changes)
+    longer = replace(shorter, updates=updates, epochs=2 * shorter.epochs)
+    first, whole, job = (
+        write_job(tmp_path, name=name, training=training)
+        for name, training in (("first", shorter), ("whole", longer), ("longer", longer))
+    )
+    done = run(first)["facts"]["updates"]
+    assert continues(longer, shorter, done)
+    keep_state(first.parent, "first")
+    begin_from(Origin(Artifact("train", "first", first.parent), done), job.parent)
+    answer = run(job)
+    assert answer["facts"]["target_tokens"] == run(whole)["facts"]["target_tokens"]
+    keep_state(job.parent, "longer")
+    keep_state(whole.parent, "whole")
+    assert checkpoints(job) == checkpoints(whole)
+    states = [(tmp_path / f"{name}.state/state.safetensors").read_bytes() for name in ("longer", "whole")]
+    assert states[0] == states[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "updates"),
+    [
+        ({"schedule": "linear"}, 24),
+        ({"checkpoints_from": "end", "keep": 3}, 18),  # needs the weights of update 10
+        ({}, 12),
+        ({}, 8),
+    ],
+)
+def test_another_training_does_not_go_on_by_itself(changes: dict[str, Any], updates: int) -> None:
+    shorter = replace(TRAINING, **changes)
+    assert not continues(replace(shorter, updates=updates), shorter, 12)
+
+
+def test_epochs_go_on_from_fewer_epochs_only() -> None:
+    epochs = replace(TRAINING, updates=0, epochs=2)
+    assert continues(replace(epochs, epochs=3), epochs, 12)
+    assert not continues(epochs, epochs, 12)
+    assert not continues(epochs, TRAINING, 12), "how many updates an epoch has is not known yet"
