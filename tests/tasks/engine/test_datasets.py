@@ -69,9 +69,7 @@ def test_a_dataset_has_the_digest_of_its_pairs_its_files_and_counts(text: Text) 
     def train(out: Path, shards: Artifact) -> dict[str, Any]:
         return {}
 
-    (data,) = datasets(
-        StageCall(Stage(train, 1, False, lambda *_: True, "cpu"), "", {"shards": text.shards["train"]})
-    )
+    (data,) = datasets(StageCall(Stage(train, 1, False, lambda *_: True, "cpu"), "", {"shards": text.shards["train"]}))
     assert data.digest == text.clean.content
     assert data.source == {"uri": f"clean/{text.clean.key}", "files": ["toy/train.en"]}
     assert data.profile == {"pairs": 8, "read": 10, "rejected": 2}
