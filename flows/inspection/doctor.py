@@ -78,6 +78,10 @@ def _torch(site: Site) -> Check:
     if site.device == "cuda" and not gpus and site.launcher == "local" and not site.gpu_pool:
         advice = "--site gpu needs a GPU here, or elsewhere with REPRO_LAUNCHER or REPRO_GPU_POOL"
         return Check("torch", "failure", found, advice)
+    if site.device == "mps" and not torch.backends.mps.is_available() and site.launcher == "local":
+        return Check(
+            "torch", "failure", found, "REPRO_DEVICE=mps needs a torch with an MPS device: use auto, cpu or cuda"
+        )
     return Check("torch", "ok", found)
 
 

@@ -28,7 +28,7 @@ from tasks.engine.stage import Origin, StageCall
 STATE_FILES = ("state.safetensors", "position.json")
 LENGTH = ("updates", "epochs")
 SAME = ("shards", "vocabulary", "model")
-SAME_TRAINING = ("seed", "batch_tokens", "batch_sentences", "batching", "mixture", "optimizer", "ema")
+SAME_TRAINING = ("seed", "batch_tokens", "batch_sentences", "batching", "mixture", "optimizer", "ema", "target_ends")
 """What a training that goes on where it is asked for has in common with the finished one."""
 
 

@@ -103,6 +103,10 @@ def test_a_training_goes_on_with_other_rates_where_that_is_asked_for(small: Path
     [
         ((), "training.updates is 120, allowed is above 120, the updates of train-"),
         (("training.updates=200", "training.seed=2"), "allowed is a training of the same training.seed: 1 -> 2"),
+        (
+            ("training.updates=200", "training.target_ends=eos+eos"),
+            "allowed is a training of the same training.target_ends",
+        ),
         (("training.updates=200", "model.d_ff=64"), "allowed is a training of the same model.d_ff: 32 -> 64"),
         (("training.start=small/1",), "training.continue_from is 'small/train', allowed is empty where training.start"),
     ],

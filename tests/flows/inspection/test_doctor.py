@@ -53,6 +53,12 @@ def found(name: str) -> Check:
     return next(check for check in examine(Site.named()) if check.name == name)
 
 
+def test_a_device_that_torch_does_not_have_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
+    monkeypatch.setenv("REPRO_DEVICE", "mps")
+    assert (found("torch").verdict, "MPS" in found("torch").advice) == ("failure", True)
+
+
 def test_each_check_is_a_line_and_nothing_is_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,6 +26,18 @@ def checkpoints(job: Path) -> dict[str, bytes]:
         ({"checkpoints_from": "end"}, 17),
         ({"patience": 20, "peak": 1.0, "dev_every": 4, "keep": 1}, 24),  # the best is far behind
         ({"updates": 0, "epochs": 2}, 0),
+        (  # some of the longer training's checkpoints are the shorter one's
+            {
+                "updates": 0,
+                "epochs": 2,
+                "warmup": 0,
+                "warmup_epochs": 1,
+                "keep": 0,
+                "keep_epochs": 3,
+                "checkpoint_every": 2,
+            },
+            0,
+        ),
     ],
 )
 def test_a_longer_training_equals_one_that_starts_anew(tmp_path: Path, changes: dict[str, Any], updates: int) -> None:
