@@ -110,7 +110,13 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
             "tasks.lazy_libraries",
             "tasks.reporting",
         },
-        "tasks.reporting": {"tasks.evaluation", "tasks.lazy_libraries"},
+        "tasks.reporting": {
+            "tasks.cleaning",
+            "tasks.corpus",
+            "tasks.engine",
+            "tasks.evaluation",
+            "tasks.lazy_libraries",
+        },
         "tasks.stages": {
             "tasks.bpe",
             "tasks.cleaning",

@@ -24,6 +24,7 @@ from tasks.engine.progress import Display
 from tasks.engine.run_settings import RunSettings
 from tasks.engine.runner import Runner
 from tasks.engine.stage import Engine, StageCall, engine
+from tasks.reporting.stage_files import stage_files
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def run_single_stage(
         stage = scope.stage_of(request.stage, request.item)
         scope = replace(scope, attempt=Attempt(frozenset([stage]), request.attempt))
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
-    runner = make_runner(RunSettings(store, site, scope, display, tracker))
+    runner = make_runner(RunSettings(store, site, scope, display, tracker, files=stage_files))
     with closing(runner), ending(tracker):
         if request.parent:
             tracker.join(request.parent)

@@ -20,6 +20,7 @@ from tasks.engine.progress import Display
 from tasks.engine.run_settings import Dispatch, RunSettings
 from tasks.engine.runner import Runner
 from tasks.engine.stage import engine
+from tasks.reporting.stage_files import stage_files
 
 TRACKED_SETTINGS = ("vocabulary", "sharding", "model", "training", "averaging", "decoding")
 """The parts of a run that are parameters of its run in MLflow."""
@@ -63,6 +64,7 @@ def running(
             plan=planned.lookups,
             watch=resolved.watch,
             limits=limits,
+            files=stage_files,
             on_completed=keep_record,
         )
     )

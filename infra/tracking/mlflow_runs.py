@@ -8,9 +8,10 @@ lost. ``infra.tracking.tracker`` queues these calls while the server is away.
 import json
 import math
 import socket
+import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ MAX_TAG_LENGTH = 8000
 DATASET_DIGEST = 36
 """Digits of a digest that MLflow can hold."""
 CURSOR = "metrics_cursor"
+TABLES = "mlflow.loggedArtifacts"
+"""The tag by which MLflow's pages know which files are tables."""
 START_TOKEN = "start"
 PARENT = "mlflow.parentRunId"
 OVERRIDES = "overrides"
@@ -47,6 +50,15 @@ class TrackedDataset:
     digest: str
     source: Mapping[str, Any]
     profile: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RunFile:
+    """A file that a run shows; ``is_table`` for rows and columns in MLflow's JSON format of tables."""
+
+    name: str
+    content: bytes
+    is_table: bool = False
 
 
 class MlflowRuns:
@@ -162,6 +174,16 @@ class MlflowRuns:
         tags = [RunTag(name, text) for name, text in _tag_texts(others).items()]
         if metrics or tags:
             self.client.log_batch(run_id, metrics[:METRICS_PER_BATCH], (), tags[:PARAMS_PER_BATCH])
+
+    def log_files(self, run_id: str, files: Sequence[RunFile]) -> None:
+        """Store the files with the run; its page shows tables as such."""
+        with tempfile.TemporaryDirectory() as scratch:
+            for file in files:
+                Path(scratch, file.name).write_bytes(file.content)
+            if files:
+                self.client.log_artifacts(run_id, scratch)
+        if tables := [{"path": file.name, "type": "table"} for file in files if file.is_table]:
+            self.client.set_tag(run_id, TABLES, json.dumps(tables))
 
     def log_input(self, run_id: str, data: TrackedDataset) -> None:
         """Name a dataset that the run used; the UI shows it in the column Dataset."""

@@ -27,9 +27,13 @@ GROUPED_TAGS = {
     "decoding": "decoding.",
     "changes": "changed.",
 }
-"""Tags of MLflow that hold, as JSON, all tags with a prefix: one for each would fill a screen."""
+"""The tags of a version's run, and those of versions of before, that hold, as JSON, all tags with a prefix."""
 SCORES_TAG = "scores"
 """The tag that holds all tags ``<set>.<fact>``."""
+SHOWN_TAGS = ("settings", "dev_bleu", "test_bleu")
+"""What MLflow's list shows of a version, beside the moves of its aliases: with more tags a row fills a screen."""
+DETAILS = "mlflow.details"
+"""The tag that holds all others, as JSON; by its prefix MLflow's page of a version leaves it out."""
 Order = Literal["newest", "dev", "test"]
 
 
@@ -79,6 +83,11 @@ class Version:
     def settings(self) -> str:
         """The overrides of its run in words, ``p_drop 0.2 · seed 3``; empty for none and for versions of before."""
         return self.tags.get("settings", "")
+
+    @property
+    def stage_run(self) -> str:
+        """The run of the stage that registered it; ``run_id`` is that of its pipeline, but in versions of before."""
+        return self.tags.get("stage_run", self.run_id)
 
     @property
     def protocol(self) -> str:
@@ -163,8 +172,15 @@ def scored_sets(tags: Mapping[str, str]) -> list[str]:
     return [tag.removesuffix(SCORE_TAG) for tag in tags if tag.endswith(SCORE_TAG)]
 
 
+def stored_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags as MLflow stores them with a version: those that its list shows, and one with all others."""
+    shown = {tag: value for tag, value in tags.items() if tag in SHOWN_TAGS or tag.startswith(PROMOTION_TAG)}
+    others = {tag: value for tag, value in tags.items() if tag not in shown}
+    return shown | {DETAILS: json.dumps(others, ensure_ascii=False)}
+
+
 def grouped_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """The tags as MLflow stores them: with scores, keys, digests and decoding in one tag each."""
+    """The tags with scores, keys, digests and decoding in one each."""
     sets = tuple(f"{name}." for name in scored_sets(tags))
     prefixes = {**{group: (prefix,) for group, prefix in GROUPED_TAGS.items()}, SCORES_TAG: sets}
     alone: dict[str, str] = {}
@@ -177,11 +193,11 @@ def grouped_tags(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def _separate_tags(stored: Mapping[str, str]) -> dict[str, str]:
-    """The opposite of ``grouped_tags``; versions of before have no groups, and foreign tags of these names stay."""
+    """The opposite of ``stored_tags``, before also of ``grouped_tags``; foreign tags of such names stay."""
     tags: dict[str, str] = {}
     for tag, value in stored.items():
         try:
-            members = json.loads(value) if tag in (SCORES_TAG, *GROUPED_TAGS) else None
+            members = json.loads(value) if tag in (DETAILS, SCORES_TAG, *GROUPED_TAGS) else None
         except ValueError:
             members = None
         if not isinstance(members, dict):

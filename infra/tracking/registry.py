@@ -19,7 +19,18 @@ from infra.errors import BadConfiguration
 from infra.servers import mlflow_sqlite
 from infra.servers.sqlite_addresses import sqlite_file
 from infra.tracking.client import all_pages, get_json, mlflow_client, mlflow_errors, refusals
-from infra.tracking.model_version import PREFERRED, PROMOTION_TAG, Version, grouped_tags, history, make_version
+from infra.tracking.mlflow_runs import MAX_TAG_LENGTH, PARENT
+from infra.tracking.model_version import (
+    DETAILS,
+    GROUPED_TAGS,
+    PREFERRED,
+    PROMOTION_TAG,
+    Version,
+    grouped_tags,
+    history,
+    make_version,
+    stored_tags,
+)
 from infra.tracking.provenance import user
 
 log = logging.getLogger(__name__)
@@ -106,11 +117,13 @@ def create_version(
 ) -> Version:
     """Register a logged model as the next version of the model ``name``, which is created if there is none.
 
-    Raises NetworkFault if MLflow refuses.
+    ``run_id`` is its source run, which gets the keys and digests as tags. Raises NetworkFault if MLflow refuses.
     """
     client = mlflow_client(uri)
+    from mlflow.entities import RunTag
     from mlflow.exceptions import MlflowException
 
+    groups = {group: value for group, value in grouped_tags(tags).items() if group in GROUPED_TAGS}
     with refusals(uri, f"does not register {name}"):
         with suppress(MlflowException):  # it exists; any other error shows in the next call
             client.create_registered_model(name, tags=dict(model_tags), description=model_description)
@@ -118,7 +131,8 @@ def create_version(
         # A server resolves ``models:/``; for a file MLflow would look for the id at the address in its global state.
         served = uri.startswith(("http://", "https://"))
         source = f"models:/{model_id}" if served else model.artifact_location
-        created = client.create_model_version(name, source, run_id, tags=grouped_tags(tags), model_id=model_id)
+        created = client.create_model_version(name, source, run_id, tags=stored_tags(tags), model_id=model_id)
+        client.log_batch(run_id, tags=[RunTag(group, value[:MAX_TAG_LENGTH]) for group, value in groups.items()])
         # The model's own page names its versions by this tag.
         named = {"mlflow.modelVersions": json.dumps([{"name": name, "version": int(created.version)}])}
         client.set_logged_model_tags(model_id, named)
@@ -126,12 +140,13 @@ def create_version(
 
 
 def set_decision(uri: str, version: Version, decision: str, description: str) -> None:
-    """Set the description and then the tag ``decision``: a version with that tag has its description."""
+    """Set the description and then the decision among the tags: a version that has it has its description."""
     client = mlflow_client(uri)
     number = f"{version.version}"
     with refusals(uri, f"does not change {version.name}/{number}"):
         client.update_model_version(version.name, number, description)
-        client.set_model_version_tag(version.name, number, "decision", decision)
+        details = stored_tags({**version.tags, "decision": decision})[DETAILS]
+        client.set_model_version_tag(version.name, number, DETAILS, details)
 
 
 def set_alias(uri: str, version: Version, alias: str, reason: str, who: str = "") -> str:
@@ -163,21 +178,25 @@ def set_alias(uri: str, version: Version, alias: str, reason: str, who: str = ""
 
 
 def source_run(uri: str, version: Version) -> Mapping[str, str]:
-    """The run that made the version: ``run`` and ``report`` as addresses to open, ``artifacts``, ``parent``, and the
-    parameters of the pipeline run as ``params.<name>``. Empty where the run was deleted."""
+    """The pipeline run that made the version: ``run`` and ``report`` as addresses to open, and its parameters as
+    ``params.<name>``; ``artifacts`` are those of its stage ``register``. Empty where the run was deleted."""
     client = mlflow_client(uri)
     try:
-        run = client.get_run(version.run_id)
-        parent = run.data.tags.get("mlflow.parentRunId", "")
-        params = client.get_run(parent).data.params if parent else run.data.params
+        registered = client.get_run(version.stage_run)
+        run = client.get_run(registered.data.tags.get(PARENT, version.run_id))
     except mlflow_errors():
         return {}
     served = uri.startswith(("http://", "https://"))
     server = uri.rstrip("/") if served else "`repro up`, then http://127.0.0.1:5000"
-    page = f"{server}/#/experiments/{run.info.experiment_id}/runs/{version.run_id}"
-    named = {f"params.{name}": value for name, value in sorted(params.items())}
-    report = f"{page}/artifacts/report/report.html"
-    return {"run": page, "report": report, "artifacts": run.info.artifact_uri, "parent": parent, **named}
+    runs = f"#/experiments/{run.info.experiment_id}/runs"
+    report = version.tags.get("report", f"{runs}/{version.stage_run}/artifacts/report/report.html")
+    return {
+        "run": f"{server}/{runs}/{run.info.run_id}",
+        "report": f"{server}/{report}" if report else "",
+        "artifacts": registered.info.artifact_uri,
+        "parent": run.info.run_id,
+        **{f"params.{name}": value for name, value in sorted(run.data.params.items())},
+    }
 
 
 def version_exists(uri: str, name: str, version: int, run_id: str) -> bool:

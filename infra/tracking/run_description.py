@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 LONGEST_KEY = 250
-PAGES = {"train": ("Curves", "model-metrics"), "register": ("Report", "artifacts/report/report.html")}
+PAGES = {"train": ("Curves", "model-metrics"), "report": ("Report", "artifacts/report.html")}
 """Stages whose pages the description links to first: the label, and the place below the page of the stage's run."""
 SCORE_STAGE = "score"
 """The stage whose numbers are those of the run."""

@@ -13,8 +13,16 @@ from typing import Any
 
 from infra.servers.relocation import DATABASE
 from infra.servers.sqlite_addresses import sqlite_uri
-from infra.tracking.client import refused
-from infra.tracking.mlflow_runs import MAX_TAG_LENGTH, OVERRIDES, PARENT, SETTINGS, MlflowRuns, TrackedDataset
+from infra.tracking.client import refusals, refused
+from infra.tracking.mlflow_runs import (
+    MAX_TAG_LENGTH,
+    OVERRIDES,
+    PARENT,
+    SETTINGS,
+    MlflowRuns,
+    RunFile,
+    TrackedDataset,
+)
 from infra.tracking.run_description import NO_FACTS, SCORE_STAGE, StageRow, numeric_facts, run_description
 from infra.tracking.write_queue import WriteQueue
 
@@ -112,6 +120,22 @@ class Tracker:
         for file in files if run_id else ():
             self._put(file.name, run_id, partial(self._log_artifact, file, folder))
         self._writes.flush()
+
+    def log_files(self, run_id: str, files: Callable[[], Iterable[RunFile]]) -> None:
+        """Store what ``files`` gives with the run. It is called when MLflow takes them, and its error loses them."""
+        if run_id:
+            self._put("files", run_id, lambda real: self._runs.log_files(real, [*files()]))
+        self._writes.flush()
+
+    def file_page(self, key: str, name: str) -> str:
+        """The address, below that of MLflow, of a file in the run that made the artifact of ``key``; "" for none.
+
+        Raises NetworkFault where MLflow does not answer.
+        """
+        with refusals(self.uri, "does not answer"):
+            row = StageRow("", "", key, "", *self._runs.find_finished(key))
+            stored = [each.path for each in self.client.list_artifacts(row.run_id)] if row.run_id else []
+        return f"{row.page}/artifacts/{name}" if name in stored else ""
 
     def log_input(self, run_id: str, data: TrackedDataset) -> None:
         """Name a dataset that a stage used, in its run ("" for a cached stage) and in the parent."""

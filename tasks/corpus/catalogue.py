@@ -4,9 +4,11 @@
 may change without changing any key. Mirrors have the files under the same paths (``multi30k/train.en.gz``).
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from infra.guards.path_names import is_path_name
 from model.config.keying import require, require_name, unkeyed, unkeyed_default
@@ -99,6 +101,8 @@ class Corpus:
     source_language: str
     target_language: str
     parts: tuple[Part, ...]
+    copies: bool = unkeyed_default(True)
+    """Whether its licence lets sentences be copied; false keeps them out of MLflow and of model cards."""
 
     def __post_init__(self) -> None:
         require_name(self.name, "corpus.name", ".+ ")
@@ -114,6 +118,8 @@ class EvaluationSet:
     name: str
     source: Text
     target: Text
+    copies: bool = unkeyed_default(True)
+    """As that of the corpus."""
 
     def __post_init__(self) -> None:
         require_name(self.name, "set.name", ".")
@@ -124,6 +130,12 @@ def files(corpus: Corpus, sets: tuple[EvaluationSet, ...] = ()) -> tuple[File, .
     pairs: tuple[Part | EvaluationSet, ...] = (*corpus.parts, *sets)
     texts = chain.from_iterable((pair.source, pair.target) for pair in pairs)
     return tuple(dict.fromkeys(text.file for text in texts))
+
+
+def may_copy(arguments: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether sentences may be copied, by the canonical arguments of the stages that read the corpus and the sets."""
+    texts = (of_stage.get(name, {}) for of_stage in arguments for name in ("corpus", "evaluation"))
+    return all(text.get("copies", True) for text in texts)
 
 
 def _known_files() -> dict[str, File]:

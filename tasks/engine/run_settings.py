@@ -1,11 +1,12 @@
 """What a run gives its engine: store, site, scope, display, tracker, and who makes stages elsewhere."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 
 from infra.site import Site
-from infra.store.store import Store
+from infra.store.store import Artifact, Store
+from infra.tracking.mlflow_runs import RunFile
 from infra.tracking.tracker import Tracker
 from tasks.engine.limits import Limits
 from tasks.engine.lookup import Hit, Miss
@@ -27,6 +28,8 @@ class RemoteStage:
 
 Dispatch = Callable[[RemoteStage], None]
 """Returns when the artifact is in the store, or raises the Fault that the worker ended with."""
+StageFiles = Callable[[StageCall, Artifact], Iterable[RunFile]]
+"""What the MLflow run of a stage shows of the artifact that it made."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class RunSettings:
     watch: MetricsWatch = ignore_metrics
     """Sees the metrics of the jobs that this process runs, and may end one by raising a Fault."""
     limits: Limits = field(default_factory=Limits)
+    files: StageFiles = lambda *_: ()
     on_completed: Callable[[], None] = lambda: None
     """Called after each stage that was made, so that the record of a run that is killed later names it."""
     tracker_lock: Lock = field(default_factory=Lock)

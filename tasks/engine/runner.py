@@ -200,6 +200,8 @@ class Runner(Engine):
                 shutil.rmtree(new.out, ignore_errors=True)
             self._finish(run_id, *_end_by(error))
             raise
+        with settings.tracker_lock:
+            settings.tracker.log_files(run_id, partial(settings.files, call, new.artifact))
         self._finish(run_id, "FINISHED", new.facts)
 
     def _make_elsewhere(self, call: StageCall, attempt: str) -> Artifact:

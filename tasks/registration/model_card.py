@@ -18,7 +18,7 @@ from infra.store.manifest import Manifest
 from infra.tracking.model_version import scored_sets
 from infra.tracking.run_description import table
 from model.metric_names import BLEU, BLEU_PAPER, CHRF, COMET, DEV_PERPLEXITY, GPU_KWH, PERPLEXITY, TER
-from tasks.corpus.catalogue import OWN, TERMS
+from tasks.corpus.catalogue import OWN, TERMS, may_copy
 from tasks.durations import duration
 from tasks.evaluation.html import readable, score_text, visible
 from tasks.lazy_libraries import pl
@@ -109,7 +109,8 @@ def model_card(
         Section("How to load", code=load),
     )
     example_set = next((name for name in scores if name != dev), dev)
-    examples = _read_examples(sentences_of(example_set))
+    shown = may_copy(manifest.arguments for manifest in manifests.values())
+    examples = _read_examples(sentences_of(example_set) if shown else None)
     return ModelCard(version, _front(version, languages, scores), sections, example_set, examples)
 
 

@@ -27,22 +27,24 @@ def register_version(
     tags: Mapping[str, str],
     modified: bool,
     min_champion_bleu: float,
-    experiment_id: str = "",
+    source_run: str = "",
     site_url: str = "",
 ) -> dict[str, Any]:
     """Log the model with the run and make it the next version of ``name``; returns what ``version.json`` holds.
 
-    The version is created after its model is stored. Unless ``modified``, aliases are then moved (``move_aliases``), by
-    one process of ``root`` at a time; each move adds a tag that says when and why. A repeated call, after one that was
-    killed, finds its version and moves the aliases that it should have. Its description
-    links to the pages of ``repro site`` at ``site_url``.
+    ``run_id`` is the run of the stage, ``source_run`` that of its pipeline, which the version names as its source; ""
+    for the same. The version is created after its model is stored. Unless ``modified``, aliases are then moved
+    (``move_aliases``), by one process of ``root`` at a time; each move adds a tag that says when and why. A repeated
+    call, after one that was killed, finds its version and moves the aliases that it should have. Its description links
+    to the pages of ``repro site`` at ``site_url``.
     """
     before = versions(uri, name)
     version = _known_version(uri, before, run_id, tags, model)
-    all_tags = {**tags, "modified": f"{modified}".lower(), "decision": UNDECIDED}
+    all_tags = {**tags, "modified": f"{modified}".lower(), "decision": UNDECIDED, "stage_run": run_id}
     if version is None:
         model_id = log_model(uri, run_id, name, model, model_metrics(tags))
-        version = create_version(uri, name, model_id, run_id, all_tags, model_description(name, tags), model_tags(tags))
+        about = model_description(name, tags), model_tags(tags)
+        version = create_version(uri, name, model_id, source_run or run_id, all_tags, *about)
     champion = holder(before, CHAMPION)
     held = []
     decision = "a run with overrides moves no alias"
@@ -52,11 +54,10 @@ def register_version(
         champion = moved.compared
         held = [*moved.held]
         decision = moved.text
-    if version.run_id == run_id and version.tags.get("decision") != decision:
-        report = f"#/experiments/{experiment_id}/runs/{run_id}/artifacts/report/report.html" if experiment_id else ""
+    if version.stage_run == run_id and version.tags.get("decision") != decision:
         labels = [f"{name}/{each.version}" for each in (version, champion) if each]
         all_tags = {**all_tags, "decision": decision}
-        set_decision(uri, version, decision, version_description(labels, all_tags, report, site_url))
+        set_decision(uri, version, decision, version_description(labels, all_tags, site_url))
     return {
         "name": name,
         "version": version.version,
@@ -78,9 +79,9 @@ def _known_version(
     """
     made_from = {name: value for name, value in tags.items() if name.startswith(("key.", "digest."))}
     measured = {name: value for name, value in tags.items() if name.endswith(MEASURED)}
-    for version in sorted(before, key=lambda version: version.run_id != run_id):
+    for version in sorted(before, key=lambda version: version.stage_run != run_id):
         has_model = made_from.items() <= version.tags.items()
-        is_own = version.run_id == run_id and has_model and measured.items() <= version.tags.items()
+        is_own = version.stage_run == run_id and has_model and measured.items() <= version.tags.items()
         if not (is_own or (has_model and made_from)):
             continue
         model_id = MODEL_ID.search(version.source)

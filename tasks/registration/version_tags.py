@@ -17,6 +17,8 @@ from tasks.registration.model_card import score_table, scores_in_tags
 
 STAGES_WITHOUT_TAG = ("download",)
 """Stages with so many keys that the other tags would be hard to find; the keys of later stages depend on them."""
+UNCHANGED = "as defined"
+"""In place of settings, for a version of a run without overrides."""
 STAGES_WITH_DIGEST = ("prepare_sets", "clean", "learn_bpe", "average")
 """Stages whose content a version was made from or measured on."""
 
@@ -51,21 +53,23 @@ def version_tags(
     return tags
 
 
-def version_description(labels: Sequence[str], tags: Mapping[str, str], report: str, site_url: str) -> str:
-    """Markdown about a version: a first line without markup, scores by set with their protocol, the decision on the
-    champion, where its lineage is, how to use it and to compare it with the champion.
+def version_description(labels: Sequence[str], tags: Mapping[str, str], site_url: str) -> str:
+    """Markdown about a version: a first line without markup, which begins with what differs from the run's own
+    settings, then scores by set with their protocol, the decision on the champion, where its lineage is, how to use it
+    and to compare it with the champion.
 
-    ``labels`` are the version (``demo/3``) and the champion that it was compared with, if any. ``report``
-    is the address of the run's report in MLflow's UI or empty, ``site_url`` that of the site.
+    ``labels`` are the version (``demo/3``) and the champion that it was compared with, if any. The tag ``report`` is
+    the address of the run's report in MLflow's UI or empty, ``site_url`` that of the site.
     """
     version = labels[0]
     scores = scores_in_tags(tags)
     bleu = ", ".join(f"{name} {float(facts[BLEU]):.2f}" for name, facts in scores.items())
     head, *rows = score_table(scores, tags["dev_set"])
     changes = {tag.removeprefix("changed."): change for tag, change in tags.items() if tag.startswith("changed.")}
+    report = tags.get("report", "")
     parts = [
-        # MLflow's list of versions shows the beginning as plain text.
-        " · ".join(filter(None, (f"BLEU {bleu}", tags.get("settings")))),
+        # MLflow's list of versions shows the first 32 characters as plain text.
+        f"{tags.get('settings') or UNCHANGED} · BLEU {bleu}",
         table(head, rows),
         f"Protocol: `{tags['dev_signature']}`",
         f"Decision when it was registered: {tags['decision']}",

@@ -123,6 +123,7 @@ def register(
     own_vocabulary.mkdir()
     write_normalising(vocabulary.path(), normalise, own_vocabulary)
     tags[f"{DIGEST_TAG}{VOCABULARY}"] = files_digest(own_vocabulary)
+    tags["report"] = record.file_page(report.key, "report.html")
     model = translator_model(weights.path(), own_vocabulary, dev_decoding(manifests, dev), text)
 
     registered = register_version(
@@ -134,7 +135,7 @@ def register(
         tags,
         modified,
         min_champion_bleu,
-        record.experiment_id,
+        record.run_id,
         site().pages,
     )
     progress(2, 3, "report")
@@ -147,8 +148,7 @@ def register(
     with tempfile.TemporaryDirectory() as scratch:
         page = Path(scratch) / "model_card.md"
         page.write_text(as_markdown(card))
-        pages = [each for each in sorted(report.path().iterdir()) if each.suffix in (".html", ".png")]
-        record.log_artifacts(run_id, [*pages, page], "report")
+        record.log_artifacts(run_id, [page])
     (out / "version.json").write_text(json.dumps(registered, indent=1, ensure_ascii=False) + "\n")
     progress(3, 3, f"{run_name}/{registered['version']}")
     return {

@@ -17,7 +17,7 @@ from infra.errors import BadConfiguration
 from infra.servers import mlflow_sqlite
 from infra.tracking import registry
 from infra.tracking.client import mlflow_client
-from infra.tracking.model_version import Version, history, make_version, ordered
+from infra.tracking.model_version import DETAILS, Version, grouped_tags, history, make_version, ordered
 from infra.tracking.registry import create_version, resolve, set_alias, source_run, version_exists, versions
 from infra.tracking.tracker import Tracker
 
@@ -68,13 +68,17 @@ def test_mlflow_holds_few_tags_and_both_readers_separate_them(
 ) -> None:
     decoding = {"decoding.beam": "4", "decoding.alpha": "0.6", "decoding.numerics": "fast"}
     tags = SCORES | {f"key.{n}": f"{n}" for n in range(20)} | {"digest.clean": "d", "val.chrf": "5"} | decoding
+    tags |= {"settings": "p_drop 0.2", "decision": "none"}
     registered.make(Tracker(registered.uri, registered.file.parent / "mlflow-artifacts"), "grouped", tags)
     stored = mlflow_client(registered.uri).get_model_version("grouped", "1").tags
-    assert set(stored) == {"dev_set", "dev_bleu", "dev_signature", "scores", "keys", "digests", "decoding"}
+    assert set(stored) == {"settings", "dev_bleu", DETAILS}
+    source = mlflow_client(registered.uri).get_run(registered.run_id).data.tags
+    assert (len(json.loads(source["keys"])), json.loads(source["digests"])) == (20, {"clean": "d"})
     assert resolve(registered.uri, "grouped/1").tags == tags
     assert resolve(registered.uri, "grouped/1").bleu == {"val": 34.5, "flickr": 33.25}
     monkeypatch.setattr(mlflow_sqlite, "SCHEMA_REVISION", "another")
     assert resolve(registered.uri, "grouped/1").tags == tags
+    assert make_version("before", 1, 0, "", "", grouped_tags(tags), ()).tags == tags
     before = {**SCORES, "decoding": '{"beam": 4, "alpha": 0.6, "numerics": "fast"}'}
     assert make_version("before", 1, 0, "", "", before, ()).tags == {**SCORES, **decoding}
     assert make_version("foreign", 1, 0, "", "", {**tags, "scores": "mine"}, ()).tags == {**tags, "scores": "mine"}

@@ -85,7 +85,7 @@ def test_children_are_named_by_the_settings_and_parents_have_curves_and_links(ro
     tracker.log_rows(train, [row(1, loss=3.0, learning_rate=0.1), row(2, dev_perplexity=9.0)], curves)
     tracker.log_rows(other, [row(3, loss=1.0)])
     tracker.finish_stage(train, "FINISHED", {})
-    register = tracker.start_stage("register", "", "n3", {})
+    report = tracker.start_stage("report", "", "n3", {})
     tracker.finish("FINISHED")
     named = [tracker.client.get_run(each).info.run_name for each in (train, other)]
     assert named == ["train · p_drop 0.2", "train seed-2 · p_drop 0.2"]
@@ -96,8 +96,8 @@ def test_children_are_named_by_the_settings_and_parents_have_curves_and_links(ro
     assert len(history(tracker, tracker.run_id, "loss")) == 1, "the training of another seed has curves of its own"
     assert history(tracker, tracker.run_id, "learning_rate") == []
     note = tracker.client.get_run(tracker.run_id).data.tags[NOTE]
-    pages = [f"#/experiments/{tracker.experiment_id}/runs/{each}" for each in (train, register)]
-    assert note.startswith(f"[Curves]({pages[0]}/model-metrics) · [Report]({pages[1]}/artifacts/report/report.html)\n")
+    pages = [f"#/experiments/{tracker.experiment_id}/runs/{each}" for each in (train, report)]
+    assert note.startswith(f"[Curves]({pages[0]}/model-metrics) · [Report]({pages[1]}/artifacts/report.html)\n")
 
     elsewhere = Tracker("", root / "mlflow-artifacts")
     elsewhere.join(tracker.run_id)
@@ -320,10 +320,12 @@ def test_a_refused_write_does_not_block_others(
     tracker = started_tracker(root, "refused")
     run_id = tracker.start_stage("clean", "", "k11", {})
     tracker.log_artifacts(run_id, [root / "no such file"])
+    tracker.log_files(run_id, lambda: [{}["no such column"]])
     tracker.finish_stage(run_id, "UNHEARD-OF", {"pairs": 1})
     tracker.finish("FINISHED")
     said = capsys.readouterr().err
     assert "refused no such file" in said
+    assert "refused files: 'no such column'" in said
     assert "refused the end of a stage" in said
     assert tracker.client.get_run(tracker.run_id).info.status == "FINISHED"
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from infra.errors import BadConfiguration, BadData, NetworkFault
 from infra.site import Site
 from infra.tracking.client import mlflow_client
+from infra.tracking.mlflow_runs import RunFile
 from infra.tracking.model_files import local_folder, stored_damage
 from infra.tracking.model_version import Version
 from infra.tracking.registry import resolve, source_run, versions
@@ -176,6 +177,9 @@ def test_the_stage_registers_the_translator_with_its_report(
 ) -> None:
     monkeypatch.setattr("tasks.stages.register.translator_model", lambda *_: run.model)
     monkeypatch.setattr("tasks.stages.register.write_normalising", copied)
+    reported = run.tracker.start_stage("report", "", run.report.key, {})
+    run.tracker.log_files(reported, lambda: [RunFile("report.html", b"<p>")])
+    run.tracker.finish_stage(reported, "FINISHED", {})
     run_id = run.tracker.start_stage("register", "", "the stage", {})
     arguments = (run.weights, run.vocabulary, run.report, run.scores, run.sets, "val", False, STANDARD)
     site = Site(root=tmp_path, tracking_uri=run.tracker.uri)
@@ -187,21 +191,25 @@ def test_the_stage_registers_the_translator_with_its_report(
     assert facts == {"name": "staged", "version": 1, "aliases": "candidate, champion", "decision": facts["decision"]}
     said = json.loads((tmp_path / "version.json").read_text())
     assert (said["name"], said["version"], said["aliases"]) == ("staged", 1, ["candidate", "champion"])
-    stored = [file.path for file in run.tracker.client.list_artifacts(run_id, "report")]
-    assert stored == ["report/curves.png", "report/model_card.md", "report/report.html"]
-    card = Path(run.tracker.client.download_artifacts(run_id, "report/model_card.md", f"{tmp_path}")).read_text()
+    assert [file.path for file in run.tracker.client.list_artifacts(run_id)] == ["model_card.md"]
+    card = Path(run.tracker.client.download_artifacts(run_id, "model_card.md", f"{tmp_path}")).read_text()
     assert "# staged/1" in card
     assert "models:/staged/1" in card
     produced = run.tracker.client.get_run(run.tracker.run_id).outputs.model_outputs
     own = run.tracker.client.get_run(run_id).outputs.model_outputs
     assert own[0].model_id in [output.model_id for output in produced], "the parent does not show the model"
 
-    # Never without its source: the run is named by the version and its model, and is there, as is its parent.
+    # Never without its source: the version names the run of its pipeline, its model that of the stage.
     version = resolve(run.tracker.uri, "staged/1")
     source = source_run(run.tracker.uri, version)
     model = run.tracker.client.get_logged_model(own[0].model_id)
-    assert version.run_id == model.source_run_id == run_id
-    assert source["parent"] == run.tracker.run_id
+    assert version.stage_run == model.source_run_id == run_id
+    assert version.run_id == source["parent"] == run.tracker.run_id
+    assert source["run"].endswith(f"/runs/{run.tracker.run_id}")
+    assert source["report"].endswith(f"/runs/{reported}/artifacts/report.html")
+    of_before = replace(version, run_id=run_id, tags={})
+    assert source_run(run.tracker.uri, of_before)["run"] == source["run"]
+    assert source_run(run.tracker.uri, of_before)["report"].endswith(f"/runs/{run_id}/artifacts/report/report.html")
     # What MLflow's pages sort models by has one name for all runs, whatever their sets are called.
     metrics = {metric.key: metric.value for metric in model.metrics}
     assert (metrics["dev_bleu"], metrics["test_bleu"], metrics["val.chrf"]) == (34.5, 33.25, 50.0)

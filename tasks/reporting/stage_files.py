@@ -1,0 +1,203 @@
+"""What the MLflow run of a stage shows of its artifact: tables, pictures, logs, the page.
+
+Of a table larger than ``STAGE_FILE_BYTES`` it shows the first rows, of such a log the end, and says so. What is useless
+in part is whole, up to ``WHOLE_FILE_BYTES``. No sentence of a text whose licence forbids copies is shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from infra.store.store import Artifact
+from infra.tracking.mlflow_runs import RunFile
+from model.data.shards import Shards
+from model.metric_names import DEV_PERPLEXITY
+from tasks.corpus.catalogue import may_copy
+from tasks.engine.stage import StageCall
+from tasks.evaluation.training_log import metric_rows, training_curves
+from tasks.lazy_libraries import np, pl
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+STAGE_FILE_BYTES = 1_000_000
+WHOLE_FILE_BYTES = 10_000_000
+SIDES = ("source", "target")
+SAMPLES = 10
+"""Rejected pairs of each filter."""
+SAMPLE_PAIRS = 10_000
+"""Pairs whose pieces are counted; the corpus is shuffled, so the first ones are a random sample."""
+PIECES = 200
+"""The most frequent pieces that are shown."""
+FORBIDDEN = RunFile("left-out.txt", b"The licence of the text forbids copies, so no sentence of it is shown here.\n")
+
+
+def stage_files(call: StageCall, made: Artifact) -> Iterator[RunFile]:
+    """The files about ``made``, the artifact of ``call``; none for a stage about which there is nothing to open."""
+    if files := FILES.get(call.stage.name):
+        yield from files(call, made)
+
+
+def table(name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> RunFile:
+    """A table as MLflow's ``log_table`` writes it; of one beyond the limit the first rows, and a row that says so."""
+    texts = [json.dumps(row, ensure_ascii=False).encode() for row in rows]
+    head = json.dumps(columns, ensure_ascii=False).encode()
+    ends = np.cumsum([len(text) + 2 for text in texts])
+    shown = int(np.searchsorted(ends, STAGE_FILE_BYTES - len(head) - 500, side="right"))
+    if shown < len(rows):
+        said = f"the first {shown:,} of {len(rows):,} rows: a file here has at most {STAGE_FILE_BYTES:,} bytes"
+        texts[shown:] = [json.dumps([said, *[""] * (len(columns) - 1)]).encode()]
+    content = b'{"columns": ' + head + b', "data": [' + b", ".join(texts) + b"]}"
+    return RunFile(name, content, is_table=True)
+
+
+def log_end(file: Path) -> RunFile:
+    """A log; of one beyond the limit the last lines, after a line that says so."""
+    size = file.stat().st_size
+    with file.open("rb") as log:
+        log.seek(max(0, size - STAGE_FILE_BYTES + 200))
+        text = log.read()
+    if len(text) < size:
+        text = text.partition(b"\n")[2]
+        said = f"(the last {len(text):,} of {size:,} bytes: a file here has at most {STAGE_FILE_BYTES:,})\n"
+        text = said.encode() + text
+    return RunFile(file.name, text)
+
+
+def whole(*files: Path) -> Iterator[RunFile]:
+    """Those of the files that exist; in place of one beyond the limit a sentence."""
+    for file in files:
+        size = file.stat().st_size if file.exists() else 0
+        if size > WHOLE_FILE_BYTES:
+            said = f"{file} has {size:,} bytes, and a file here at most {WHOLE_FILE_BYTES:,}.\n"
+            yield RunFile(f"{file.name}.txt", said.encode())
+        elif size:
+            yield RunFile(file.name, file.read_bytes())
+
+
+def _may_copy(call: StageCall) -> bool:
+    """Whether sentences of the texts that the stage reads, itself or by its inputs, may be copied."""
+    inputs = (each.store.find(each.stage, each.key) for each in call.inputs)
+    return may_copy([call.form, *(manifest.arguments for manifest in inputs if manifest)])
+
+
+def _clean(call: StageCall, made: Artifact) -> Iterator[RunFile]:
+    from tasks.cleaning.rejections import filter_evidence, first_rejected
+
+    rules = {rule.name: rule for rule in call.arguments["filters"].rules}
+    read = made.facts["read"]
+    counts = made.facts["rejected_by"]
+    about = {name: " ".join((type(rule).__doc__ or "").split()) for name, rule in rules.items()}
+    rows = [(name, count, f"{count / read:.2%}", about.get(name, "")) for name, count in counts.items()]
+    yield table("filters.json", ("filter", "rejected", f"of {read:,} pairs", "what it removes"), rows)
+    if not _may_copy(call):
+        yield FORBIDDEN
+        return
+    samples = []
+    for name, pairs in first_rejected(made.path() / "rejected.parquet", SAMPLES).items():
+        for pair in pairs:
+            evidence = filter_evidence(rules[name], pl.DataFrame([pair]).select(SIDES)) if name in rules else ("", "")
+            samples.append((name, pair["pair_id"], *evidence, *(pair[side] for side in SIDES)))
+    yield table("rejected.json", ("filter", "pair_id", "found", "allowed", *SIDES), samples)
+
+
+def _learn_bpe(call: StageCall, made: Artifact) -> Iterator[RunFile]:
+    from model.data.bpe import SOURCE_FILE, TARGET_FILE, TokenizerPair
+
+    yield from whole(made.path() / SOURCE_FILE, made.path() / TARGET_FILE)
+    pieces = TokenizerPair.load(made.path())
+    pairs = pl.read_parquet(call.arguments["corpus"].path() / "pairs.parquet", columns=list(SIDES), n_rows=SAMPLE_PAIRS)
+    rows = []
+    for side, tokenizer in zip(SIDES, (pieces.source, pieces.target), strict=True):
+        rows += [(side, *row) for row in frequent_pieces(tokenizer, pairs[side].to_list())]
+    columns = ("side", "rank", "piece", f"in the first {pairs.height:,} pairs", "share of all pieces")
+    yield table("frequent_pieces.json", columns, rows)
+
+
+def frequent_pieces(tokenizer: Tokenizer, lines: list[str]) -> list[tuple[int, str, int, str]]:
+    """Rank, text (``▁`` for a space), count and share of the most frequent pieces; of equal ones the lower id first."""
+    counts = Counter(number for each in tokenizer.encode_batch(lines, add_special_tokens=False) for number in each.ids)
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:PIECES]
+    texts = (tokenizer.decode([number], skip_special_tokens=False).replace(" ", "▁") for number, _ in most)
+    total = counts.total()
+    return [
+        (rank, text, count, f"{count / total:.2%}")
+        for rank, (text, (_, count)) in enumerate(zip(texts, most, strict=True), start=1)
+    ]
+
+
+def _shard(call: StageCall, made: Artifact) -> Iterator[RunFile]:  # noqa: ARG001
+    from tasks.evaluation import plots
+
+    lengths = Shards(made.path()).lengths
+    longest = max(int(lengths[side].max()) for side in SIDES)
+    source, target = (np.bincount(lengths[side], minlength=longest + 1) for side in SIDES)
+    rows = [(n, int(source[n]), int(target[n])) for n in range(longest + 1) if source[n] or target[n]]
+    yield RunFile("lengths.png", plots.lengths(source, target, plots.LIGHT))
+    yield table("lengths.json", ("pieces in a sentence", "source sentences", "target sentences"), rows)
+
+
+def _train(call: StageCall, made: Artifact) -> Iterator[RunFile]:  # noqa: ARG001
+    from tasks.evaluation import plots
+
+    folder = made.path()
+    yield RunFile("curves.png", plots.curves(training_curves(folder / "metrics.jsonl"), plots.LIGHT))
+    yield from whole(folder / "metrics.jsonl", folder / "job.json")
+    if (folder / "job.log").exists():
+        yield log_end(folder / "job.log")
+
+
+def _average(call: StageCall, made: Artifact) -> Iterator[RunFile]:
+    training = call.arguments["run"].path()
+    first, last = (made.facts[f"{end}_update"] for end in ("first", "last"))
+    kept = {int(folder.name) for folder in (training / "checkpoints").glob("*") if folder.name.isdigit()}
+    within = {update for update in kept | {first, last} if first <= update <= last}
+    # A selection that leaves out some between the first and the last is not recorded.
+    inside = "yes" if len(within) == made.facts["checkpoints"] else "perhaps"
+    dev = {int(row["done"]): row.get(DEV_PERPLEXITY, "") for row in metric_rows(training / "metrics.jsonl")}
+    rows = [(update, inside if update in within else "no", dev.get(update, "")) for update in sorted(kept | within)]
+    yield table("checkpoints.json", ("update", "in the average", "dev perplexity"), rows)
+
+
+def _translate(call: StageCall, made: Artifact) -> Iterator[RunFile]:
+    if not _may_copy(call):
+        yield FORBIDDEN
+        return
+    pairs = pl.read_parquet(call.arguments["prepared"].path() / "pairs.parquet")
+    found = pl.read_parquet(made.path() / "hypotheses.parquet", columns=["pair_id", "hypothesis"])
+    rows = pairs.join(found, on="pair_id", how="left", maintain_order="left")
+    columns = ("pair_id", "source", "hypothesis", "target")
+    yield table("translations.json", (*columns[:3], "reference"), rows.select(columns).rows())
+
+
+def _score(call: StageCall, made: Artifact) -> Iterator[RunFile]:  # noqa: ARG001
+    card = made.path() / "card.json"
+    yield from whole(card)
+    scores: Mapping[str, Mapping[str, Any]] = json.loads(card.read_text())["scores"]
+    fields = ("score", "low", "high", "protocol", "signature")
+    rows = [(name, *(measured.get(field, "") for field in fields)) for name, measured in scores.items()]
+    yield table("scores.json", ("measure", *fields), rows)
+
+
+def _report(call: StageCall, made: Artifact) -> Iterator[RunFile]:
+    if not _may_copy(call):
+        yield FORBIDDEN
+        return
+    folder = made.path()
+    yield from whole(folder / "report.html", *sorted(folder.glob("*.png")))
+
+
+FILES: Mapping[str, Callable[[StageCall, Artifact], Iterator[RunFile]]] = {
+    "clean": _clean,
+    "learn_bpe": _learn_bpe,
+    "shard": _shard,
+    "train": _train,
+    "average": _average,
+    "translate": _translate,
+    "score": _score,
+    "report": _report,
+}

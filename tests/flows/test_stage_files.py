@@ -1,0 +1,101 @@
+"""The files that each stage's run has in MLflow, read by MLflow's own client: those of a stage that ran, once."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_pipeline import run_small, small_run
+
+from flows.runner.request import RunRequest
+from infra.store.local import LocalStore
+from infra.tracking.client import mlflow_client
+from tasks.engine.stage import StageCall
+from tasks.reporting.stage_files import stage_files
+from tasks.stages.clean import clean
+
+SHOWN = {
+    "clean": {"filters.json", "rejected.json"},
+    "learn_bpe": {"tokenizer.json", "frequent_pieces.json"},
+    "shard train": {"lengths.png", "lengths.json"},
+    "train": {"metrics.jsonl", "curves.png", "job.json", "job.log"},
+    "average": {"checkpoints.json"},
+    "translate test": {"translations.json"},
+    "score test": {"card.json", "scores.json"},
+    "report": {"report.html", "curves.png"},
+    "register": {"model_card.md"},
+}
+
+
+class Tracked:
+    """The runs of stages in the MLflow of a root."""
+
+    def __init__(self, root: Path) -> None:
+        self.client = mlflow_client(f"sqlite:///{root}/mlflow.db")
+        (experiment,) = (each.experiment_id for each in self.client.search_experiments(filter_string="name = 'small'"))
+        self.experiment = experiment
+        runs = self.client.search_runs([experiment], "tags.stage != ''")
+        self.runs = {f"{run.data.tags['stage']} {run.data.tags.get('item', '')}".strip(): run for run in runs}
+
+    def files(self, stage: str) -> set[str]:
+        return {file.path for file in self.client.list_artifacts(self.runs[stage].info.run_id)}
+
+    def table(self, stage: str, name: str) -> Any:
+        run = self.runs[stage]
+        shown = {each["path"] for each in json.loads(run.data.tags["mlflow.loggedArtifacts"])}
+        assert name in shown, "MLflow's page does not know that it is a table"
+        return self.client.load_table(self.experiment, name, run_ids=[run.info.run_id])
+
+
+def test_each_stage_shows_what_a_person_opens(small: Path) -> None:
+    tracked = Tracked(small)
+    for stage, expected in SHOWN.items():
+        assert tracked.files(stage) >= expected, stage
+
+    facts = {stage: run.data.metrics for stage, run in tracked.runs.items()}
+    filters = tracked.table("clean", "filters.json")
+    assert filters["rejected"].sum() == facts["clean"]["rejected"]
+    assert len(tracked.table("clean", "rejected.json")) <= facts["clean"]["rejected"]
+    pieces = tracked.table("learn_bpe", "frequent_pieces.json").iloc[:, 3]
+    assert list(pieces[:200]) == sorted(pieces[:200], reverse=True)
+    lengths = tracked.table("shard train", "lengths.json")
+    for side in ("source", "target"):
+        assert lengths[f"{side} sentences"].sum() == facts["shard train"]["pairs"]
+        pieces_read = (lengths["pieces in a sentence"] * lengths[f"{side} sentences"]).sum()
+        assert pieces_read == facts["shard train"][f"{side}_pieces"]
+    averaged = tracked.table("average", "checkpoints.json")
+    assert list(averaged["update"]) == [40, 80, 120]
+    assert list(averaged["in the average"]) == ["no", "yes", "yes"]
+    translations = tracked.table("translate test", "translations.json")
+    assert list(translations.columns) == ["pair_id", "source", "hypothesis", "reference"]
+    assert len(translations) == facts["score test"]["sentences"] == 12
+    scores = tracked.table("score test", "scores.json").set_index("measure")["score"]
+    assert scores["bleu"] == facts["score test"]["bleu"]
+
+
+def test_a_cached_stage_stores_nothing_again(small: Path) -> None:
+    def stored() -> dict[Path, int]:
+        return {file: file.stat().st_mtime_ns for file in (small / "mlflow-artifacts").rglob("*") if file.is_file()}
+
+    before = stored()
+    run_small(RunRequest("small", overrides=("decoding.beam=1",)))
+    after = stored()
+    assert {file: after.get(file) for file in before} == before
+    names = {file.name for file in after.keys() - before.keys()}
+    assert {"translations.json", "report.html"} <= names
+    assert not names & {"rejected.json", "tokenizer.json", "lengths.png", "job.log", "checkpoints.json"}
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_no_sentence_is_shown_of_a_text_whose_licence_forbids_copies(
+    finished_root: Path, tmp_path: Path, copies: bool
+) -> None:
+    run = small_run(tmp_path)
+    store = LocalStore(finished_root)
+    (key,) = (folder.name for folder in (finished_root / "clean").iterdir())
+    manifest = store.find("clean", key)
+    assert manifest
+    arguments = {"corpus": replace(run.corpus, copies=copies), "archives": {}, "exclude": (), "filters": run.filters}
+    found = {file.name: file.content for file in stage_files(StageCall(clean, "", arguments), store.artifact(manifest))}
+    assert set(found) == {"filters.json", "rejected.json" if copies else "left-out.txt"}
