@@ -220,9 +220,10 @@ def run_of(
     """
     texts = list(zip(*(file.texts(name, Path.cwd()) for file in train), strict=True))
     parts = [Part(name if len(texts) == 1 else f"{name}-{n}", *pair) for n, pair in enumerate(texts)]
-    evaluation = [
-        EvaluationSet(each, *(_only_text(each, file, name) for file in files)) for each, files in sets.items()
-    ]
+    evaluation = []
+    for each, files in sets.items():
+        source, target = (_only_text(each, file, name) for file in files)
+        evaluation.append(EvaluationSet(each, source, target))
     # BPE cannot learn more pieces than the text has repeated pairs of pieces; small text is no use for rare ones.
     size = min(like.vocabulary.size, max(1_000, pairs // 4))
     return replace(
