@@ -130,14 +130,15 @@ def frequent_pieces(tokenizer: Tokenizer, lines: list[str]) -> list[tuple[int, s
     ]
 
 
-def _shard(call: StageCall, made: Artifact) -> Iterator[RunFile]:  # noqa: ARG001
+def _shard(call: StageCall, made: Artifact) -> Iterator[RunFile]:
     from tasks.evaluation import plots
 
     lengths = Shards(made.path()).lengths
-    longest = max(int(lengths[side].max()) for side in SIDES)
-    source, target = (np.bincount(lengths[side], minlength=longest + 1) for side in SIDES)
-    rows = [(n, int(source[n]), int(target[n])) for n in range(longest + 1) if source[n] or target[n]]
-    yield RunFile("lengths.png", plots.lengths(source, target, plots.LIGHT))
+    source, target = (np.bincount(lengths[side]) for side in SIDES)
+    yield RunFile("lengths.png", plots.lengths({call.item: (source, target)}, plots.LIGHT))
+    longest = max(len(source), len(target))
+    counts = zip(*(np.pad(each, (0, longest - len(each))).tolist() for each in (source, target)), strict=True)
+    rows = [(pieces, *pair) for pieces, pair in enumerate(counts) if any(pair)]
     yield table("lengths.json", ("pieces in a sentence", "source sentences", "target sentences"), rows)
 
 
