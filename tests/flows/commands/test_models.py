@@ -24,7 +24,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model = tracker.client.create_logged_model(tracker.experiment_id, name="ende", source_run_id=run_id)
         tags = {"dev_set": "val", "dev_signature": "13a", "digest.clean": "c1ea" * 16, "digest.learn_bpe": "b9e0" * 16}
         tags |= {"val.bleu": f"{dev}", "test.bleu": f"{test}"}
-        create_version(tracker.uri, "ende", model.model_id, run_id, tags)
+        create_version(tracker.uri, "ende", model.model_id, tracker.run_id, {**tags, "stage_run": run_id})
     set_alias(tracker.uri, resolve(tracker.uri, "ende/2"), "champion", "the best on val")
     return root
 

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from browsers import chromium
+from patience import wait_for
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
 from starlette.testclient import TestClient
@@ -104,6 +105,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         running = Server(program.link)
         flow = running.request("/flows/", {"name": "victim"})[1]["id"]
         deployment = {"name": "victim", "flow_id": flow, "work_pool_name": "cpu", "enforce_parameter_schema": False}
+        # The server makes its work pools once it answers.
+        wait_for(lambda: running.request("/work_pools/cpu")[0] == 200)
         running.deployment = running.request("/deployments/", deployment)[1]["id"]
         yield running
     finally:
