@@ -137,7 +137,7 @@ class _Estimator:
     def _work(self, stage: str, form: Mapping[str, Any], made: Manifest | None = None, begins: int = 0) -> _Work | None:
         """The work of a stage with these arguments, as it was ``made`` or as it is planned; None if not known.
 
-        A training ``begins`` after so many updates, where it goes on from another.
+        ``begins``: the updates that a training takes over from the finished one that it continues.
         """
         if stage in ("download", "register"):
             return _Work(1.0, "number", form)

@@ -36,8 +36,8 @@ TEMPLATE: dict[str, Any] = {
     # Prefect answers 422 to a deployment or flow run with a job variable.
     "variables": {"type": "object", "properties": {}, "additionalProperties": False},
 }
-"""Base job template of the service's process pools. With Prefect's own template, whoever can create a flow run chooses
-the command, environment and folder of the process that a worker starts. Variables of flow runs come from the worker."""
+"""Base job template of the service's process pools. Prefect's own template lets anyone who can create a flow run choose
+the command, environment and folder of the worker's process. Here these variables come from the worker."""
 
 
 def prefect() -> "ASGIApp":

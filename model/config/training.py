@@ -90,10 +90,10 @@ class Training:
     """A registered version (``name@alias``, ``name/number``) with the initial weights. The key depends on the weights,
     not on this name. Empty: random initialisation."""
     continue_from: str = unkeyed("")
-    """A finished training (``RUN/train``) from whose weights, optimizer state and place in the data this one goes on,
-    also where its rates depend on ``updates``; ``--set`` calls it ``training.continue`` too. The key depends on that
-    training, not on its name. Empty: a training that differs in its length alone goes on by itself where its weights
-    are those of one that starts anew."""
+    """A finished training (``RUN/train``) that this one continues: it takes over weights, optimizer state and place in
+    the data, also where its rates depend on ``updates``. ``--set`` calls it ``training.continue`` too. The key depends
+    on that training, not on its name. Empty: a longer training continues a shorter one that is equal otherwise, if
+    this gives the same weights as training from the beginning."""
     numerics: Numerics = unkeyed_default("fast")  # noqa: RUF009 - a string
     """fast: the kernels that suit the machine; strict: weights that are equal to the bit on different CPUs and for
     different numbers of ranks (docs/reproducibility.md), several times slower."""

@@ -86,7 +86,7 @@ class StageResult:
     """The limits of the run that its artifact breaks."""
     miss: Miss | None = None
     origin: Origin | None = None
-    """What a stage that is no hit goes on from, if not from its inputs alone."""
+    """The finished artifact that a stage to be made continues; None if it begins from its inputs."""
     waits_for: tuple[str, ...] = ()
     """The stages whose new output decides whether this one runs."""
     changes: tuple[str, ...] = ()

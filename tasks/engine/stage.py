@@ -88,7 +88,7 @@ class Origin:
 
 
 FindOrigin = Callable[[Store, Site, StageCall, bool], Origin | None]
-"""Whether a call goes on from something; the last argument says that it is forced."""
+"""Finds the finished artifact that a call continues, if any; the last argument says whether the call is forced."""
 
 
 def _no_origin(store: Store, site: Site, call: StageCall, forced: bool) -> Origin | None:  # noqa: ARG001
@@ -169,7 +169,7 @@ def stage(
     interrupted one.
     ``still_valid`` tells whether the effects of the stage outside its folder (a registered version) still exist.
     ``needs`` is the kind of worker that should make it; without such a worker the run makes it itself.
-    ``origin`` finds the artifact from whose work a call goes on.
+    ``origin`` finds the finished artifact that a call continues.
     """
 
     def wrap(body: Callable[Concatenate[Path, P], Facts]) -> Stage[P]:
@@ -203,7 +203,7 @@ class StageContext:
     tracker: Tracker
     run_id: str
     origin: Origin | None = None
-    """What the body goes on from."""
+    """The finished artifact that the body continues."""
     checks: tuple[Check, ...] = ()
     """Of the stages before it, against the limits of the run."""
 

@@ -1,4 +1,4 @@
-"""A longer training that goes on from a finished one has the files of one that starts anew, byte for byte."""
+"""A longer training that continues a finished one has the files of one from the beginning, byte for byte."""
 
 from dataclasses import replace
 from pathlib import Path
