@@ -73,10 +73,10 @@ class Site:
     """A cached artifact counts only if the present code and libraries made it (REPRO_STRICT=1)."""
     compile: Compile = "auto"
     """Compile the layers (REPRO_COMPILE); auto: on GPUs; update: the whole update, replayed as one CUDA graph, which is
-    experimental and has never run on a GPU."""
+    experimental (docs/gpu.md)."""
     packed_attention: PackedAttention = "torch"
-    """What attends over packed sentences in a training (REPRO_PACKED_ATTENTION); own: an experimental operator that has
-    never run on a GPU."""
+    """What attends over packed sentences in a training (REPRO_PACKED_ATTENTION); own: an experimental operator,
+    compared with torch's before the first update (docs/gpu.md)."""
     micro_batch_tokens: int = 0
     """Maximum target tokens per forward pass of a rank (REPRO_MICRO_BATCH_TOKENS); 0: a rank's whole share."""
     log_seconds: float = 2.0

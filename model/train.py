@@ -11,6 +11,7 @@ import os
 from .config import Training, check_whole_updates, from_json
 from .config.keying import require
 from .experimental import packed_attention
+from .experimental.check_attention import compare_with_torch
 from .experimental.whole_step import WholeStep
 from .job import Facts, Job, StopSignal, job_of_command_line
 from .metric_names import UPDATES
@@ -63,7 +64,10 @@ def trainer_for(job: Job, ranks: Ranks) -> Trainer:
     own = site.packed_attention == "own"
     require(not (own and on_cpu), "site.packed_attention (REPRO_PACKED_ATTENTION)", "own", "torch on a CPU")
     attend = packed_attention.attend if own else None
-    return build_trainer(job, ranks, step_class, attend)
+    trainer = build_trainer(job, ranks, step_class, attend)
+    if attend is not None and training.batching == "packed":
+        compare_with_torch(trainer, attend)
+    return trainer
 
 
 if __name__ == "__main__":

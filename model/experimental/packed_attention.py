@@ -1,13 +1,13 @@
 """Attention over packed sentences as one operator with dropout, ``model::packed_attention``, by Triton kernels.
 
-Never run on a GPU, and there is no other way to run it. ``REPRO_PACKED_ATTENTION=own`` takes it in place of torch's
-attention. The dropped weights are a function of seed, query, head and key, so a backward pass draws them again.
+``REPRO_PACKED_ATTENTION=own`` takes it in place of torch's attention; there is no other way to run it. The dropped
+weights are a function of seed, query, head and key, so a backward pass draws them again.
 
 Self-attention takes one tensor with queries, keys and values side by side; cross-attention takes queries in the first
 and keys and values in the second. The gradients of all are one buffer, so joining them costs no copy.
 
-Shape suffixes are those of ``model.network.attention``; X and Y are the widths of the joined tensors. Offsets (N + 1)
-are those of ``SequenceOffsets``: a sentence has queries if and only if it has keys.
+Shape suffixes are those of ``model.network.attention``; X and Y are the widths of the joined tensors. Ranges (M, 2) or
+(S, 2) are int32: the begin and end of the keys of each query's sentence, or of the queries of each key's.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..network.attention import PackedMask, Widths
+from ..network.attention import PackedMask, SequenceOffsets, Widths
 
 OPERATORS = __name__.partition(".")[0]
 """torch keeps one operator of a name per process, but a registered version has this package under a name of its own."""
@@ -23,18 +23,26 @@ OPERATORS = __name__.partition(".")[0]
 
 def attend(mask: PackedMask, x_MX: Tensor, memory_SY: Tensor | None, widths: Widths, p_drop: float) -> Tensor:
     """``PackedMask.attend`` by this operator."""
-    offsets = (mask.queries.cu_seqlens, mask.keys.cu_seqlens)
+    keys_M2 = ranges(mask.queries, len(x_MX), mask.keys)
+    queries_S2 = keys_M2 if memory_SY is None else ranges(mask.keys, len(memory_SY), mask.queries)
     seed = torch.randint(1 << 62, (), device=x_MX.device) if p_drop else None
-    out_MX: Tensor = packed_attention(x_MX, memory_SY, *offsets, list(widths), mask.causal, p_drop, seed)[0]
+    out_MX: Tensor = packed_attention(x_MX, memory_SY, keys_M2, queries_S2, list(widths), mask.causal, p_drop, seed)[0]
     return out_MX
+
+
+def ranges(side: SequenceOffsets, pieces: int, other: SequenceOffsets) -> Tensor:
+    """Where the sentence of each of a side's pieces begins and ends on the other side: (pieces, 2)."""
+    places = torch.arange(pieces, dtype=torch.int32, device=side.cu_seqlens.device)
+    number = torch.searchsorted(side.cu_seqlens, places, right=True, out_int32=True)
+    return torch.stack([other.cu_seqlens[number - 1], other.cu_seqlens[number]], dim=-1)
 
 
 @torch.library.custom_op(f"{OPERATORS}::packed_attention", mutates_args=())
 def packed_attention(
     x_MX: Tensor,
     memory_SY: Tensor | None,
-    queries_at: Tensor,
-    keys_at: Tensor,
+    keys_M2: Tensor,
+    queries_S2: Tensor,  # noqa: ARG001 - of the backward pass
     widths: list[int],
     causal: bool,
     p_drop: float,
@@ -42,12 +50,11 @@ def packed_attention(
 ) -> tuple[Tensor, Tensor]:
     """Scaled dot-product attention (§3.2.1), heads joined (M, H * V), and each row's log2-sum-exp2 (H, M).
 
-    ``queries_at`` and ``keys_at`` are offsets, up to the last row of each tensor. ``p_drop`` is the rate of dropout on
-    the weights, with a ``seed`` () where it is above 0.
+    ``p_drop`` is the rate of dropout on the weights, with a ``seed`` () where it is above 0.
     """
     from .packed_attention_triton import forward  # Triton comes with the CUDA wheels of torch
 
-    return forward(x_MX, memory_SY, queries_at, keys_at, Widths(*widths), causal, p_drop, seed)
+    return forward(x_MX, memory_SY, keys_M2, Widths(*widths), causal, p_drop, seed)
 
 
 @packed_attention.register_fake
@@ -65,8 +72,8 @@ def packed_attention_backward(
     memory_SY: Tensor | None,
     out_MX: Tensor,
     lse_HM: Tensor,
-    queries_at: Tensor,
-    keys_at: Tensor,
+    keys_M2: Tensor,
+    queries_S2: Tensor,
     widths: list[int],
     causal: bool,
     p_drop: float,
@@ -79,7 +86,7 @@ def packed_attention_backward(
     grads = x_MX.new_empty(_elements(x_MX, memory_SY))
     grad_x_MX, grad_memory_SY = _parts(grads, x_MX, memory_SY)
     into = sizes.split(grad_x_MX, grad_memory_SY)
-    backward(into, grad_MX, x_MX, memory_SY, out_MX, lse_HM, queries_at, keys_at, sizes, causal, p_drop, seed)
+    backward(into, grad_MX, x_MX, memory_SY, out_MX, lse_HM, keys_M2, queries_S2, sizes, causal, p_drop, seed)
     return grads
 
 
@@ -89,18 +96,18 @@ def _(_: Tensor, x_MX: Tensor, memory_SY: Tensor | None, *_others: Any) -> Tenso
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    x_MX, memory_SY, queries_at, keys_at, *ctx.settings, seed = inputs
-    ctx.save_for_backward(x_MX, memory_SY, *output, queries_at, keys_at, seed)
+    x_MX, memory_SY, keys_M2, queries_S2, *ctx.settings, seed = inputs
+    ctx.save_for_backward(x_MX, memory_SY, *output, keys_M2, queries_S2, seed)
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
 
 
 def _backward(ctx: Any, grad_MX: Tensor | None, _: Tensor | None) -> tuple[Tensor | None, ...]:
-    x_MX, memory_SY, out_MX, lse_HM, queries_at, keys_at, seed = ctx.saved_tensors
+    x_MX, memory_SY, out_MX, lse_HM, keys_M2, queries_S2, seed = ctx.saved_tensors
     if grad_MX is None:
         return (None,) * 8
     grads = packed_attention_backward(
-        grad_MX.contiguous(), x_MX, memory_SY, out_MX, lse_HM, queries_at, keys_at, *ctx.settings, seed
+        grad_MX.contiguous(), x_MX, memory_SY, out_MX, lse_HM, keys_M2, queries_S2, *ctx.settings, seed
     )
     return *_parts(grads, x_MX, memory_SY), *[None] * 6
 

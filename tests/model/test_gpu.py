@@ -91,7 +91,9 @@ def test_the_experimental_operator_is_torchs_attention_in_float64_and_the_same_e
 
 @pytest.mark.parametrize(("compiled", "coverage"), [("auto", 0.0), ("auto", 0.5), ("update", 0.0)])
 def test_no_update_waits_for_the_gpu(tmp_path: Path, compiled: str, coverage: float) -> None:
-    training = replace(PACKED, attention_coverage_encoder=coverage, attention_coverage_cross=coverage)
+    # A checkpoint and a validation wait.
+    due = {"checkpoint_every": 100, "dev_every": 100}
+    training = replace(PACKED, attention_coverage_encoder=coverage, attention_coverage_cross=coverage, **due)
     path = write_job(tmp_path, model=WIDE, training=training, device="cuda", log_seconds=1e9, compile=compiled)
     trainer, stop = trainer_for(Job.read(path), Ranks()), StopSignal()
     updates = trainer.updates()
