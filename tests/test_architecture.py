@@ -136,7 +136,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "model.decoding": {"model.config", "model.data", "model.job", "model.network"},
         "model.export": {"model.config", "model.data", "model.decoding", "model.network"},
         "model.job": {"model.config", "model.errors"},
-        "model.experimental": {"model.data", "model.network", "model.numerics", "model.training"},
+        "model.experimental": {"model.data", "model.errors", "model.network", "model.numerics", "model.training"},
         "model.network": {"model.config", "model.errors"},
         "model.numerics": {"model.config", "model.job"},
         "model.train": {
