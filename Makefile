@@ -75,7 +75,7 @@ test: lint types
 	@$(RUN)/pytest -n auto --dist loadfile
 
 test-slow: $(ENV)
-	@$(RUN)/pytest -n $$(($$(nproc) * 3 / 2)) --dist loadfile --no-loadscope-reorder --durations 0 -m slow
+	@$(RUN)/pytest -n $$(($$(nproc) * 3 / 2)) --dist loadfile --no-loadscope-reorder --durations 0 -m "slow and not gpu"
 
 format: $(ENV)
 	@$(RUN)/ruff format --quiet .

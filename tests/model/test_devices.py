@@ -30,7 +30,12 @@ from model.training.setup import build_trainer
 ROOT = Path(__file__).resolve().parents[2]
 WIDE = Model(layers=2, d_model=64, d_ff=128, heads=2, d_k=32, d_v=32, p_drop=0.0, norm="pre")
 SHAPE = BatchShape(384, 384, 64, 10, 10)
-INTERRUPTED = "import small_training; small_training.end_after({update}); small_training.main(small_training.work)"
+INTERRUPTED = """
+import small_training
+small_training.end_after({update})
+with small_training.job_of_command_line() as job:
+    job.finish(small_training.work(job))
+"""
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

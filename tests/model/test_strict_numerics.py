@@ -20,6 +20,7 @@ from infra.launch.local import LocalLauncher
 from infra.site import Site
 from model.average import average_checkpoints
 from model.config import Decoding, Model, Numerics
+from model.config.normalise import Normalise
 from model.data.batches import Update
 from model.network.weights import save_tensors
 from model.training import setup
@@ -44,7 +45,11 @@ SUPPORT = Path(__file__).parents[1] / "support"
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Machine":
-    small_training.write_job(tmp_path)  # the inputs
+    rows = small_training.pairs(10, seed=1)
+    small_training.write_shards(tmp_path / "shards", small_training.pairs(40))
+    small_training.write_shards(tmp_path / "dev", rows, files=1)
+    small_training.write_text(tmp_path / "text", [" ".join(f"p{piece}" for piece in source) for source, _ in rows])
+    small_training.write_vocabulary(tmp_path / "vocabulary")
     return Machine(tmp_path, monkeypatch)
 
 
@@ -76,8 +81,9 @@ class Machine:
         return out
 
     def translate(self, weights: Path, cpu: str, numerics: Numerics) -> Path:
-        inputs = {"weights": weights, "vocabulary": self.root / "vocabulary", "pairs": self.root / "dev"}
-        config = {"decoding": asdict(Decoding(numerics=numerics))}
+        inputs = {"weights": weights, "vocabulary": self.root / "vocabulary"}
+        inputs |= {"pairs": self.root / "dev", "text": self.root / "text"}
+        config = {"decoding": asdict(Decoding(numerics=numerics)), "normalise": asdict(Normalise())}
         return self.job(config, inputs, cpu, numerics, Site(threads=2))
 
 

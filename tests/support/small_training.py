@@ -48,10 +48,10 @@ def end_after(update: int) -> None:
     Trainer.advance_position = interrupted  # type: ignore[method-assign, assignment]
 
 
-def pairs(count: int, seed: int = 0) -> list[tuple[list[int], list[int]]]:
-    """Sources of random pieces; the target is the source backwards."""
+def pairs(count: int, seed: int = 0, longest: int = 9) -> list[tuple[list[int], list[int]]]:
+    """Sources of 1 to ``longest`` random pieces; the target is the source backwards."""
     random = np.random.default_rng(seed)
-    sources = [random.integers(4, SIZE, random.integers(1, 10)).tolist() for _ in range(count)]
+    sources = [random.integers(4, SIZE, random.integers(1, longest + 1)).tolist() for _ in range(count)]
     return [(source, source[::-1]) for source in sources]
 
 
