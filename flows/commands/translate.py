@@ -45,9 +45,6 @@ def translate(
     alpha: Annotated[
         float | None, Parameter(help="exponent of the length penalty; default: as in the model's run")
     ] = None,
-    beta: Annotated[
-        float | None, Parameter(help="weight of the coverage penalty; default: as in the model's run")
-    ] = None,
     n_best: Annotated[
         int, Parameter(help="hypotheses per line, up to 2 x --beam - 1; more than 1 implies --scores")
     ] = 1,
@@ -97,7 +94,7 @@ def translate(
         if path != STDIO and f"{path}".startswith("-"):
             raise BadConfiguration(f"unknown option {path}; for a file of this name write ./{path}")
     # Check all options before importing torch, which takes seconds.
-    options: dict[str, Any] = {"beam": beam, "alpha": alpha, "beta": beta}
+    options: dict[str, Any] = {"beam": beam, "alpha": alpha}
     changed = {name: value for name, value in options.items() if value is not None}
     _valid(lambda: Decoding(**changed))
     if beam is not None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from infra.site import Site
 from infra.tracking.model_files import files_digest, local_folder
 from infra.tracking.model_version import PREFERRED, Version
 from infra.tracking.registry import resolve, versions
-from model.config import Decoding, from_json
+from model.config import Decoding
 from model.config.engines import COMPARED, EngineChoice, Quantization
 from model.errors import JobError
 
@@ -51,15 +52,17 @@ def title(version: Version) -> str:
 
 def decoding_config(version: Version) -> Decoding:
     """The configuration that decoded the version's dev set; the paper's defaults (§6.1) for missing tags."""
-    fields: dict[str, Any] = {}
+    known = {field.name for field in fields(Decoding)}  # a version of an earlier release may have had others
+    settings: dict[str, Any] = {}
     for tag, text in version.tags.items():
-        if tag.startswith(DECODING_TAG_PREFIX):
+        name = tag.removeprefix(DECODING_TAG_PREFIX)
+        if name != tag and name in known:
             try:
                 value = json.loads(text)
             except ValueError:  # a word, as numerics is
                 value = text
-            fields[tag.removeprefix(DECODING_TAG_PREFIX)] = value
-    return from_json(Decoding, fields)
+            settings[name] = value
+    return Decoding(**settings)
 
 
 def load_version(

@@ -42,8 +42,6 @@ class Decoding:
     """Minimum output length in pieces, without eos."""
     min_ratio: float = unkeyed_default(0.0)
     """Minimum output length per input piece, including eos."""
-    beta: float = unkeyed_default(0.0)
-    """Weight of GNMT's coverage penalty on the cross-attention, averaged over layers and heads; 0: no penalty."""
     ensemble: tuple[int, ...] = unkeyed(())
     """Seeds, with ``training.seed`` among them: the run also trains a model with each, scores each, and scores their
     ensemble. Keys depend on the weights, not on this list. Empty: the run's own model alone."""
@@ -58,7 +56,7 @@ class Decoding:
         require(1 <= self.beam <= 1_000, "decoding.beam", self.beam, "a whole number from 1 to 1,000")
         require(self.alpha >= 0, "decoding.alpha", self.alpha, "0 or above")
         require(self.max_extra >= 1, "decoding.max_extra", self.max_extra, "a whole number of at least 1")
-        for name in ("max_ratio", "min_length", "min_ratio", "beta"):
+        for name in ("max_ratio", "min_length", "min_ratio"):
             require(getattr(self, name) >= 0, f"decoding.{name}", getattr(self, name), "0 (off) or above")
         exact = self.numerics == "fast" or self.precision == "fp32"
         require(exact, "decoding.precision", self.precision, "fp32 where decoding.numerics is strict")

@@ -53,14 +53,9 @@ class IncrementalDecoder(Protocol):
         """Drop all other sentences; ``reorder`` follows with the rows that stay, numbered among those kept."""
         ...
 
-    def attention(self) -> Tensor:
-        """Attention of the last token over the source positions (R, S): each row sums to 1 over the source, and
-        padding has 1. Called only with a coverage penalty."""
-        ...
-
 
 class Ensemble:
-    """Several models of one vocabulary as one ``IncrementalDecoder``: the mean of their probabilities and attention."""
+    """Several models of one vocabulary as one ``IncrementalDecoder``: the mean of their probabilities."""
 
     def __init__(self, steps: Sequence[IncrementalDecoder]) -> None:
         """``steps`` are the models' decoders over the same source sentences."""
@@ -79,9 +74,6 @@ class Ensemble:
     def keep_sentences(self, sentences_B: Tensor) -> None:
         for step in self.steps:
             step.keep_sentences(sentences_B)
-
-    def attention(self) -> Tensor:
-        return torch.stack([step.attention() for step in self.steps]).mean(dim=0)
 
 
 @dataclass(frozen=True)
@@ -114,14 +106,6 @@ def length_penalty(length: int, alpha: float) -> float:
     return float(((5 + length) / 6) ** alpha)
 
 
-def coverage_penalty(coverage_RS: Tensor, beta: float) -> Tensor:
-    """Return beta * sum over source positions of log(min(coverage, 1)), (R) (Wu et al. 2016, equation 15).
-
-    Coverage is the sum of the attention so far, at least 1e-10 so that an unattended position costs a finite amount.
-    """
-    return beta * coverage_RS.double().clamp(1e-10, 1).log().sum(dim=1)
-
-
 @torch.inference_mode()
 def beam_search(
     step: IncrementalDecoder,
@@ -140,14 +124,11 @@ def beam_search(
     decoding.check_n_best(n_best)
     state = BeamState(constraints, decoding, n_best)
     pieces_R = torch.full((len(constraints),), BOS, device=device)
-    coverage_RS = torch.zeros(len(constraints), 1, device=device)
     while state.live:
         log_p_RN = step.advance(pieces_R).log_softmax(dim=1)
-        if decoding.beta:
-            coverage_RS = coverage_RS + step.attention()
         # A step waits for the device once, for its candidates: choosing among so few is faster on the host.
         found = state.choose(log_p_RN)
-        ended = state.finish(found, coverage_RS)
+        ended = state.finish(found)
         live = state.keep_live(found)
         if observe is not None:
             state.report(observe, ended, live)
@@ -160,8 +141,6 @@ def beam_search(
         # One transfer brings the choice back.
         chosen = torch.from_numpy(np.concatenate([stay, rows_R, live.pieces_BX[stay].reshape(-1)])).to(device)
         stay_B, chosen_R, pieces_R = torch.split(chosen, [len(stay), len(rows_R), len(rows_R)])
-        if decoding.beta:
-            coverage_RS = coverage_RS[chosen_R]
         if len(stay) < sentences:
             step.keep_sentences(stay_B)
         if moved:
@@ -285,23 +264,20 @@ class BeamState:
         pieces_BX = pieces_RC.reshape(sentences, -1)[sentence_B1, order_BX]
         return Continuations(log_p_BX[sentence_B1, order_BX], pieces_BX, rows_BX)
 
-    def finish(self, found: Continuations, coverage_RS: Tensor) -> list[list[BeamEntry]]:
+    def finish(self, found: Continuations) -> list[list[BeamEntry]]:
         """Finish the hypotheses of the beam that have written eos, and return those of each sentence."""
         log_p_BK, pieces_BK, rows_BK = (values_BX[:, : self.decoding.beam] for values_BX in found)
         ended_BK = (pieces_BK == EOS) & (log_p_BK > -math.inf)
-        rows = rows_BK[ended_BK]
-        coverages = [0.0] * len(rows)
-        if self.decoding.beta and len(rows):
-            ended_RS = coverage_RS[torch.from_numpy(rows).to(coverage_RS.device)]
-            coverages = coverage_penalty(ended_RS, self.decoding.beta).cpu().tolist()
         penalty = length_penalty(self.length, self.decoding.alpha)
         entries: list[list[BeamEntry]] = [[] for _ in self.live]
-        endings = zip(np.nonzero(ended_BK)[0].tolist(), rows.tolist(), log_p_BK[ended_BK].tolist(), strict=True)
-        for (sentence, row, log_p), coverage in zip(endings, coverages, strict=True):
+        endings = zip(
+            np.nonzero(ended_BK)[0].tolist(), rows_BK[ended_BK].tolist(), log_p_BK[ended_BK].tolist(), strict=True
+        )
+        for sentence, row, log_p in endings:
             number = self.live[sentence]
             parent = row % self.written_BWT.shape[1]
             pieces = tuple(self.written_BWT[sentence, parent].tolist())
-            ended = Hypothesis(pieces, self.length, log_p, log_p / penalty + coverage, finished=True)
+            ended = Hypothesis(pieces, self.length, log_p, log_p / penalty, finished=True)
             self.finished[number] += 1
             # Stable: of equal scores the first found wins.
             self.best[number] = sorted([*self.best[number], ended], key=lambda each: -each.score)[: self.n_best]
@@ -363,7 +339,7 @@ class BeamState:
 
     def cannot_improve(self, number: int, live_log_p: float) -> bool:
         """Whether no live hypothesis of a sentence can win any more (§6.1: "terminate early when possible")."""
-        # Log-probabilities only fall, the coverage penalty is at most 0 and alpha >= 0: this is the upper bound.
+        # Log-probabilities only fall and alpha >= 0: this is the upper bound.
         reachable = live_log_p / length_penalty(self.constraints[number].max_length, self.decoding.alpha)
         found = self.best[number]
         return len(found) == self.n_best and reachable <= found[-1].score

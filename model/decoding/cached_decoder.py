@@ -12,16 +12,14 @@ Shape suffixes:
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..config.keying import require
-from ..config.special_pieces import PAD
 from ..network.attention import KeysValues, PaddedMask, Widths
-from ..network.attention_maps import attention_maps, with_own_layers
 from ..network.linear import wide_product, without_gradient, without_gradient_in_bfloat16
 from ..network.reference import Reference
 from ..network.transformer import DecoderLayer, Residual, Transformer
@@ -31,15 +29,8 @@ MIN_POSITIONS = 32
 """Least number of positions that a buffer has room for."""
 ALL_VISIBLE = PaddedMask()
 Function = Callable[[Tensor], Tensor]
-
-
-class DecoderStarter(Protocol):
-    """Starts a model's decoder over padded sources, tokens with their ends.
-
-    ``IncrementalDecoder.attention`` needs ``record_attention``.
-    """
-
-    def __call__(self, source_BS: Tensor, record_attention: bool = False) -> IncrementalDecoder: ...
+DecoderStarter = Callable[[Tensor], IncrementalDecoder]
+"""Starts a model's decoder over padded sources (B, S), tokens with their ends."""
 
 
 def decoder_starter(model: Transformer, bfloat16: bool = False) -> DecoderStarter:
@@ -71,8 +62,7 @@ class CachedDecoder:
     """An ``IncrementalDecoder`` with a key-value cache: each target position is computed once."""
 
     @torch.inference_mode()
-    def __init__(self, weights: DecoderWeights, source_BS: Tensor, record_attention: bool = False) -> None:
-        """The arguments are those of ``DecoderStarter``."""
+    def __init__(self, weights: DecoderWeights, source_BS: Tensor) -> None:
         self.weights = weights
         self.model = weights.model
         autocast = torch.autocast(source_BS.device.type, torch.bfloat16) if weights.bfloat16 else nullcontext()
@@ -81,7 +71,6 @@ class CachedDecoder:
             self.memories = [layer.cross.project_memory(memory_BSD) for layer in self.model.decoder]
         self.cross_mask = PaddedMask(mask_B11S)
         self.past = PastKeysValues(weights.widths, self.memories)
-        self.recorded: list[Tensor] | None = [] if record_attention else None
 
     def advance(self, pieces_R: Tensor) -> Tensor:
         position = self.past.length
@@ -89,19 +78,9 @@ class CachedDecoder:
         positions.ensure_length(position + 1)
         x_RD = F.embedding(pieces_R, self.model.target_embedding) * self.weights.scale + positions.table[position]
         self.past.extend(len(pieces_R))
-        if self.recorded is not None:
-            self.recorded.clear()
         for layer, past, memory in zip(self.weights.layers, self.past.layers, self.memories, strict=True):
-            x_RD = layer.step(x_RD, past, position, memory, self.cross_mask, self.recorded)
+            x_RD = layer.step(x_RD, past, position, memory, self.cross_mask)
         return self.weights.project(self.weights.norm(x_RD))
-
-    def attention(self) -> Tensor:
-        """Return the mean cross-attention over layers and heads, (R, S)."""
-        assert self.recorded
-        weights_BWS = torch.stack(self.recorded).mean(dim=(0, 2))
-        if self.cross_mask.mask is not None:
-            weights_BWS = weights_BWS.masked_fill(~self.cross_mask.mask[:, 0], 1.0)
-        return weights_BWS.flatten(0, 1)
 
     def reorder(self, rows_R: Tensor) -> None:
         self.past.reorder(rows_R)
@@ -144,18 +123,10 @@ class LayerWeights:
         self.around_cross = residual(layer.around_cross)
         self.around_feed_forward = residual(layer.around_feed_forward)
 
-    def step(
-        self,
-        x_RD: Tensor,
-        past: LayerPast,
-        position: int,
-        memory: KeysValues,
-        cross_mask: PaddedMask,
-        record: list[Tensor] | None,
-    ) -> Tensor:
-        """The layer's output (R, D) at a position; ``record`` receives the weights of the cross-attention."""
+    def step(self, x_RD: Tensor, past: LayerPast, position: int, memory: KeysValues, cross_mask: PaddedMask) -> Tensor:
+        """The layer's output (R, D) at a position."""
         x_RD = self.around_attention(x_RD, lambda x: self.attend_past(x, past, position))
-        x_RD = self.around_cross(x_RD, lambda x: self.attend_source(x, memory, cross_mask, record))
+        x_RD = self.around_cross(x_RD, lambda x: self.attend_source(x, memory, cross_mask))
         return self.around_feed_forward(x_RD, lambda x: self.outer(self.inner(x).relu_()))
 
     def attend_past(self, x_RD: Tensor, past: LayerPast, position: int) -> Tensor:
@@ -165,14 +136,10 @@ class LayerWeights:
         q_RH1K = joined[:, :width].view(-1, self.heads, 1, self.d_k)
         return self.out(ALL_VISIBLE.attend(q_RH1K, k_RHTK, v_RHTV, 0.0)[:, 0])
 
-    def attend_source(
-        self, x_RD: Tensor, memory: KeysValues, cross_mask: PaddedMask, record: list[Tensor] | None
-    ) -> Tensor:
+    def attend_source(self, x_RD: Tensor, memory: KeysValues, cross_mask: PaddedMask) -> Tensor:
         """Attend with the rows of a sentence as the queries of its source."""
         k_BHSK, v_BHSV = memory
         q_BHWK = self.cross_query(x_RD).view(len(k_BHSK), -1, self.heads, self.d_k).transpose(1, 2)
-        if record is not None:
-            record.append(cross_mask.weights(q_BHWK, k_BHSK))
         return self.cross_out(cross_mask.attend(q_BHWK, k_BHSK, v_BHSV, 0.0).flatten(0, 1))
 
 
@@ -225,11 +192,8 @@ class PrefixDecoder:
     """An ``IncrementalDecoder`` over torch's layers, which keep no keys: each step computes the whole prefix."""
 
     @torch.inference_mode()
-    def __init__(self, model: Reference, source_BS: Tensor, record_attention: bool = False) -> None:
-        """The arguments are those of ``DecoderStarter``."""
+    def __init__(self, model: Reference, source_BS: Tensor) -> None:
         self.model = model
-        self.source_BS = source_BS
-        self.recording = with_own_layers(model) if record_attention else None
         self.memory_BSD, self.mask_B11S = model.encode(source_BS)
         self.seen_RT = source_BS.new_empty(len(source_BS), 0)
 
@@ -239,17 +203,10 @@ class PrefixDecoder:
         mask_R11S = self._of_rows(self.mask_B11S)
         return self.model.logits(self.model.decode(self.seen_RT, memory_RSD, mask_R11S)[:, -1])
 
-    def attention(self) -> Tensor:
-        assert self.recording
-        source_RS = self._of_rows(self.source_BS)
-        weights_LRHTS = attention_maps(self.recording, source_RS, self.seen_RT).cross
-        return weights_LRHTS[:, :, :, -1].mean(dim=(0, 2)).masked_fill(source_RS == PAD, 1.0)
-
     def reorder(self, rows_R: Tensor) -> None:
         self.seen_RT = self.seen_RT[rows_R]
 
     def keep_sentences(self, sentences_B: Tensor) -> None:
-        self.source_BS = self.source_BS[sentences_B]
         self.memory_BSD = self.memory_BSD[sentences_B]
         self.mask_B11S = self.mask_B11S[sentences_B]
 

@@ -58,7 +58,6 @@ class SearchEngine:
 
     def why_own(self, search: Search, has_prefix: bool = False) -> str:
         """Return why the own engine does this search, "" if CTranslate2 does; ``has_prefix``: of the output."""
-        decoding = search.decoding
         device = self.translator.device.type
         if self.choice == "own":
             return "the engine is own"
@@ -68,8 +67,6 @@ class SearchEngine:
             return f"CTranslate2 is chosen on CPUs only, and the model is on {device}"
         if search.sampling or has_prefix:
             return f"CTranslate2 does not {'sample' if search.sampling else 'continue a prefix'} alike"
-        if decoding.beta:
-            return f"decoding.beta is {decoding.beta:g}, and CTranslate2's coverage penalty is of one layer"
         if search.n_best > 1:
             return f"n_best is {search.n_best}, and CTranslate2 keeps no more than a beam of finished hypotheses"
         return "" if self.opened.other else self.opened.note

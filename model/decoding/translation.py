@@ -21,7 +21,7 @@ class Hypothesis:
 
     ``pieces`` are its tokens without bos and eos; ``length`` counts them with eos (|Y| in §6.1), which only a
     ``finished`` one has: another was cut at the greatest length. ``log_probability`` is natural and sums over
-    ``length`` tokens. ``score`` is it over the length penalty plus the coverage penalty; those of sentences are added.
+    ``length`` tokens. ``score`` is it over the length penalty; those of sentences are added.
     ``text`` is empty until the tokens are decoded.
     """
 

@@ -148,7 +148,7 @@ class Translator:
 
         @torch.inference_mode()
         def find(numbers: Sequence[int]) -> list[list[Hypothesis]]:
-            step = self._decoder([sources[n] for n in numbers], decoding.beta > 0)
+            step = self._decoder([sources[n] for n in numbers])
             constraints = [self.constraints_for(sources[n], decoding, (prefixes or {}).get(n, ())) for n in numbers]
             return beam_search(step, constraints, decoding, self.device, n_best)
 
@@ -162,9 +162,8 @@ class Translator:
         steps: list[tuple[BeamEntry, ...]] = []
         if not source:
             return [EMPTY_HYPOTHESIS], steps
-        decoder = self._decoder([source], record_attention=decoding.beta > 0)
         [found] = beam_search(
-            decoder,
+            self._decoder([source]),
             [self.constraints_for(source, decoding)],
             decoding,
             self.device,
@@ -197,9 +196,9 @@ class Translator:
 
         return self._in_batches(sources, find, EMPTY_HYPOTHESIS, None)
 
-    def _decoder(self, sources: Sequence[Sequence[int]], record_attention: bool = False) -> IncrementalDecoder:
+    def _decoder(self, sources: Sequence[Sequence[int]]) -> IncrementalDecoder:
         source_BS = pad_sequences([self.source_tokens(source) for source in sources], self.device)
-        steps = [start(source_BS, record_attention) for start in self._starters]
+        steps = [start(source_BS) for start in self._starters]
         return steps[0] if len(steps) == 1 else Ensemble(steps)
 
     @cached_property

@@ -66,13 +66,12 @@ def write_folder(
 ) -> None:
     """Write a trained model, its tokenizers, ``translate.py``, ``search.json`` and a ``README.md`` into ``folder``.
 
-    Raises JobError for incomplete weights or vocabulary, ValueError for search settings that CTranslate2 lacks.
+    Raises JobError for incomplete weights or vocabulary, ValueError for a vocabulary of spaCy's tokens.
     """
     model = load_model(weights)
     pieces = TokenizerPair.load(vocabulary)
     require(not pieces.spacy, "vocabulary.tokens", "spacy", "bpe or words: such a folder splits text by its tokenizer")
     positions = len(table(model.source_positions))
-    ctranslate2_runtime.translate_arguments(decoding.search(), 1, positions)
     write_ctranslate2(model, names(pieces.source), names(pieces.target), folder, quantization)
     for file in (SOURCE_FILE, TARGET_FILE)[: 1 if pieces.joint else 2]:
         shutil.copyfile(vocabulary / file, folder / file)

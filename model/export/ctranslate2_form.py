@@ -16,7 +16,7 @@ import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -101,7 +101,7 @@ def find_or_make(
         partial = cache / f"{name}.partial-{uuid.uuid4().hex[:8]}"
         partial.mkdir()
         try:
-            write_folder(name, weights, vocabulary, replace(decoding, beta=0.0), partial, quantization)
+            write_folder(name, weights, vocabulary, decoding, partial, quantization)
             equal, sentences = _compare(partial, translator, decoding, lines)
             sums = {file.name: _sha256(file) for file in sorted(partial.iterdir())}
             record = {"quantization": quantization, "equal": equal, "sentences": sentences, "files": sums}
@@ -119,9 +119,8 @@ def _compare(folder: Path, translator: Translator, decoding: Decoding, lines: Se
     vocabulary = translator.vocabulary
     encoded = vocabulary.encode_source(vocabulary.read(lines[:COMPARED]))
     sources = [source for source in encoded if 0 < len(source) <= longest] or _drawn(translator)
-    plain = replace(decoding, beta=0.0)
-    own = translator.search(sources, plain)
-    found = CTranslate2Search(folder, vocabulary).search_n_best(sources, Search(plain))
+    own = translator.search(sources, decoding)
+    found = CTranslate2Search(folder, vocabulary).search_n_best(sources, Search(decoding))
     return sum(a.pieces == b.pieces for a, (b, *_) in zip(own, found, strict=True)), len(sources)
 
 

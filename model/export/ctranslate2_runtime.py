@@ -124,10 +124,8 @@ def translate_arguments(search: Mapping[str, Any], source: int, positions: int) 
     """Return the arguments of ``ctranslate2.Translator.translate_batch``; ``ranked`` orders its results.
 
     ``search`` holds the fields of ``Decoding``; ``source`` is the length of the batch's longest source in tokens, with
-    eos. Raises ValueError for settings that CTranslate2 does not support.
+    eos.
     """
-    if search.get("beta"):
-        raise ValueError(f"decoding.beta is {search['beta']!r}, allowed is 0: CTranslate2's coverage is of one layer")
     least, most = lengths(search, source)
     most = min(most, positions)
     return {

@@ -9,10 +9,11 @@ import pytest
 from small_models import LINES, SMALL
 
 from flows.inference import load_version as module
-from flows.inference.load_version import load_version
+from flows.inference.load_version import decoding_config, load_version
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.tracking.model_version import Version
+from model.config import Decoding
 from model.network.weights import build, save_model
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
@@ -55,3 +56,8 @@ def test_versions_of_one_vocabulary_are_an_ensemble(folders: Path) -> None:
 def test_versions_that_do_not_fit_are_refused_with_both_names(folders: Path, other: Version) -> None:
     with pytest.raises(BadConfiguration, match=rf"one/1.*{other.name}/1"):
         load_version(ONE, Site.named(), "own", others=[other])
+
+
+def test_a_setting_of_an_earlier_release_is_left_out() -> None:
+    tags = {"decoding.beam": "2", "decoding.numerics": "fast", "decoding.beta": "0.0"}
+    assert decoding_config(replace(ONE, tags=tags)) == Decoding(beam=2)

@@ -75,24 +75,12 @@ class Table:
     def keep_sentences(self, sentences_B: Tensor) -> None:
         self.sentences = [self.sentences[b] for b in sentences_B.tolist()]
 
-    def attention(self) -> Tensor:
-        rows = [
-            self.attention_of(self.sentences[r // self.rows_per_sentence], seen) for r, seen in enumerate(self.seen)
-        ]
-        return torch.tensor(rows, dtype=torch.float64)
-
     def log_p(self, sentence: int, prefix: tuple[int, ...]) -> list[float]:
         return torch.tensor(self.logits(sentence, prefix), dtype=torch.float64).log_softmax(0).tolist()
 
-    def attention_of(self, sentence: int, prefix: tuple[int, ...]) -> list[float]:
-        """Attention of a prefix's last token over three source positions; an even sentence's third is padding."""
-        draw = random.Random(repr((self.seed, sentence, prefix, "attention")))
-        weights = [draw.random() ** 3 for _ in range(3 if sentence % 2 else 2)]
-        return [*(weight / sum(weights) for weight in weights), *([] if sentence % 2 else [1.0])]
-
 
 class MeanTable(Table):
-    """The mean of several tables' probabilities and attention, by the plain formulas: the reference of ensembles."""
+    """The mean of several tables' probabilities, by the plain formula: the reference of ensembles."""
 
     def __init__(self, tables: Sequence[Table]) -> None:
         super().__init__(tables[0].sentences, tables[0].size)
@@ -101,10 +89,6 @@ class MeanTable(Table):
     def log_p(self, sentence: int, prefix: tuple[int, ...]) -> list[float]:
         columns = zip(*(table.log_p(sentence, prefix) for table in self.tables), strict=True)
         return [math.log(sum(map(math.exp, column)) / len(column)) for column in columns]
-
-    def attention_of(self, sentence: int, prefix: tuple[int, ...]) -> list[float]:
-        columns = zip(*(table.attention_of(sentence, prefix) for table in self.tables), strict=True)
-        return [sum(column) / len(column) for column in columns]
 
 
 def search(table: Table, limits: Sequence[int], decoding: Decoding) -> list[Hypothesis]:
@@ -127,9 +111,7 @@ def all_scores(
             body = (*constraint.prefix, *rest)
             if len(body) + 1 >= constraint.min_length:
                 log_p = recomputed(table, sentence, Hypothesis(body, len(body) + 1, 0, 0, finished=True))
-                steps = [table.attention_of(sentence, (BOS, *body[:t])) for t in range(len(body) + 1)]
-                covered = sum(math.log(min(1.0, sum(column))) for column in zip(*steps, strict=True))
-                found[body] = log_p / length_penalty(length + 1, decoding.alpha) + decoding.beta * covered
+                found[body] = log_p / length_penalty(length + 1, decoding.alpha)
     return found
 
 
@@ -141,7 +123,6 @@ def all_scores(
     shortest=st.integers(1, 4),
     prefix=st.lists(st.integers(3, 4), max_size=3),
     alpha=st.floats(0, 2),
-    beta=st.sampled_from([0.0, 0.3, 2.0]),
     n_best=st.integers(1, 4),
 )
 @settings(max_examples=60)
@@ -153,11 +134,10 @@ def test_a_wide_beam_finds_the_best_of_all_allowed_sequences(
     shortest: int,
     prefix: list[int],
     alpha: float,
-    beta: float,
     n_best: int,
 ) -> None:
     constraint = SearchConstraints(longest, min(shortest, longest), tuple(prefix[: longest - 1]))
-    decoding, table = Decoding(beam=90, alpha=alpha, beta=beta), Table([sentence], size, coarse)
+    decoding, table = Decoding(beam=90, alpha=alpha), Table([sentence], size, coarse)
     expected = sorted(all_scores(table, sentence, constraint, decoding).values(), reverse=True)[:n_best]
     [found] = beam_search(table, [constraint], decoding, CPU, n_best)
     assert [h.score for h in found if h.finished] == pytest.approx(expected, abs=1e-5)
@@ -173,15 +153,14 @@ def test_a_wide_beam_finds_the_best_of_all_allowed_sequences(
     longest=st.integers(1, 4),
     prefix=st.lists(st.integers(3, 4), max_size=2),
     alpha=st.floats(0, 2),
-    beta=st.sampled_from([0.0, 0.3]),
     n_best=st.integers(1, 3),
 )
 @settings(max_examples=40)
 def test_an_ensemble_finds_the_best_sequences_by_the_mean_of_probabilities(
-    sentence: int, models: int, longest: int, prefix: list[int], alpha: float, beta: float, n_best: int
+    sentence: int, models: int, longest: int, prefix: list[int], alpha: float, n_best: int
 ) -> None:
     constraint = SearchConstraints(longest, 1, tuple(prefix[: longest - 1]))
-    decoding = Decoding(beam=40, alpha=alpha, beta=beta)
+    decoding = Decoding(beam=40, alpha=alpha)
     tables = [Table([sentence], 5, seed=seed) for seed in range(models)]
     mean = MeanTable(tables)
     expected = sorted(all_scores(mean, sentence, constraint, decoding).values(), reverse=True)[:n_best]
@@ -207,7 +186,6 @@ def test_beam_1_is_greedy_search(sentence: int, limit: int, alpha: float, bonus:
     constraints=CONSTRAINTS,
     beam=st.integers(2, 5),
     alpha=st.floats(0, 2),
-    beta=st.sampled_from([0.0, 0.4]),
     bonus=st.floats(-4, 3),
     coarse=st.booleans(),
     order=st.randoms(),
@@ -217,15 +195,13 @@ def test_a_sentence_has_the_same_result_alone_and_in_any_batch(
     constraints: list[SearchConstraints],
     beam: int,
     alpha: float,
-    beta: float,
     bonus: float,
     coarse: bool,
     order: random.Random,
 ) -> None:
     def run(numbers: list[int]) -> list[list[Hypothesis]]:
-        # Odd sentences have three source positions, so that they fit into one batch.
-        table = Table([2 * n + 1 for n in numbers], 8, coarse, bonus)
-        decoding = Decoding(beam, alpha, beta=beta)
+        table = Table(numbers, 8, coarse, bonus)
+        decoding = Decoding(beam, alpha)
         return beam_search(table, [constraints[n] for n in numbers], decoding, CPU, n_best=2)
 
     alone = [run([n])[0] for n in range(len(constraints))]
@@ -238,16 +214,15 @@ def test_a_sentence_has_the_same_result_alone_and_in_any_batch(
     constraints=CONSTRAINTS,
     beam=st.integers(1, 4),
     alpha=st.floats(0, 2),
-    beta=st.sampled_from([0.0, 0.4]),
     bonus=st.floats(-4, 4),
     n_best=st.integers(1, 7),
 )
 @settings(max_examples=60)
 def test_all_that_finished_is_found_beyond_the_beam_and_the_beam_is_the_same(
-    constraints: list[SearchConstraints], beam: int, alpha: float, beta: float, bonus: float, n_best: int
+    constraints: list[SearchConstraints], beam: int, alpha: float, bonus: float, n_best: int
 ) -> None:
-    decoding = Decoding(beam, alpha, beta=beta)
-    numbers = [2 * n + 1 for n in range(len(constraints))]
+    decoding = Decoding(beam, alpha)
+    numbers = list(range(len(constraints)))
 
     def run(n_best: int, steps: list[tuple[int, list[BeamEntry]]]) -> list[list[Hypothesis]]:
         table = Table(numbers, 8, eos_bonus=bonus)

@@ -134,9 +134,7 @@ def test_a_batch_is_searched_alike_by_one_worker_and_by_several(tmp_path: Path) 
 
 
 def test_what_cannot_be_is_named(tmp_path: Path) -> None:
-    weights, vocabulary = write_model(tmp_path, SMALL)
-    with pytest.raises(ValueError, match="decoding.beta"):
-        write_folder("small", weights, vocabulary, replace(DECODING, beta=0.2), tmp_path, "float32")
+    weights, _ = write_model(tmp_path, SMALL)
     model = load_model(weights, torch.device("cpu"))
     pieces = [f"piece {i}" for i in range(model.source_size)]
     with pytest.raises(ValueError, match="target_pieces"):
