@@ -69,9 +69,6 @@ class Training:
     """Weight of the attention-coverage loss (``model.training.coverage``) of the encoder's self-attention."""
     attention_coverage_cross: float = unkeyed_default(0.0)
     """Weight of the attention-coverage loss of the cross-attention."""
-    r_drop: float = unkeyed_default(0.0)
-    """Weight of the divergence between two passes of each batch with different dropout (R-Drop, whose authors take 5
-    for translation); an update then takes about 2.4 times as long. 0: one pass."""
     skip_nonfinite: int = unkeyed_default(0)
     """Maximum number of skipped updates with a gradient that is not finite; one more ends training as diverged."""
     patience: int = unkeyed_default(0)
@@ -120,7 +117,7 @@ class Training:
                 require(value == 0, f"training.{name}", value, f"0 where training.{other} is above 0")
             else:
                 require(value >= 1, f"training.{name}", value, "a whole number of at least 1")
-        for name in ("clip_norm", "attention_coverage_encoder", "attention_coverage_cross", "r_drop"):
+        for name in ("clip_norm", "attention_coverage_encoder", "attention_coverage_cross"):
             require(getattr(self, name) >= 0, f"training.{name}", getattr(self, name), "0 (off) or a number above")
         for name in ("label_smoothing", "beta1", "beta2", "ema"):
             require(0 <= getattr(self, name) < 1, f"training.{name}", getattr(self, name), "0 up to, not including, 1")
@@ -156,9 +153,6 @@ def check_compatible(model: Model, training: Training) -> None:
     where = "where model.attention is torch"
     require(own or training.batching == "buckets", "training.batching", training.batching, f"buckets {where}")
     require(own or training.residual == "fp32", "training.residual", training.residual, f"fp32 {where}")
-    rates = (model.p_drop, model.p_drop_attention, model.p_drop_relu)
-    drops = any(rates) or not training.r_drop
-    require(drops, "training.r_drop", training.r_drop, "0 where model.p_drop, p_drop_attention and p_drop_relu are 0")
     for name in ("attention_coverage_encoder", "attention_coverage_cross"):
         weight = getattr(training, name)
         require(own or not weight, f"training.{name}", weight, f"0 {where}")

@@ -15,7 +15,6 @@ from ..config.special_pieces import PAD
 from ..data.batch import Batch
 from ..network.transformer import Transformer
 from .coverage import CoverageLoss
-from .r_drop import interleave, rows_for_divergence, symmetric_divergence
 from .softmax_gradient import SoftmaxGradient, softmax_gradient
 
 CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 30, "mps": 1 << 27}
@@ -31,15 +30,13 @@ class Objective(nn.Module):
         smoothing: float,
         coverage: CoverageLoss | None = None,
         compiled: bool = False,
-        r_drop: float = 0.0,
     ) -> None:
-        """``coverage`` and R-Drop with weight ``r_drop`` are added to the loss in training; ``compiled`` lets the
-        compiler make one pass of the softmax's many."""
+        """``coverage`` is added to the loss in training; ``compiled`` lets the compiler make one pass of the softmax's
+        many."""
         super().__init__()
         self.transformer = transformer
         self.smoothing = smoothing
         self.coverage = coverage
-        self.r_drop = r_drop
         self.softmax_gradient = torch.compile(softmax_gradient) if compiled else softmax_gradient
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -48,22 +45,14 @@ class Objective(nn.Module):
             return self.losses(batch)
         with self.coverage.record(batch) as terms:
             loss, nll = self.losses(batch)
-        return loss + torch.stack(terms).sum() / (2 if self.r_drop else 1), nll
+        return loss + torch.stack(terms).sum(), nll
 
     def losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """``forward`` without the coverage loss; with R-Drop the means of two passes."""
+        """``forward`` without the coverage loss."""
         output_ND = self.transformer.output_ND
         if self.transformer.output_bias_N is not None:
             output_ND = torch.cat([output_ND, self.transformer.output_bias_N[:, None]], dim=1)
-        if not (self.training and self.r_drop):
-            return smoothed_loss(
-                self.hidden_states(batch), output_ND, batch.labels, self.smoothing, self.softmax_gradient
-            )
-        hidden_MD = interleave(self.hidden_states(batch), self.hidden_states(batch))
-        labels_M = batch.labels.repeat_interleave(2)
-        weight = self.r_drop / 2
-        loss, nll = smoothed_loss(hidden_MD, output_ND, labels_M, self.smoothing, self.softmax_gradient, weight)
-        return loss / 2, nll / 2
+        return smoothed_loss(self.hidden_states(batch), output_ND, batch.labels, self.smoothing, self.softmax_gradient)
 
     def hidden_states(self, batch: Batch) -> Tensor:
         """The decoder's output where a piece is to be predicted (M, D); in a packed batch at every position, 0 where
@@ -82,7 +71,6 @@ def smoothed_loss(
     labels_M: Tensor,
     smoothing: float,
     gradient_of: SoftmaxGradient | None = None,
-    divergence_weight: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """The smoothed loss and -log p(label), summed over positions. With z = log sum exp(logits), so log p = logits - z:
 
@@ -91,12 +79,11 @@ def smoothed_loss(
         loss = (1 - smoothing) * nll + smoothing * flat
 
     A label that is PAD counts nothing; its hidden state must be zero. ``nll`` takes no part in gradients.
-    ``divergence_weight`` above 0 adds R-Drop's divergence of interleaved rows to the loss.
     """
     if not torch.is_grad_enabled():
         output_ND = output_ND.detach()  # without this ``needs_input_grad`` is true under ``no_grad``
     loss, nll = _SmoothedLoss.apply(  # type: ignore[no-untyped-call]
-        hidden_MD, output_ND, labels_M, smoothing, gradient_of or softmax_gradient, divergence_weight
+        hidden_MD, output_ND, labels_M, smoothing, gradient_of or softmax_gradient
     )
     return loss, nll
 
@@ -119,18 +106,15 @@ class _SmoothedLoss(torch.autograd.Function):
         labels_M: Tensor,
         smoothing: float,
         gradient_of: SoftmaxGradient,
-        divergence_weight: float,
     ) -> tuple[Tensor, ...]:
         device = hidden_MD.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_MD.dtype
         wide = torch.promote_types(dtype, torch.float32)
         size = output_ND.shape[0]
         chunk = max(1, CHUNK_LOGITS[device] // size)
-        if divergence_weight:
-            chunk = rows_for_divergence(chunk)
         narrow_ND = output_ND.to(dtype)
         mean_D = output_ND.mean(0, dtype=wide)
-        nll = flat = divergence = hidden_MD.new_zeros((), dtype=wide)
+        nll = flat = hidden_MD.new_zeros((), dtype=wide)
         grad_hidden_MD = torch.empty_like(hidden_MD)
         grad_output_ND = torch.zeros_like(output_ND)
         chunks = (torch.split(x, chunk) for x in (hidden_MD, labels_M, grad_hidden_MD))
@@ -139,10 +123,6 @@ class _SmoothedLoss(torch.autograd.Function):
             labels_C1 = labels_C[:, None]
             logits_CN = narrow_CD @ narrow_ND.T
             grad_logits_CN, z_C1, label_logits_C1 = gradient_of(logits_CN, labels_C1, smoothing)
-            if divergence_weight:
-                term, grad_term_CN = symmetric_divergence(logits_CN, z_C1)
-                divergence = divergence + term
-                grad_logits_CN = grad_logits_CN.add_(grad_term_CN, alpha=divergence_weight)
             real_C1 = labels_C1 != PAD
             nll = nll + ((z_C1 - label_logits_C1) * real_C1).sum()
             # Not ``@``: autocast would round the sum, which grows with the batch, to bfloat16.
@@ -153,10 +133,9 @@ class _SmoothedLoss(torch.autograd.Function):
         grad_output_ND -= smoothing / size * hidden_MD.sum(0, dtype=wide)
         ctx.save_for_backward(grad_hidden_MD, grad_output_ND)
         ctx.mark_non_differentiable(nll)
-        loss = (1 - smoothing) * nll + smoothing * flat
-        return loss + divergence_weight * divergence if divergence_weight else loss, nll
+        return (1 - smoothing) * nll + smoothing * flat, nll
 
     @staticmethod
     def backward(ctx: Any, scale: Tensor, _nll: Tensor) -> tuple[Tensor | None, ...]:
         grad_hidden_MD, grad_output_ND = ctx.saved_tensors
-        return grad_hidden_MD * scale, grad_output_ND * scale, None, None, None, None
+        return grad_hidden_MD * scale, grad_output_ND * scale, None, None, None

@@ -51,7 +51,7 @@ def build_trainer(
     training = count_updates(training, sampler)
     model = new_model(config, training, vocabulary, device, packed_attention)
     optimizer = optimizer_of(training, model)
-    work = work_of(config, training, vocabulary, sampler, device)
+    work = work_of(config, vocabulary, sampler, device)
     metrics = MetricsLogger(job, training.updates, ranks.is_main, work.mfu(ranks.world_size))
     ema = WeightAverage(model, training.ema) if training.ema else None
     checkpoints = Checkpoints(job.out, CheckpointPolicy(training, job.site.resume_seconds), ema)
@@ -151,12 +151,9 @@ def new_model(
     return model
 
 
-def work_of(
-    config: Model, training: Training, vocabulary: TokenizerPair, sampler: BatchSampler, device: torch.device
-) -> Work:
-    """The operations of a target token; with R-Drop those of two passes."""
-    passes = 2 if training.r_drop else 1
-    flops = passes * training_flops(config, vocabulary.target_size, sampler.source, sampler.target)
+def work_of(config: Model, vocabulary: TokenizerPair, sampler: BatchSampler, device: torch.device) -> Work:
+    """The operations of a target token."""
+    flops = training_flops(config, vocabulary.target_size, sampler.source, sampler.target)
     return Work(flops / float(sampler.target.sum()), peak_flops(device_name(device)))
 
 
@@ -197,7 +194,7 @@ def build_objective(job: Job, model: Transformer, training: Training, packed: bo
         for layer in (*model.encoder, *model.decoder):
             # Packed batches have one shape; for another the compiler switches to dynamic shapes by itself.
             layer.compile(dynamic=None if packed else True)
-    return Objective(model, training.label_smoothing, coverage, compiled, training.r_drop)
+    return Objective(model, training.label_smoothing, coverage, compiled)
 
 
 def arrange_gradients(step: TrainingStep, reader: UpdateReader) -> None:

@@ -236,7 +236,6 @@ def test_diverged_weights_are_never_saved(tmp_path: Path) -> None:
         {"optimizer": "adamw", "weight_decay": 0.1},
         {"mixture": "small=1; 20: temperature=2"},
         {"attention_coverage_encoder": 0.1, "attention_coverage_cross": 0.1},
-        {"r_drop": 5.0},
     ],
 )
 def test_every_training_option_learns_and_resumes(tmp_path: Path, change: dict[str, Any]) -> None:
