@@ -17,6 +17,7 @@ from flows.runs.overrides import run_title
 from infra.errors import Fault, describe
 from infra.processes.threads import run_in_threads
 from infra.site import Site
+from infra.tracking.mlflow_runs import RunFile
 from infra.tracking.run_description import table
 from infra.tracking.tracker import OVERRIDES, Tracker, ending
 from model.metric_names import BLEU
@@ -146,7 +147,7 @@ def run_group(group: Group, run_one: RunOne, say: Say, work: Callable[[Members],
     parent = tracker.start(group.experiment, group.title, {OVERRIDES: " ".join(group.overrides)}, group.params)
     with ending(tracker) as end:
         results = work(Members(group, parent, run_one, say))
-        tracker.log_artifacts(parent, results.files)
+        tracker.log_files(parent, lambda: [RunFile(file.name, file.read_bytes()) for file in results.files])
         tracker.describe(results.markdown)
         end.status = "FAILED" if results.failure else "FINISHED"
         tracker.finish_stage(parent, end.status, results.facts)

@@ -115,12 +115,6 @@ class Tracker:
             self._writes.put("metrics", _MetricRows(self, run_id, list(rows), of_parent))
         self._writes.flush()
 
-    def log_artifacts(self, run_id: str, files: Iterable[Path], folder: str = "") -> None:
-        """Store ``files`` with the run, below ``folder``."""
-        for file in files if run_id else ():
-            self._put(file.name, run_id, partial(self._log_artifact, file, folder))
-        self._writes.flush()
-
     def log_files(self, run_id: str, files: Callable[[], Iterable[RunFile]]) -> None:
         """Store what ``files`` gives with the run. It is called when MLflow takes them, and its error loses them."""
         if run_id:
@@ -200,9 +194,6 @@ class Tracker:
                 "the end of the run", lambda: self.client.set_terminated(self._parent(), shown, end_time=end_ms)
             )
         self._writes.flush_all(patient=status != "KILLED")
-
-    def _log_artifact(self, file: Path, folder: str, run_id: str) -> None:
-        self.client.log_artifact(run_id, str(file), folder or None)
 
     def _put(self, what: str, run_id: str, write: Callable[[str], object]) -> None:
         """Queue a write to a run whose id may be temporary until then."""

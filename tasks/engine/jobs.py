@@ -1,9 +1,7 @@
 """Run a job of a stage: start it by the site's launcher on locked GPUs, pass its metrics to MLflow and the display."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 from infra.launch.batch_queue import QueueLauncher
 from infra.launch.job import JobSpec, Launcher
@@ -14,11 +12,11 @@ from infra.processes.compute import load_remark
 from infra.processes.gpu_locks import lock_gpus
 from infra.site import Site
 from infra.tracking.metrics_tail import MetricsTail
-from model.config import STRICT_ENVIRONMENT, Numerics
+from model.config import STRICT_ENVIRONMENT
 from model.metric_names import DEV_PERPLEXITY, LOSS
 from tasks.engine.progress import describe_metrics
 from tasks.engine.run_settings import RunSettings
-from tasks.engine.stage import StageCall
+from tasks.engine.stage import JobRequest, StageCall
 
 LAUNCHERS: dict[str, Callable[[], Launcher]] = {
     "local": LocalLauncher,
@@ -40,20 +38,12 @@ def launcher_of(settings: RunSettings) -> Launcher:
     return launcher
 
 
-def job_spec(
-    site: Site,
-    module: str,
-    config: Mapping[str, Any],
-    inputs: Mapping[str, Path],
-    out: Path,
-    *,
-    distributed: bool = False,
-    numerics: Numerics = "fast",
-) -> JobSpec:
-    """The job that fills ``out`` by ``python -m module``, with the site's settings.
+def job_spec(site: Site, request: JobRequest) -> JobSpec:
+    """The job of a request, with the site's settings.
 
-    With ``numerics`` strict it computes in one thread on the CPU, in ``STRICT_ENVIRONMENT``.
+    With strict numerics it computes in one thread on the CPU, in ``STRICT_ENVIRONMENT``.
     """
+    distributed = request.distributed
     ranks, nodes = (site.ranks, site.nodes) if distributed else (1, 1)
     threads = site.threads_each if distributed else site.threads_each * (site.ranks // site.nodes)
     settings = {
@@ -66,8 +56,10 @@ def job_spec(
         "resume_seconds": site.resume_seconds,
         "rank_timeout_seconds": site.rank_timeout_seconds,
     }
-    job = JobSpec(module, config, inputs, out, settings, ranks, distributed, nodes, threads)
-    if numerics == "strict":
+    job = JobSpec(
+        request.module, request.config, request.inputs, request.out, settings, ranks, distributed, nodes, threads
+    )
+    if request.numerics == "strict":
         settings |= {
             "device": "cpu" if site.device == "auto" else site.device,  # the job refuses cuda
             "threads": 1,
@@ -89,32 +81,23 @@ class StageJobs:
     run_id: str
     lock: int
 
-    def run(
-        self,
-        module: str,
-        config: Mapping[str, Any],
-        inputs: Mapping[str, Path],
-        out: Path,
-        *,
-        distributed: bool = False,
-        numerics: Numerics = "fast",
-    ) -> None:
-        """Run ``python -m module`` to fill ``out`` (``job_spec``); raises the Fault that the job ends with."""
+    def run(self, request: JobRequest) -> None:
+        """Run a job to its end; raises the Fault that it ends with."""
         settings = self.settings
         site = settings.site
         label = self.call.label
-        job = job_spec(site, module, config, inputs, out, distributed=distributed, numerics=numerics)
+        job = job_spec(site, request)
         is_here = site.launcher == "local"
         if is_here and (load := load_remark()):
             settings.display.say(f"{label}: {load}: other programs slow it down")
         # Other launchers get their GPUs from the scheduler.
         gpus = site.gpus if self.call.stage.needs == "gpu" and is_here else ()
 
-        tail = MetricsTail(out / METRICS)
+        tail = MetricsTail(request.out / METRICS)
         of_parent = RUN_CURVES if self.call.stage.name == "train" and not self.call.item else ()
 
         def poll() -> None:
-            settings.store.share(out)
+            settings.store.share(request.out)
             rows = tail.read()
             if rows:
                 with settings.tracker_lock:

@@ -11,7 +11,7 @@ The life of a call, ``weights = average(trained, run.averaging)``:
 7. The store seals ``out``: checksums, manifest, then a rename to ``average/<key>``. A failed body leaves no artifact.
 8. The new ``Hit`` returns through the task; the call gives its Artifact, which the next stages take as an argument.
 
-Inside a body, ``progress``, ``site``, ``tracker`` and ``current_stage`` give access to the run.
+Inside a body, ``progress``, ``site`` and ``current_stage`` give access to the run.
 """
 
 import json
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol
+from typing import Any, Concatenate, Generic, Literal, ParamSpec
 
 from infra.site import Site
 from infra.store.store import Artifact, Store
@@ -178,18 +178,16 @@ def stage(
     return wrap
 
 
-class RunJob(Protocol):
-    def __call__(
-        self,
-        module: str,
-        config: Mapping[str, Any],
-        inputs: Mapping[str, Path],
-        out: Path,
-        *,
-        distributed: bool = False,
-        numerics: Numerics = "fast",
-    ) -> None:
-        """Run ``python -m module`` to fill ``out``; raises the Fault that the job ends with."""
+@dataclass(frozen=True)
+class JobRequest:
+    """A program that fills ``out``: ``python -m module``, in all ranks of the site if ``distributed``."""
+
+    module: str
+    config: Mapping[str, Any]
+    inputs: Mapping[str, Path]
+    out: Path
+    distributed: bool = False
+    numerics: Numerics = "fast"
 
 
 @dataclass
@@ -198,7 +196,8 @@ class StageContext:
 
     site: Site
     call: StageCall
-    run_job: RunJob
+    run_job: Callable[[JobRequest], None]
+    """Runs a job to its end; raises the Fault that it ends with."""
     progress: Callable[[float, float, str], None]
     tracker: Tracker
     run_id: str
@@ -251,18 +250,8 @@ def checks() -> tuple[Check, ...]:
     return context.checks if context else ()
 
 
-def tracker() -> Tracker:
-    """The MLflow tracker, for stages that write to MLflow themselves."""
-    return _stage_context.get().tracker
-
-
-def stage_run_id() -> str:
-    """The id of the current stage's run in MLflow."""
-    return _stage_context.get().run_id
-
-
 def current_stage() -> StageContext:
-    """The context of the current stage: ``current_stage().run_job("model.train", config, inputs, out)``."""
+    """The context of the current stage: ``current_stage().run_job(JobRequest("model.train", config, inputs, out))``."""
     return _stage_context.get()
 
 

@@ -8,7 +8,6 @@ of itself and which alias it gets is decided in ``tasks.registration``.
 """
 
 import json
-import tempfile
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +17,7 @@ from infra.site import Site
 from infra.store.files import folder_damage
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact
+from infra.tracking.mlflow_runs import RunFile
 from infra.tracking.model_files import PARTS, VOCABULARY, files_digest, local_address
 from infra.tracking.model_logging import TextModel
 from infra.tracking.model_version import DIGEST_TAG
@@ -27,7 +27,7 @@ from model.config import Decoding
 from model.config.normalise import Normalise
 from model.data.bpe import SPACY_FILE, write_normalising
 from model.decoding.translation import translator_params
-from tasks.engine.stage import Facts, progress, site, stage, stage_run_id, tracker
+from tasks.engine.stage import Facts, current_stage, progress, site, stage
 from tasks.engine.stage_code import stage_code
 from tasks.registration.lineage import dev_decoding, lineage, training_text, version_lineage
 from tasks.registration.model_card import SENTENCES, as_markdown, model_card
@@ -111,8 +111,8 @@ def register(
 
     The version reads every source normalised by ``normalise``, as its training text was.
     """
-    record = tracker()
-    run_id = record.resolve_run_id(stage_run_id())
+    record = current_stage().tracker
+    run_id = record.resolve_run_id(current_stage().run_id)
     manifests = lineage([weights, vocabulary, *scores.values(), *sets.values()])
     progress(0, 3, "model")
     text = training_text(weights)
@@ -145,10 +145,7 @@ def register(
         version_lineage(weights.store.find, tags),
         lambda name: scores[name].path() / SENTENCES if name in scores else None,
     )
-    with tempfile.TemporaryDirectory() as scratch:
-        page = Path(scratch) / "model_card.md"
-        page.write_text(as_markdown(card))
-        record.log_artifacts(run_id, [page])
+    record.log_files(run_id, lambda: [RunFile("model_card.md", as_markdown(card).encode())])
     (out / "version.json").write_text(json.dumps(registered, indent=1, ensure_ascii=False) + "\n")
     progress(3, 3, f"{run_name}/{registered['version']}")
     return {

@@ -13,7 +13,7 @@ from pathlib import Path
 from infra.errors import JobFailed, Preempted
 from infra.store.store import Artifact
 from model.config import Model, Training
-from tasks.engine.stage import Facts, current_stage, job_facts, stage
+from tasks.engine.stage import Facts, JobRequest, current_stage, job_facts, stage
 from tasks.training.going_on import begin_from, keep_state, newest_checkpoint, origin_of
 
 
@@ -37,13 +37,14 @@ def train(
     if start:
         inputs["start"] = start[0].path()
     config = {"model": asdict(model), "training": asdict(training)}
+    job = JobRequest("model.train", config, inputs, out, distributed=True, numerics=training.numerics)
     present = current_stage()
     if present.origin:
         begin_from(present.origin, out)
     while True:
         before = newest_checkpoint(out)
         try:
-            present.run_job("model.train", config, inputs, out, distributed=True, numerics=training.numerics)
+            present.run_job(job)
             keep_state(out, present.call.key)
             return job_facts(out)
         except (JobFailed, Preempted):

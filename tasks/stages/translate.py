@@ -11,7 +11,7 @@ from pathlib import Path
 from infra.store.store import Artifact
 from model.config import Decoding
 from model.config.normalise import Normalise
-from tasks.engine.stage import Facts, current_stage, job_facts, stage
+from tasks.engine.stage import Facts, JobRequest, current_stage, job_facts, stage
 
 
 @stage(version=2, needs="gpu")
@@ -34,5 +34,5 @@ def translate(
     inputs["text"] = prepared.path()
     inputs |= {f"weights_{number}": other.path() for number, other in enumerate(others, start=2)}
     config = {"decoding": decoding.search(), "normalise": asdict(normalise)}
-    current_stage().run_job("model.translate", config, inputs, out, numerics=decoding.numerics)
+    current_stage().run_job(JobRequest("model.translate", config, inputs, out, numerics=decoding.numerics))
     return job_facts(out)

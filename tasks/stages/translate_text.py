@@ -8,7 +8,7 @@ from pathlib import Path
 
 from infra.store.store import Artifact
 from model.config import Decoding, Sampling
-from tasks.engine.stage import Facts, current_stage, job_facts, stage
+from tasks.engine.stage import Facts, JobRequest, current_stage, job_facts, stage
 
 BLOCK_LINES = 2_000
 """Lines that are written together: what a kill can lose."""
@@ -36,5 +36,5 @@ def translate_text(
         config["sampling"] = asdict(sampling)
     inputs = {"weights": weights.path(), "vocabulary": vocabulary.path(), "text": text.path()}
     inputs |= {f"weights_{number}": other.path() for number, other in enumerate(others, start=2)}
-    current_stage().run_job("model.translate_text", config, inputs, out, numerics=decoding.numerics)
+    current_stage().run_job(JobRequest("model.translate_text", config, inputs, out, numerics=decoding.numerics))
     return job_facts(out)

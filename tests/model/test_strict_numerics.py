@@ -28,6 +28,7 @@ from model.training.distributed import Ranks
 from model.training.metrics import LossSums
 from model.training.strict import StrictReader, StrictStep
 from tasks.engine.jobs import job_spec
+from tasks.engine.stage import JobRequest
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="strict numerics is promised for x86 alone")
 
@@ -66,7 +67,7 @@ class Machine:
         for name, value in {**CPUS[cpu], "PYTHONPATH": str(SUPPORT)}.items():
             self.monkeypatch.setenv(name, value)
         distributed = site.ranks > 1
-        job = job_spec(site, "on_other_cpu", config, inputs, out, distributed=distributed, numerics=numerics)
+        job = job_spec(site, JobRequest("on_other_cpu", config, inputs, out, distributed, numerics))
         LocalLauncher().run(job, lambda: None)
         return out
 

@@ -13,6 +13,7 @@ from infra.servers.relocation import COLUMNS, relocate
 from infra.servers.service_settings import Service, read, running_service
 from infra.servers.sqlite_addresses import needs_quoting, sqlite_file, sqlite_uri
 from infra.tracking.client import with_sqlite_timeout
+from infra.tracking.mlflow_runs import RunFile
 from infra.tracking.model_files import local_folder
 from infra.tracking.registry import create_version, resolve
 from infra.tracking.tracker import Tracker
@@ -60,9 +61,7 @@ def use(root: Path) -> None:
     assert local_folder(uri, resolve(uri, "ende")).is_relative_to(root)
     tracker = Tracker(uri, root / "mlflow-artifacts")
     tracker.start("models", "another", {}, {})
-    note = root / "note.txt"
-    note.write_text("new")
-    tracker.log_artifacts(tracker.run_id, [note])
+    tracker.log_files(tracker.run_id, lambda: [RunFile("note.txt", b"new")])
     assert list((root / "mlflow-artifacts" / "models" / tracker.run_id).rglob("note.txt"))
 
 

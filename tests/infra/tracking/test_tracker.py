@@ -14,7 +14,7 @@ from infra.errors import NetworkFault
 from infra.processes.identity import process_identity
 from infra.tracking.client import end_abandoned, experiment_page
 from infra.tracking.metrics_tail import MetricsTail
-from infra.tracking.mlflow_runs import PARENT, TrackedDataset
+from infra.tracking.mlflow_runs import PARENT, RunFile, TrackedDataset
 from infra.tracking.run_description import StageRow, run_description
 from infra.tracking.tracker import NOTE, Tracker
 from infra.tracking.write_queue import RETRY_AFTER_SECONDS
@@ -181,13 +181,12 @@ def test_rows_beyond_the_limit_of_one_request_are_logged(root: Path) -> None:
     assert len(tracker.client.get_run(run_id).data.params) == 250
 
 
-def test_artifacts_and_datasets_are_logged(root: Path, tmp_path: Path) -> None:
+def test_files_and_datasets_are_logged(root: Path) -> None:
     tracker = started_tracker(root, "artifacts")
     run_id = tracker.start_stage("report", "", "k7", {})
-    (tmp_path / "report.html").write_text("<p>")
-    tracker.log_artifacts(run_id, [tmp_path / "report.html"], "report")
+    tracker.log_files(run_id, lambda: [RunFile("report.html", b"<p>")])
     tracker.log_input(run_id, TrackedDataset("dev", "val", "d" * 64, {"uri": "multi30k"}, {"pairs": 7}))
-    assert [file.path for file in tracker.client.list_artifacts(run_id, "report")] == ["report/report.html"]
+    assert [file.path for file in tracker.client.list_artifacts(run_id)] == ["report.html"]
     (of_parent,) = tracker.client.get_run(tracker.run_id).inputs.dataset_inputs
     used = tracker.client.get_run(run_id).inputs.dataset_inputs[0].dataset
     assert of_parent.dataset == used
@@ -195,7 +194,7 @@ def test_artifacts_and_datasets_are_logged(root: Path, tmp_path: Path) -> None:
 
 
 def test_an_unreachable_store_warns_once_and_loses_nothing(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tracker = started_tracker(root, "absent")
     client = tracker.client
@@ -203,10 +202,9 @@ def test_an_unreachable_store_warns_once_and_loses_nothing(
     run_id = tracker.start_stage("train", "", "k8", {})
     with pytest.raises(NetworkFault, match="does not answer"):
         tracker.resolve_run_id(run_id)
-    (tmp_path / "page").write_text("")
     tracker.log_rows(run_id, [row(1, loss=1.0)])
     tracker.log_rows(run_id, [row(2, loss=0.5), row(2, loss=0.5)])
-    tracker.log_artifacts(run_id, [tmp_path / "page"])
+    tracker.log_files(run_id, lambda: [RunFile("page", b"")])
     tracker.finish_stage(run_id, "FINISHED", {"updates": 2})
     tracker.cached("score", "val", "k9", {"bleu": 3.0})
     assert capsys.readouterr().err.count("repro:") == 1
@@ -319,12 +317,10 @@ def test_a_refused_write_does_not_block_others(
     monkeypatch.setattr("infra.tracking.write_queue.POLL_SECONDS", 0.01)
     tracker = started_tracker(root, "refused")
     run_id = tracker.start_stage("clean", "", "k11", {})
-    tracker.log_artifacts(run_id, [root / "no such file"])
     tracker.log_files(run_id, lambda: [{}["no such column"]])
     tracker.finish_stage(run_id, "UNHEARD-OF", {"pairs": 1})
     tracker.finish("FINISHED")
     said = capsys.readouterr().err
-    assert "refused no such file" in said
     assert "refused files: 'no such column'" in said
     assert "refused the end of a stage" in said
     assert tracker.client.get_run(tracker.run_id).info.status == "FINISHED"

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -25,7 +24,7 @@ from infra.site import Site
 from infra.store.store import Artifact
 from infra.tracking.tracker import Tracker
 from tasks.engine.jobs import job_spec
-from tasks.engine.stage import StageCall, StageContext, stage_context
+from tasks.engine.stage import JobRequest, StageCall, StageContext, stage_context
 from tasks.stages.train import newest_checkpoint, train
 
 EXACT = replace(MODEL, p_drop=0.0)
@@ -130,9 +129,9 @@ class TrainStage:
     def train(self, during: Callable[[], None]) -> None:
         """Run the stage to its end and call ``during`` periodically while a job runs."""
 
-        def run(module: str, *job: Any, **options: Any) -> None:
+        def run(job: JobRequest) -> None:
             self.jobs += 1
-            spec = job_spec(self.site, JOB, *job, **options)
+            spec = job_spec(self.site, replace(job, module=JOB))
             LocalLauncher().run(spec, during)
 
         call = StageCall(train, "", {})

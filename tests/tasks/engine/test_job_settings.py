@@ -8,6 +8,7 @@ from infra.site import Site
 from model.config import Numerics
 from model.job import JobSettings
 from tasks.engine.jobs import job_spec
+from tasks.engine.stage import JobRequest
 
 SITE = Site(
     device="cuda", threads=3, compile="always", packed_attention="own",
@@ -18,7 +19,7 @@ SITE = Site(
 
 def settings(out: Path, numerics: Numerics) -> dict[str, Any]:
     """What ``job.json`` says of ``SITE``."""
-    return dict(job_spec(SITE, "model.translate", {}, {}, out, numerics=numerics).site)
+    return dict(job_spec(SITE, JobRequest("model.translate", {}, {}, out, numerics=numerics)).site)
 
 
 def test_a_job_gets_every_setting_of_its_site(tmp_path: Path) -> None:

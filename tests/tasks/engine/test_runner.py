@@ -39,7 +39,7 @@ from tasks.engine.lookup import Hit
 from tasks.engine.planner import Planner, Scope
 from tasks.engine.run_settings import RemoteStage
 from tasks.engine.runner import Resolution, Runner
-from tasks.engine.stage import Facts, StageCall, current_stage, engine, stage
+from tasks.engine.stage import Facts, JobRequest, StageCall, current_stage, engine, stage
 from tasks.engine.stage_code import CodeChange, StageCode
 
 
@@ -205,7 +205,7 @@ class Recorder:
 
 @stage(version=1, needs="gpu")
 def learn(out: Path, number: Number) -> Facts:
-    current_stage().run_job("model.train", {}, {}, out)
+    current_stage().run_job(JobRequest("model.train", {}, {}, out))
     return {}
 
 
