@@ -8,7 +8,7 @@ from flows.runs.synthetic import BackTranslation, Distillation, monolingual
 from model.config import Averaging, Decoding, Model, Training
 from model.config.paper_models import BASE, BASE_TRAINING, BIG, BIG_TRAINING, TABLE_3
 from tasks.cleaning.filters import Length
-from tasks.corpus import catalogue
+from tasks.corpus.catalogue import CORPORA, SETS
 from tasks.stages.learn_bpe import Vocabulary
 from tasks.stages.shard import Sharding
 
@@ -22,8 +22,8 @@ DATA_LIMITS = (
 DEMO = Run(
     name="demo",
     about="English-German by a small grammar, embedded: the whole pipeline in minutes on two cores",
-    corpus=catalogue.DEMO,
-    sets=(catalogue.DEMO_DEV, catalogue.DEMO_TEST),
+    corpus=CORPORA["demo"],
+    sets=tuple(SETS["demo"].values()),
     dev="dev",
     filters=standard_filters("en", "de", Length(2, 60), ("dev", "test")),
     vocabulary=Vocabulary(size=1_500),
@@ -46,8 +46,8 @@ DEMO = Run(
 MULTI30K_ENDE = Run(
     name="multi30k-ende",
     about="Multi30k English-German, raw text, a tiny model; an hour on two cores",
-    corpus=catalogue.MULTI30K_ENDE,
-    sets=(catalogue.MULTI30K_ENDE_VAL, catalogue.MULTI30K_ENDE_TEST),
+    corpus=CORPORA["multi30k-ende"],
+    sets=tuple(SETS["multi30k-ende"].values()),
     dev="val",
     filters=standard_filters("en", "de", Length(1, 100), ("val", "test_2016_flickr")),
     vocabulary=Vocabulary(size=8_000),
@@ -72,8 +72,8 @@ MULTI30K_ENFR = replace(
     MULTI30K_ENDE,
     name="multi30k-enfr",
     about="Multi30k English-French, settings of multi30k-ende",
-    corpus=catalogue.MULTI30K_ENFR,
-    sets=(catalogue.MULTI30K_ENFR_VAL, catalogue.MULTI30K_ENFR_TEST),
+    corpus=CORPORA["multi30k-enfr"],
+    sets=tuple(SETS["multi30k-enfr"].values()),
     filters=standard_filters("en", "fr", Length(1, 100), ("val", "test_2016_flickr")),
     expect=DATA_LIMITS,
 )
@@ -81,8 +81,8 @@ MULTI30K_ENFR = replace(
 WMT14_SAMPLE_ENDE = Run(
     name="wmt14-sample-ende",
     about="a real sample of WMT14 English-German (52,072 pairs); newstest2013 as dev, no test set",
-    corpus=catalogue.WMT14_SAMPLE_ENDE,
-    sets=(catalogue.WMT14_SAMPLE_NEWSTEST2013,),
+    corpus=CORPORA["wmt14-sample-ende"],
+    sets=tuple(SETS["wmt14-sample-ende"].values()),
     dev="newstest2013",
     filters=standard_filters("en", "de", Length(1, 150), ("newstest2013",)),
     vocabulary=Vocabulary(size=10_000),
@@ -107,7 +107,7 @@ MULTI30K_ENDE_BACK_TRANSLATION = replace(
     name="multi30k-ende-bt",
     about="multi30k-ende with 30,000 tagged back-translations of the WMT14 sample's German text",
     synthetic=BackTranslation(
-        monolingual("wmt14-sample-de", "de", {"wmt14_sample": catalogue.WMT14_SAMPLE_ENDE.parts[0].target}),
+        monolingual("wmt14-sample-de", "de", {"wmt14_sample": CORPORA["wmt14-sample-ende"].parts[0].target}),
         lines=30_000,
     ),
     expect=DATA_LIMITS,
@@ -143,12 +143,8 @@ WMT14_SETS = ("newstest2013", "newstest2014", "newstest2014_full")
 PAPER_BASE = Run(
     name="wmt14-ende-base",
     about="the paper's base model, WMT14 English-German (Table 2; 1.66 GB of archives, GPU)",
-    corpus=catalogue.WMT14_ENDE,
-    sets=(
-        catalogue.WMT14_ENDE_NEWSTEST2013,
-        catalogue.WMT14_ENDE_NEWSTEST2014,
-        catalogue.WMT14_ENDE_NEWSTEST2014_FULL,
-    ),
+    corpus=CORPORA["wmt14-ende"],
+    sets=tuple(SETS["wmt14-ende"].values()),
     dev="newstest2013",
     # The paper names no cleaning (§5.1): `profile=paper` is this run without it, as the rows of `repro paper` are.
     filters=standard_filters("en", "de", Length(1, 150), WMT14_SETS),
@@ -174,12 +170,8 @@ PAPER_BASE_ENFR = replace(
     PAPER_BASE,
     name="wmt14-enfr-base",
     about="the paper's base model, WMT14 English-French (36M pairs)",
-    corpus=catalogue.WMT14_ENFR,
-    sets=(
-        catalogue.WMT14_ENFR_NEWSTEST2013,
-        catalogue.WMT14_ENFR_NEWSTEST2014,
-        catalogue.WMT14_ENFR_NEWSTEST2014_FULL,
-    ),
+    corpus=CORPORA["wmt14-enfr"],
+    sets=tuple(SETS["wmt14-enfr"].values()),
     filters=standard_filters("en", "fr", Length(1, 150), WMT14_SETS),
     vocabulary=Vocabulary(size=32_000),
 )

@@ -12,7 +12,7 @@ from flows.runs import PAPER_BASE, PAPER_BASE_ENFR, PAPER_BIG, PAPER_BIG_ENFR, R
 from flows.runs.overrides import override
 from infra.errors import BadConfiguration
 from model.config import Averaging, Decoding, Model, Training, supports_varlen_attention
-from tasks.corpus.catalogue import WMT14_ENDE_NEWSTEST2013
+from tasks.corpus.catalogue import SETS
 from tasks.evaluation.paper_figures import ROWS
 from tasks.evaluation.paper_row import PaperRow
 
@@ -42,7 +42,7 @@ def _uncleaned(row: str, run: Run) -> Run:
 def _of_table_3(row: str, run: Run) -> Run:
     """The run scored as Table 3 is: newstest2013 alone, by the last checkpoint."""
     about = f"Table 3, row {row}: the last checkpoint, newstest2013"
-    sets = (WMT14_ENDE_NEWSTEST2013,)
+    sets = (SETS["wmt14-ende"]["newstest2013"],)
     return replace(_uncleaned(row, run), about=about, sets=sets, evaluate=(), averaging=Averaging(1))
 
 

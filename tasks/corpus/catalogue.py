@@ -1,9 +1,11 @@
 """The catalogue of corpora: which files they consist of, and on which terms.
 
-``files.tsv`` has the files with their URLs and checksums. A file is identified by its path and its checksum; its URL
+``corpora.tsv`` and ``sets.tsv`` name the files and, in archives, their members; ``files.tsv`` has the files with their
+URLs and checksums. A file is identified by its path and its checksum; its URL
 may change without changing any key. Mirrors have the files under the same paths (``multi30k/train.en.gz``).
 """
 
+import csv
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -138,108 +140,44 @@ def may_copy(arguments: Iterable[Mapping[str, Any]]) -> bool:
     return all(text.get("copies", True) for text in texts)
 
 
-def _known_files() -> dict[str, File]:
-    """The files of ``files.tsv`` by path; an empty column is unknown."""
-    lines = Path(__file__).with_name("files.tsv").read_text().splitlines()
-    rows = [line.split("\t") for line in lines[1:]]
-    return {path: File(path, url, sha256, md5, int(size)) for path, url, sha256, md5, size in rows}
+def _table(name: str) -> list[dict[str, str]]:
+    """The rows of a table beside this file, by column."""
+    with Path(__file__).with_name(name).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file, delimiter="\t"))
 
 
-_FILES = _known_files()
+def _texts(row: Mapping[str, str]) -> tuple[Text, Text]:
+    """The source and the target that a row names."""
+    source, target = (Text(FILES[row[f"{side}_path"]], row[f"{side}_member"]) for side in ("source", "target"))
+    return source, target
 
 
-def _text(path: str, member: str = "") -> Text:
-    return Text(_FILES[path], member)
+def _corpora() -> dict[str, Corpus]:
+    parts: dict[tuple[str, str, str], list[Part]] = {}
+    for row in _table("corpora.tsv"):
+        parts.setdefault((row["corpus"], row["source"], row["target"]), []).append(Part(row["part"], *_texts(row)))
+    return {name: Corpus(name, source, target, tuple(found)) for (name, source, target), found in parts.items()}
 
 
-def _corpus(name: str, source: str, target: str, *parts: Part) -> Corpus:
-    return Corpus(name, source, target, parts)
+def _sets() -> dict[str, dict[str, EvaluationSet]]:
+    found: dict[str, dict[str, EvaluationSet]] = {}
+    for row in _table("sets.tsv"):
+        found.setdefault(row["corpus"], {})[row["set"]] = EvaluationSet(row["set"], *_texts(row))
+    return found
 
 
-def _part(name: str, archive: str, stem: str, language: str, packed: str = "") -> Part:
-    """English to ``language``: the members ``stem.en`` and ``stem.<language>`` of an archive of WMT."""
-    path = f"wmt14/{archive}"
-    return Part(name, _text(path, f"{stem}.en{packed}"), _text(path, f"{stem}.{language}{packed}"))
-
-
-DEMO = _corpus("demo", "en", "de", Part("demo", _text("demo/train.en"), _text("demo/train.de")))
-DEMO_DEV = EvaluationSet("dev", _text("demo/dev.en"), _text("demo/dev.de"))
-DEMO_TEST = EvaluationSet("test", _text("demo/test.en"), _text("demo/test.de"))
-
-
-def _multi30k(language: str) -> tuple[Corpus, EvaluationSet, EvaluationSet]:
-    """Training text, validation set and test set, English to ``language``."""
-
-    def texts(stem: str) -> tuple[Text, Text]:
-        return _text(f"multi30k/{stem}.en.gz"), _text(f"multi30k/{stem}.{language}.gz")
-
-    corpus = _corpus(f"multi30k-en{language}", "en", language, Part("multi30k", *texts("train")))
-    test = "test_2016_flickr"
-    return corpus, EvaluationSet("val", *texts("val")), EvaluationSet(test, *texts(test))
-
-
-MULTI30K_ENDE, MULTI30K_ENDE_VAL, MULTI30K_ENDE_TEST = _multi30k("de")
-MULTI30K_ENFR, MULTI30K_ENFR_VAL, MULTI30K_ENFR_TEST = _multi30k("fr")
-
-WMT14_SAMPLE_ENDE = _corpus(
-    "wmt14-sample-ende",
-    "en",
-    "de",
-    Part("wmt14_sample", _text("wmt14_sample/train.en.gz"), _text("wmt14_sample/train.de.gz")),
-)
-WMT14_SAMPLE_NEWSTEST2013 = EvaluationSet(
-    "newstest2013", _text("wmt14_sample/newstest2013.en.gz"), _text("wmt14_sample/newstest2013.de.gz")
-)
-
-WMT14_ENDE = _corpus(
-    "wmt14-ende",
-    "en",
-    "de",
-    _part("europarl", "training-parallel-europarl-v7.tgz", "training/europarl-v7.de-en", "de"),
-    _part("commoncrawl", "training-parallel-commoncrawl.tgz", "commoncrawl.de-en", "de"),
-    _part("news-commentary", "training-parallel-nc-v9.tgz", "training/news-commentary-v9.de-en", "de"),
-)
-"""1,920,209 + 2,399,123 + 201,288 = 4,520,620 pairs; 4,508,785 without those with an empty side."""
-WMT14_ENFR = _corpus(
-    "wmt14-enfr",
-    "en",
-    "fr",
-    _part("europarl", "training-parallel-europarl-v7.tgz", "training/europarl-v7.fr-en", "fr"),
-    _part("commoncrawl", "training-parallel-commoncrawl.tgz", "commoncrawl.fr-en", "fr"),
-    _part("un", "training-parallel-un.tgz", "un/undoc.2000.fr-en", "fr"),
-    _part("news-commentary", "training-parallel-nc-v9.tgz", "training/news-commentary-v9.fr-en", "fr"),
-    _part("giga", "training-giga-fren.tar", "giga-fren.release2.fixed", "fr", packed=".gz"),
-)
-
-
-def _newstest2013(language: str) -> EvaluationSet:
-    stem = "dev/newstest2013"
-    return EvaluationSet(
-        "newstest2013", _text("wmt14/dev.tgz", f"{stem}.en"), _text("wmt14/dev.tgz", f"{stem}.{language}")
-    )
-
-
-def _newstest2014(name: str, archive: str, stem: str, language: str) -> EvaluationSet:
-    """The edition whose English side is the source: ``-src.en.sgm`` and ``-ref.<language>.sgm``."""
-    return EvaluationSet(name, _text(archive, f"{stem}-src.en.sgm"), _text(archive, f"{stem}-ref.{language}.sgm"))
-
-
-def _filtered_newstest2014(pair: str, language: str) -> EvaluationSet:
-    """The official set of the evaluation, in German 2,737 pairs; sacreBLEU's ``wmt14``."""
-    return _newstest2014("newstest2014", "wmt14/test-filtered.tgz", f"test/newstest2014-{pair}", language)
-
-
-def _full_newstest2014(pair: str, language: str) -> EvaluationSet:
-    """3,003 pairs; sacreBLEU's ``wmt14/full``."""
-    return _newstest2014("newstest2014_full", "wmt14/test-full.tgz", f"test-full/newstest2014-{pair}", language)
-
-
-WMT14_ENDE_NEWSTEST2013 = _newstest2013("de")
-WMT14_ENDE_NEWSTEST2014 = _filtered_newstest2014("deen", "de")
-WMT14_ENDE_NEWSTEST2014_FULL = _full_newstest2014("deen", "de")
-WMT14_ENFR_NEWSTEST2013 = _newstest2013("fr")
-WMT14_ENFR_NEWSTEST2014 = _filtered_newstest2014("fren", "fr")
-WMT14_ENFR_NEWSTEST2014_FULL = _full_newstest2014("fren", "fr")
+FILES = {
+    row["path"]: File(row["path"], row["url"], row["sha256"], row["md5"], int(row["size"]))
+    for row in _table("files.tsv")
+}
+"""By path; an empty column is unknown."""
+CORPORA = _corpora()
+"""By name. ``wmt14-ende`` has 1,920,209 + 2,399,123 + 201,288 = 4,520,620 pairs; 4,508,785 without those with an empty
+side."""
+SETS = _sets()
+"""By the name of the corpus and their own, the dev set first. Of newstest2014 there is the edition whose English side
+is the source: ``newstest2014`` is the official set of the evaluation, in German 2,737 pairs (sacreBLEU's ``wmt14``),
+``newstest2014_full`` has 3,003 (``wmt14/full``)."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from flows.runner.request import RunRequest
 from flows.runs import RUNS
 from flows.runs.synthetic import BackTranslation
 from infra.errors import BadConfiguration
-from tasks.corpus.catalogue import MULTI30K_ENFR
+from tasks.corpus.catalogue import CORPORA
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_synthetic_text_is_of_the_target_language_alone_and_a_teacher_can_read_i
     with pytest.raises(ValueError, match=r"^synthetic.monolingual is 'de'"):
         replace(RUNS["multi30k-enfr"], synthetic=RUNS["multi30k-ende-bt"].synthetic)
     with pytest.raises(ValueError, match=r"^synthetic.monolingual is 'multi30k-enfr'"):
-        BackTranslation(MULTI30K_ENFR)
+        BackTranslation(CORPORA["multi30k-enfr"])
     run = RUNS["demo-distilled"]
     assert run.synthetic
     short = replace(run.synthetic, teacher=replace(run.model, positions="learned", max_positions=100))

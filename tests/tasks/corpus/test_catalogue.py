@@ -5,17 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from tasks.corpus import catalogue as corpora
-from tasks.corpus.catalogue import Corpus, EvaluationSet, File, files
+from tasks.corpus.catalogue import CORPORA, SETS, File, files
 from tasks.demo import corpus as demo_corpus
 from tasks.engine.keys import canonical
 
-CORPORA = [value for value in vars(corpora).values() if isinstance(value, Corpus)]
-SETS = [value for value in vars(corpora).values() if isinstance(value, EvaluationSet)]
+ALL_SETS = [each for sets in SETS.values() for each in sets.values()]
 SHA256 = "0" * 64
 
 
 def catalogue() -> list[File]:
-    return list(dict.fromkeys(file for corpus in CORPORA for file in files(corpus, tuple(SETS))))
+    return list(dict.fromkeys(file for corpus in CORPORA.values() for file in files(corpus, tuple(ALL_SETS))))
 
 
 def test_the_embedded_corpus_is_the_pinned_one() -> None:
@@ -35,7 +34,7 @@ def test_real_files_have_the_pinned_sums(real_text: Path) -> None:
 
 
 def test_an_address_does_not_enter_keys_but_a_sum_does() -> None:
-    text = corpora.MULTI30K_ENDE.parts[0].source
+    text = CORPORA["multi30k-ende"].parts[0].source
     elsewhere = replace(text, file=replace(text.file, url="https://example.org/train.en.gz"))
     assert canonical(elsewhere) == canonical(text)
     assert canonical(replace(text, file=replace(text.file, sha256=SHA256))) != canonical(text)

@@ -177,12 +177,12 @@ def test_every_planted_defect_of_the_demo_is_found_and_nothing_else(tmp_path: Pa
     (tmp_path / "demo").mkdir()
     for path in demo_corpus.paths():
         (tmp_path / path).write_bytes(demo_corpus.content(path))
-    archives = {f.path: Artifact("download", f.path, tmp_path / "demo") for f in files(catalogue.DEMO)}
+    archives = {f.path: Artifact("download", f.path, tmp_path / "demo") for f in files(catalogue.CORPORA["demo"])}
     names = ("dev", "test")
     pairs = {name: list(zip(lines(f"{name}.en"), lines(f"{name}.de"), strict=True)) for name in names}
     sets = tuple(excluded_set(tmp_path / name, pairs[name]) for name in names)
     filters = Filters(DEMO_RULES, exclude=names)
-    counts, _, _ = cleaned(tmp_path / "out", catalogue.DEMO, archives, filters, sets)
+    counts, _, _ = cleaned(tmp_path / "out", catalogue.CORPORA["demo"], archives, filters, sets)
     assert counts == {
         "empty": 40,
         "invalid_unicode": 60,

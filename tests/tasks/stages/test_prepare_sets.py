@@ -55,8 +55,8 @@ def test_text_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
 
 def test_real_sets_have_their_published_size(real_text: Path, tmp_path: Path) -> None:
     for evaluation, folder, pairs in (
-        (catalogue.MULTI30K_ENDE_VAL, "multi30k", 1014),
-        (catalogue.MULTI30K_ENDE_TEST, "multi30k", 1000),
-        (catalogue.WMT14_SAMPLE_NEWSTEST2013, "wmt14_sample", 3000),
+        (catalogue.SETS["multi30k-ende"]["val"], "multi30k", 1014),
+        (catalogue.SETS["multi30k-ende"]["test_2016_flickr"], "multi30k", 1000),
+        (catalogue.SETS["wmt14-sample-ende"]["newstest2013"], "wmt14_sample", 3000),
     ):
         assert prepared(tmp_path / evaluation.name, evaluation, real_text / folder).height == pairs
