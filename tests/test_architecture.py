@@ -100,9 +100,9 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
     "tasks": {
         "tasks.bpe": {"tasks.cleaning", "tasks.engine", "tasks.lazy_libraries"},
         "tasks.cleaning": {"tasks.lazy_libraries"},
-        "tasks.corpus": {"tasks.demo", "tasks.engine", "tasks.lazy_libraries"},
+        "tasks.corpus": {"tasks.demo", "tasks.engine", "tasks.lazy_libraries", "tasks.tables"},
         "tasks.engine": {"tasks.durations"},
-        "tasks.evaluation": {"tasks.durations", "tasks.lazy_libraries"},
+        "tasks.evaluation": {"tasks.durations", "tasks.lazy_libraries", "tasks.tables"},
         "tasks.registration": {
             "tasks.corpus",
             "tasks.durations",

@@ -5,7 +5,6 @@ URLs and checksums. A file is identified by its path and its checksum; its URL
 may change without changing any key. Mirrors have the files under the same paths (``multi30k/train.en.gz``).
 """
 
-import csv
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -14,7 +13,9 @@ from typing import Any
 
 from infra.guards.path_names import is_path_name
 from model.config.keying import require, require_name, unkeyed, unkeyed_default
+from tasks.tables import read_table
 
+FOLDER = Path(__file__).parent
 EMBEDDED = "embedded:"
 """URLs with this prefix are files of ``tasks.demo``."""
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
@@ -140,12 +141,6 @@ def may_copy(arguments: Iterable[Mapping[str, Any]]) -> bool:
     return all(text.get("copies", True) for text in texts)
 
 
-def _table(name: str) -> list[dict[str, str]]:
-    """The rows of a table beside this file, by column."""
-    with Path(__file__).with_name(name).open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file, delimiter="\t"))
-
-
 def _texts(row: Mapping[str, str]) -> tuple[Text, Text]:
     """The source and the target that a row names."""
     source, target = (Text(FILES[row[f"{side}_path"]], row[f"{side}_member"]) for side in ("source", "target"))
@@ -154,21 +149,21 @@ def _texts(row: Mapping[str, str]) -> tuple[Text, Text]:
 
 def _corpora() -> dict[str, Corpus]:
     parts: dict[tuple[str, str, str], list[Part]] = {}
-    for row in _table("corpora.tsv"):
+    for row in read_table(FOLDER / "corpora.tsv"):
         parts.setdefault((row["corpus"], row["source"], row["target"]), []).append(Part(row["part"], *_texts(row)))
     return {name: Corpus(name, source, target, tuple(found)) for (name, source, target), found in parts.items()}
 
 
 def _sets() -> dict[str, dict[str, EvaluationSet]]:
     found: dict[str, dict[str, EvaluationSet]] = {}
-    for row in _table("sets.tsv"):
+    for row in read_table(FOLDER / "sets.tsv"):
         found.setdefault(row["corpus"], {})[row["set"]] = EvaluationSet(row["set"], *_texts(row))
     return found
 
 
 FILES = {
     row["path"]: File(row["path"], row["url"], row["sha256"], row["md5"], int(row["size"]))
-    for row in _table("files.tsv")
+    for row in read_table(FOLDER / "files.tsv")
 }
 """By path; an empty column is unknown."""
 CORPORA = _corpora()

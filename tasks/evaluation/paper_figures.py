@@ -4,7 +4,6 @@ English-German (``published_scores.tsv``).
 Only figures that the source prints. They are shown beside our results, each under its own protocol.
 """
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +19,9 @@ from model.metric_names import (
     BLEU_SENTENCES,
     PERPLEXITY,
 )
+from tasks.tables import read_table
 
+FOLDER = Path(__file__).parent
 DEV = "newstest2013"
 TEST = "newstest2014_full"
 SENTENCES = {DEV: 3_000, TEST: 3_003}
@@ -77,12 +78,6 @@ FIGURES = (PERPLEXITY, BLEU, "parameters", "updates", "gpu_hours", "flops")
 counted."""
 
 
-def _table(name: str) -> list[dict[str, str]]:
-    """The rows of a table beside this file, by column."""
-    with Path(__file__).with_name(name).open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file, delimiter="\t"))
-
-
 def _number(text: str) -> float:
     return int(text) if text.isdecimal() else float(text)
 
@@ -96,7 +91,7 @@ ROWS = {
         int(row["averaged"]),
         {name: _number(row[name]) for name in FIGURES if row[name]},
     )
-    for row in _table("paper_rows.tsv")
+    for row in read_table(FOLDER / "paper_rows.tsv")
 }
 """By name: rows of Table 3 as the paper names them, rows of Table 2 with the prefix ``table2-``, and variants of base
 that the paper does not have."""
@@ -121,7 +116,7 @@ class PublishedScore:
 
 PEERS = tuple(
     PublishedScore(row["system"], row["bleu"], row["protocol"], row["set"], row["source"], row["notes"])
-    for row in _table("published_scores.tsv")
+    for row in read_table(FOLDER / "published_scores.tsv")
 )
 """One hypothesis file gives many scores: compare only within one protocol and one set. The 16 figures of
 Transformer-Workbench are of layers of its own (1 + 30 epochs) and of torch (1 + 25), two searches, sets and metrics."""
