@@ -24,7 +24,7 @@ from infra.errors import BadData, Fault
 from infra.guards.path_names import path_below
 from infra.processes import signals
 from infra.processes.identity import machine_identity
-from infra.store.files import sha256_of, stamp_of, sync, sync_tree
+from infra.store.files import files_below, sha256_of, stamp_of, sync, sync_tree
 from infra.store.manifest import is_log
 from infra.store.s3_client import Bucket, NoSuchKey
 
@@ -211,7 +211,7 @@ class Snapshot:
     def _scan(self) -> Stamps:
         """Stamps of the finished files. Logs come last: a resumed job truncates them to its checkpoint."""
         found: dict[str, list[int]] = {}
-        for path in sorted(self.folder.rglob("*"), key=lambda path: (is_log(path.name), path)):
+        for path in sorted(files_below(self.folder), key=lambda path: (is_log(path.name), path)):
             name = path.relative_to(self.folder)
             with contextlib.suppress(FileNotFoundError):
                 if path.is_file() and not any(Path(part).match(PARTIAL_PATTERN) for part in name.parts):

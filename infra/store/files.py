@@ -45,6 +45,13 @@ def stamp_of(path: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns, status.st_ino]
 
 
+def files_below(folder: Path) -> Iterator[Path]:
+    """The files in a folder and its folders, which others may remove meanwhile: ``Path.rglob`` then raises."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            yield Path(place, name)
+
+
 def is_regular(path: Path) -> bool:
     """Whether ``path`` is a file of bytes. Opening a named pipe would wait for its writer for ever."""
     return stat.S_ISREG(path.stat().st_mode)

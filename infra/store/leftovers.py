@@ -11,7 +11,7 @@ from pathlib import Path
 
 from infra.processes.locks import try_file_lock
 from infra.store.bucket_probe import PROBE
-from infra.store.files import names_by_stage
+from infra.store.files import files_below, names_by_stage
 from infra.store.manifest import MANIFEST
 from infra.store.s3_client import Bucket, NoSuchKey, ObjectInfo
 from infra.store.store import Leftover, Store
@@ -33,8 +33,8 @@ def leftover_folders(store: Store, before: float) -> Iterator[Leftover]:
 
 
 def _statuses(folder: Path) -> Iterator[os.stat_result]:
-    """Of a folder and everything in it, which others may remove meanwhile."""
-    for path in (folder, *folder.rglob("*")):
+    """Of a folder and its files, which others may remove meanwhile."""
+    for path in (folder, *files_below(folder)):
         with contextlib.suppress(FileNotFoundError):
             yield path.stat()
 

@@ -5,6 +5,7 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -35,13 +36,16 @@ def states(processes: Iterable[subprocess.Popen[str]]) -> list[list[tuple[str, s
 
 def test_eight_runs_beside_gc_make_each_stage_once(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four ways to decode two trainings; what a run has made or found stays while another process collects garbage."""
-    root, ended, rounds = mirror.parent / "shared", threading.Event(), list[int]()
+    root = mirror.parent / "shared"
+    ended = threading.Event()
     monkeypatch.setenv("REPRO_ROOT", f"{root}")
 
-    def collect() -> None:
+    def collect() -> int:
+        rounds = 0
         while not ended.wait(0.05):
             gc(delete=True)
-            rounds.append(1)
+            rounds += 1
+        return rounds
 
     settings = [
         (f"training.updates={updates}", f"decoding.beam={beam}") for updates in (80, 120) for beam in range(1, 5)
@@ -51,14 +55,13 @@ def test_eight_runs_beside_gc_make_each_stage_once(mirror: Path, monkeypatch: py
             stack.enter_context(start_small(mirror, root, hold=True, until="score", overrides=chosen))
             for chosen in settings
         ]
-        collector = threading.Thread(target=collect)
-        collector.start()
-        try:
-            found = states(runs)
-        finally:
-            ended.set()
-            collector.join()
-    assert len(rounds) > 3
+        with ThreadPoolExecutor(1) as pool:
+            rounds = pool.submit(collect)
+            try:
+                found = states(runs)
+            finally:
+                ended.set()
+    assert rounds.result() > 3
     made = Counter(stage for rows in found for stage, _, state in rows if state == "completed")
     assert made == Counter(
         {

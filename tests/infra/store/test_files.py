@@ -1,0 +1,17 @@
+"""Walking through a folder while others remove what is in it."""
+
+import shutil
+from pathlib import Path
+
+from infra.store.files import files_below
+
+
+def test_folders_that_are_removed_meanwhile_are_passed_over(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    found = files_below(tmp_path)
+    first = next(found)
+    for other in {tmp_path / "a", tmp_path / "b"} - {first.parent}:
+        shutil.rmtree(other)
+    assert [*found] == []
