@@ -7,7 +7,7 @@ pages load nothing from other hosts.
 from sphinx.application import Sphinx
 
 CONTENTS = {
-    "Tutorial": ["docs/tutorial"],
+    "Tutorial": ["docs/tutorial", "docs/annotated/index"],
     "How to": [
         "docs/running",
         "docs/own-text",
@@ -46,7 +46,7 @@ project = "Attention Is All You Need, reproduced"
 html_title = project
 extensions = ["myst_parser"]
 root_doc = "README"
-include_patterns = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "benchmarks/*.md"]
+include_patterns = ["*.md", "docs/*.md", "docs/annotated/*.md", "benchmarks/*.md"]
 exclude_patterns = ["**/.*", "build", "dist", "tests"]
 myst_heading_anchors = 4
 highlight_language = "text"
@@ -55,6 +55,8 @@ suppress_warnings = ["misc.highlighting_failure"]
 
 html_theme = "furo"
 html_extra_path = ["site"]
+html_static_path = ["static"]
+html_css_files = ["annotated.css"]
 html_copy_source = html_show_sourcelink = html_show_sphinx = html_show_copyright = False
 
 

@@ -16,6 +16,7 @@ PAGES = {
     "SECURITY.md",
     "benchmarks/README.md",
     "benchmarks/notebook.md",
+    "docs/annotated/index.md",
 }
 
 
@@ -63,7 +64,7 @@ def test_the_messages_of_the_troubleshooting_page_are_those_of_the_program() -> 
     assert not {part for part in parts if part not in text}
 
 
-@pytest.mark.parametrize("page", ["design.md", "paper.md"])
+@pytest.mark.parametrize("page", ["design.md", "paper.md", "annotated/index.md"])
 def test_the_files_that_a_page_names_exist(page: str) -> None:
     text = (TOP / "docs" / page).read_text()
     named = set(re.findall(r"\b(?:flows|tasks|model|infra)/[\w/]*\w\.py\b", text))

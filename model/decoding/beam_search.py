@@ -1,5 +1,9 @@
 """Batched beam search (§6.1) over any ``IncrementalDecoder``: a Transformer, or a table of scores in the tests.
 
+    log P(Y | X) = sum over t of log p(y_t | y_1 … y_t-1, X)      of the pieces Y, eos the last
+    penalty(Y)   = ((5 + |Y|) / 6)^alpha
+    score(Y)     = log P(Y | X) / penalty(Y)                      explained in docs/annotated/index.md
+
 At each step, the continuations among a sentence's best K that end in eos are finished; the best K others stay live. A
 sentence is done when K hypotheses have finished, at the greatest length, or when no live hypothesis can beat the
 ``n_best`` finished ones. So beam 1 is greedy search, and the early stop never changes a result. Several can finish in

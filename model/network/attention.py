@@ -1,4 +1,8 @@
-"""Multi-head attention (§3.2) over sentences in padded rows or packed end to end.
+"""Multi-head attention (§3.2) over padded or packed sentences, as docs/annotated/index.md explains it.
+
+    scores  = Q K^T / sqrt(d_k)    how well each query fits each key
+    weights = softmax(scores)      over the keys that the mask shows: each row sums to 1
+    output  = weights V            of each head; side by side they are projected by W^O
 
 Shape suffixes:
     B sentences     S keys' positions     T queries' positions     D d_model     H heads     K d_k     V d_v
@@ -61,7 +65,9 @@ class PaddedMask:
     def weights(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
         """The attention weights of ``attend`` without the causal mask: (B, H, T, S), each row summing to 1."""
         scores_BHTS = q_BHTK @ k_BHSK.transpose(-1, -2) / math.sqrt(q_BHTK.shape[-1])
-        return (scores_BHTS if self.mask is None else scores_BHTS.masked_fill(~self.mask, -math.inf)).softmax(-1)
+        if self.mask is not None:
+            scores_BHTS = scores_BHTS.masked_fill(~self.mask, -math.inf)
+        return scores_BHTS.softmax(dim=-1)
 
 
 @dataclass(frozen=True)
@@ -166,7 +172,7 @@ AttentionMask = PaddedMask | PackedMask
 
 
 class Attention(nn.Module):
-    """Multi-head attention (§3.2): softmax(Q K^T / sqrt(d_k)) V in ``heads`` subspaces, concatenated and projected.
+    """Multi-head attention (§3.2) in ``heads`` subspaces, concatenated and projected.
 
     W^Q, W^K and W^V have no bias, as in the paper, unless ``qkv_bias``: the softmax is invariant to a bias of the keys,
     so its gradient is rounding error, which Adam scales up to full steps.

@@ -1,4 +1,8 @@
-"""The loss: cross-entropy with label smoothing (§5.4), summed over target pieces.
+"""The loss: cross-entropy with label smoothing (§5.4), summed over target pieces (docs/annotated/index.md).
+
+    nll  = sum over positions of z - logits[label]      z = log sum exp(logits), so log p = logits - z
+    flat = sum over positions of z - mean(logits)
+    loss = (1 - smoothing) * nll + smoothing * flat
 
 The logits of a whole batch are the largest thing in training (25,000 pieces by 37,000 entries are 3.7 GB).
 ``smoothed_loss`` makes them, and uses their gradient, a chunk of positions at a time, in the forward pass.
@@ -72,11 +76,7 @@ def smoothed_loss(
     smoothing: float,
     gradient_of: SoftmaxGradient | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The smoothed loss and -log p(label), summed over positions. With z = log sum exp(logits), so log p = logits - z:
-
-        nll  = sum over positions of z - logits[label]
-        flat = sum over positions of z - mean(logits)
-        loss = (1 - smoothing) * nll + smoothing * flat
+    """The smoothed ``loss`` and ``nll``, which is -log p(label) (the formulas at the top), summed over positions.
 
     A label that is PAD counts nothing; its hidden state must be zero. ``nll`` takes no part in gradients.
     """

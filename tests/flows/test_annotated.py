@@ -1,8 +1,10 @@
 """The teaching implementation of docs/annotated is true: it computes what the product does."""
 
 import ast
+import doctest
 import json
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,6 +36,7 @@ from tasks.demo.corpus import content
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer, untrained_tokenizer
 
 FILE = Path(taught.__file__)
+PAGE = FILE.with_name("index.md")
 SIZE = 30
 SHAPE = Model(layers=2, d_model=16, d_ff=24, heads=2, d_k=8, d_v=6, p_drop=0.0)
 BETWEEN_FLOAT32 = {"atol": 1e-5, "rtol": 1e-4}
@@ -107,7 +110,7 @@ def test_a_training_is_the_product_s(norm: str) -> None:
         adam.zero_grad()
         loss.backward()
         adam.step()
-        expected.append(float(loss))
+        expected.append(loss.item())
     assert losses == pytest.approx(expected, rel=1e-9)
     assert max(losses) > 1.01 * min(losses)
 
@@ -223,6 +226,25 @@ def test_a_registered_version_becomes_a_teaching_model(small: Path) -> None:
 def test_a_version_that_the_page_does_not_explain_is_refused() -> None:
     with pytest.raises(ValueError, match=r"model\.positions is 'learned', allowed is 'sinusoid'"):
         load.from_product(build(replace(SHAPE, positions="learned"), SIZE, SIZE))
+
+
+def test_the_outputs_on_the_page_are_those_of_the_file() -> None:
+    blocks = re.findall(r"^```pycon\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    names = {name: getattr(taught, name) for name in dir(taught)}
+    shown = doctest.DocTestParser().get_doctest("\n".join(blocks), names, "page", f"{PAGE}", 0)
+    said: list[str] = []
+    found = doctest.DocTestRunner().run(shown, out=said.append)
+    assert found.attempted > 20
+    assert not found.failed, "".join(said)
+
+
+def test_the_page_includes_the_whole_file() -> None:
+    included = set(re.findall(r"^:pyobject: (\w+)$", PAGE.read_text(), re.MULTILINE))
+    defined = {
+        node.name for node in ast.parse(FILE.read_text()).body if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+    assert included == defined
+    assert len(PAGE.read_text().split()) <= 9_000
 
 
 def test_the_teaching_file_is_short_and_needs_torch_alone() -> None:
