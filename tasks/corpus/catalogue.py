@@ -183,28 +183,7 @@ class Terms:
     use: str
 
 
-_SHARED_TASKS = "no licence file; released for the shared tasks of WMT"
-TERMS = {
-    "demo": Terms(
-        "part of this project, which has no licence yet",
-        "trying the pipeline; a score on it says that the pipeline works",
-    ),
-    "multi30k": Terms(
-        "no licence file; its README provides the data for non-commercial research and/or educational purposes",
-        "research and education without commerce: captions of photographs",
-    ),
-    "europarl": Terms(
-        "not stated in the copies; its site says its authors know of no copyright restrictions",
-        "research; proceedings of parliament",
-    ),
-    "commoncrawl": Terms(_SHARED_TASKS, "research; noisy, partly misaligned"),
-    "news-commentary": Terms(_SHARED_TASKS, "research"),
-    "un": Terms("unknown", "research"),
-    "giga": Terms("unknown", "research"),
-    "wmt14_sample": Terms(
-        "that of its sources: Europarl v7, news sets of WMT, Common Crawl", "small machines; research"
-    ),
-}
+TERMS = {row["part"]: Terms(row["licence"], row["use"]) for row in read_table(FOLDER / "terms.tsv")}
 """By the name of the part; ``docs/data.md`` says the same. A mirror may have further terms."""
 OWN = Terms("not stated", "not stated: the text belongs to the author of the run")
 """Terms of a part that this project does not know."""
