@@ -1,10 +1,6 @@
 """``repro serve``."""
 
-import asyncio
 import os
-import sys
-import tempfile
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -12,7 +8,6 @@ from cyclopts import Parameter
 from flows.commands.options import EngineOption, QuantizationOption
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
-from infra.processes.children import SAFE_PATH, die_with_parent
 from infra.processes.compute import keep_pages
 from infra.servers.credentials import read_credentials
 from infra.servers.environment import configure_libraries
@@ -33,8 +28,6 @@ def serve(
     quantization: QuantizationOption = "float32",
 ) -> None:
     """Serve registered model versions: a web page to translate and inspect, and a JSON API, documented at /docs.
-
-    The site that `repro site` writes is at /site/; it is written at the first request, and again after ten minutes.
 
     Ctrl-C or SIGTERM stops it once requests in progress are answered. Beyond this machine it needs a user and a
     password (REPRO_AUTH or REPRO_AUTH_FILE), and requests from pages of other sites are refused.
@@ -67,7 +60,6 @@ def serve(
     from flows.inference.load_version import load_version, select_versions
     from flows.web.app import application, protected
     from flows.web.served_version import ServedVersion
-    from flows.web.static_site import StaticSite
     from model.decoding.translation import Search
 
     versions = []
@@ -80,8 +72,7 @@ def serve(
     if not inside:
         say(f"others can reach {host}: they need the password, and nothing is encrypted")
     limits = Limits()
-    folder = tempfile.TemporaryDirectory(prefix="repro-site-", ignore_cleanup_errors=True)
-    app = application(versions, limits, StaticSite(Path(folder.name), write_site))
+    app = application(versions, limits)
     guarded = protected(app, host, allow_host, None if inside else credentials)
     where = address(host, taken)
 
@@ -89,24 +80,7 @@ def serve(
         say(f"serving at {where}; Ctrl-C stops")
         print(where, flush=True)
 
-    with folder:
-        serve_until_stopped(guarded, taken, limits, ready)
+    serve_until_stopped(guarded, taken, limits, ready)
     say("stopped")
     if app.batcher.busy:
         end_at_once()
-
-
-async def write_site(folder: Path) -> None:
-    """Write the site in a process of its own: a large one takes minutes, in which this one goes on translating."""
-    command = [sys.executable, "-c", "from flows.cli import main; main()", "site", "--out", f"{folder}"]
-    environment = os.environ | SAFE_PATH
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.DEVNULL, env=environment, preexec_fn=die_with_parent()
-    )
-    try:
-        status = await process.wait()
-    except asyncio.CancelledError:
-        process.terminate()
-        raise
-    if status:
-        raise RuntimeError(f"repro site ended with {status}")

@@ -19,12 +19,10 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request as HTTPRequest
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from flows.web.batching import Batcher, QueuedRequest, TranslationFailed
 from flows.web.limits import Limits, LimitsMiddleware, RefusedRequest
-from flows.web.metrics import Metrics
 from flows.web.schemas import (
     AttentionRequest,
     AttentionResponse,
@@ -38,7 +36,6 @@ from flows.web.schemas import (
     validation_message,
 )
 from flows.web.served_version import ServedVersion, Source
-from flows.web.static_site import StaticSite, add_site
 from infra.servers.basic_auth import BasicAuth
 from infra.servers.credentials import Credentials
 from infra.servers.loopback import own_names
@@ -62,43 +59,29 @@ T = TypeVar("T")
 class Application(LimitsMiddleware):
     """The application behind its limits, with the queue, so that the server can see whether a search still runs."""
 
-    def __init__(self, app: FastAPI, batcher: Batcher, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, app: FastAPI, batcher: Batcher, limits: Limits) -> None:
         super().__init__(app, limits)
         self.batcher = batcher
-        paths = {route.path for route in app.routes if isinstance(route, Route)}
-        self._measured = metrics.measured(super().__call__, paths)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._measured(scope, receive, send)
 
 
-def application(served: Sequence[ServedVersion], limits: Limits, site: StaticSite | None = None) -> Application:
-    """Build the ASGI application over at least one version; ``site`` is shown below ``/site/``."""
-    metrics = Metrics(served)
-    batcher = Batcher(limits, metrics.count_batch)
+def application(served: Sequence[ServedVersion], limits: Limits) -> Application:
+    """Build the ASGI application over at least one version."""
+    batcher = Batcher(limits)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with batcher:
             yield
-        if site:
-            await site.close()
 
     app = FastAPI(title="repro serve", version="1", docs_url=None, redoc_url=None, lifespan=lifespan)
     index = ModelIndex(served, limits)
     _add_pages(app)
-    if site:
-        add_site(app, site)
     _add_error_handlers(app)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, Any]:
         """Report that the server answers, which versions it serves and how many sentences wait."""
         return {"status": "ready", "models": [each.name for each in served], "waiting": batcher.waiting}
-
-    @app.get("/metrics", include_in_schema=False)
-    async def prometheus_metrics() -> Response:
-        return metrics.page(batcher.waiting)
 
     @app.get("/api/models")
     async def models() -> list[ModelInfo]:
@@ -145,7 +128,7 @@ def application(served: Sequence[ServedVersion], limits: Limits, site: StaticSit
             raise RefusedRequest(422, f"{error}") from error
         return AttentionResponse(version.name, body.kind, **found)
 
-    return Application(app, batcher, limits, metrics)
+    return Application(app, batcher, limits)
 
 
 def protected(app: ASGIApp, host: str, allow_host: Sequence[str], credentials: Credentials | None) -> ASGIApp:

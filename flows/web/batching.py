@@ -25,8 +25,6 @@ RETRY_SECONDS = 5
 """Retry-After of a request that finds the queue full."""
 
 T = TypeVar("T")
-CountBatch = Callable[[ServedVersion, int, float], None]
-"""Called after each batch with the version, the number of sentences and the seconds that they took."""
 
 
 class TranslationFailed(Exception):
@@ -82,9 +80,8 @@ Batch = list[tuple[QueuedRequest, list[tuple[int, Source]]]]
 class Batcher:
     """The queue in front of the model. It works inside ``async with``."""
 
-    def __init__(self, limits: Limits, count_batch: CountBatch = lambda *_: None) -> None:
+    def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.count_batch = count_batch
         self.queue: deque[QueuedRequest] = deque()
         self._thread = ThreadPoolExecutor(1, "model")
         self.busy = False
@@ -195,7 +192,6 @@ class Batcher:
         sentences = [sentence for _, part in batch for _, sentence in part]
         n_best = max(request.search.n_best for request, _ in batch)
         search = replace(first.search, n_best=n_best)
-        started = time.monotonic()
         outcome = asyncio.wrap_future(self._on_thread(lambda: first.served.translate(sentences, search)))
         await asyncio.wait([outcome])
         if error := outcome.exception():
@@ -208,7 +204,6 @@ class Batcher:
             first.done.put_nowait(TranslationFailed(f"{error}"))
             first.cancel()
             return
-        self.count_batch(first.served, len(sentences), time.monotonic() - started)
         answers = iter(outcome.result())
         for request, part in batch:
             for number, _ in part:

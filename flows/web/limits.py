@@ -46,10 +46,8 @@ class Limits:
     """How long an idle server waits for others to join a request's batch, where several shared the last one."""
     request_seconds: float = 60.0
     body_seconds: float = 10.0
-    header_seconds: float = 10.0
-    unread_seconds: float = 30.0
-    """How long a client may leave a response unread."""
     connections: int = 500
+    """At the same time; a further one gets 503."""
     stop_seconds: int = 65
     """From a signal to the exit; longer than any request may take."""
 

@@ -1,20 +1,16 @@
-"""Runs the application under uvicorn: the socket, connection timeouts and an orderly shutdown.
+"""Runs the application under uvicorn: the socket, a limit of connections and an orderly shutdown.
 
-The server closes connections that are slow to send a request and, above the limit, those that have been idle longest.
 After a signal it accepts nothing new, finishes the open requests and returns, at the latest after a time limit.
 """
 
-import asyncio
 import os
 import socket
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from flows.web.limits import Limits
 from infra.errors import BadConfiguration
@@ -41,73 +37,6 @@ def address(host: str, bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class TimeoutProtocol(H11Protocol):
-    """A connection with timeouts: ``limits.header_seconds`` for the head of a request and ``limits.unread_seconds``
-    for the client to read the response."""
-
-    limits = Limits()
-    idle: dict["TimeoutProtocol", None]
-    """Connections without an open request, the longest idle first."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.header_timer: asyncio.TimerHandle | None = None
-        self.unread_timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._start_header_timer()
-        while len(self.connections) > self.limits.connections and self.idle:
-            next(iter(self.idle))._abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_header_timer()
-        self._stop_unread_timer()
-        super().connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._stop_unread_timer()
-        self.unread_timer = self.loop.call_later(self.limits.unread_seconds, self._abort)
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._stop_unread_timer()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._stop_header_timer()
-        elif self.header_timer is None and not self.transport.is_closing():
-            self._start_header_timer()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if not self.transport.is_closing() and (self.cycle is None or self.cycle.response_complete):
-            self.idle[self] = None
-
-    def _start_header_timer(self) -> None:
-        self.idle[self] = None
-        self.header_timer = self.loop.call_later(self.limits.header_seconds, self._abort)
-
-    def _stop_header_timer(self) -> None:
-        self.idle.pop(self, None)
-        if self.header_timer is not None:
-            self.header_timer.cancel()
-            self.header_timer = None
-
-    def _stop_unread_timer(self) -> None:
-        if self.unread_timer is not None:
-            self.unread_timer.cancel()
-            self.unread_timer = None
-
-    def _abort(self) -> None:
-        self._stop_header_timer()
-        self._stop_unread_timer()
-        self.connections.discard(self)
-        self.transport.abort()
-
-
 class Server(uvicorn.Server):
     """A uvicorn server that shuts down in order at the first signal and at once at the second, without raising."""
 
@@ -128,10 +57,9 @@ class Server(uvicorn.Server):
 
 def server(application: ASGIApp, limits: Limits, ready: Callable[[], None]) -> Server:
     """Build a server; it calls ``ready`` when it answers requests."""
-    protocol = type("ConfiguredProtocol", (TimeoutProtocol,), {"limits": limits, "idle": {}})
     config = uvicorn.Config(
         application,
-        http=protocol,
+        http="h11",
         ws="none",
         lifespan="on",
         loop="asyncio",
@@ -141,6 +69,7 @@ def server(application: ASGIApp, limits: Limits, ready: Callable[[], None]) -> S
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
+        limit_concurrency=limits.connections,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=limits.stop_seconds,
     )

@@ -1,6 +1,5 @@
 """Every place where a name from outside becomes a path refuses the same twenty names, and writes nothing for them."""
 
-import asyncio
 import io
 import json
 import tarfile
@@ -16,7 +15,6 @@ from flows import api
 from flows.runner import records
 from flows.runner.artifact_names import find_artifacts
 from flows.runner.recorded_runs import read_history
-from flows.web.static_site import StaticSite
 from flows.website.write import _known_files
 from infra.errors import BadConfiguration, BadData, Fault
 from infra.guards.path_names import is_path_name
@@ -165,18 +163,6 @@ def in_earlier_site(root: Path, name: str) -> None:
     folder.rmdir()
 
 
-def in_served_site(root: Path, name: str) -> None:
-    folder = root.parent / "served"
-    folder.mkdir()
-
-    async def write(place: Path) -> None:
-        (place / "index.html").write_text("x")
-
-    assert asyncio.run(StaticSite(folder, write).file(name)) is None
-    (folder / "index.html").unlink()
-    folder.rmdir()
-
-
 def in_backup(root: Path, name: str) -> None:
     folder = root.parent / "backup"
     folder.mkdir()
@@ -210,7 +196,6 @@ ENTRIES: tuple[Callable[[Path, str], None], ...] = (
     in_archive,
     in_catalogue,
     in_earlier_site,
-    in_served_site,
     in_backup,
     in_command,
 )

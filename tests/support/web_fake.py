@@ -14,7 +14,6 @@ from flows.web.app import Application, application, protected
 from flows.web.limits import Limits
 from flows.web.served_version import SentenceJson, Source
 from flows.web.server import Server, address, bind_socket, server
-from flows.web.static_site import StaticSite
 from infra.servers.credentials import Credentials
 from model.config import Decoding
 from model.decoding.translation import Search
@@ -108,12 +107,11 @@ def served(
     fakes: Sequence[Fake],
     limits: Limits = Limits(),  # noqa: B008
     credentials: Credentials | None = None,
-    site: StaticSite | None = None,
 ) -> Iterator[Site]:
     """Serve as ``repro serve`` does, until the context ends."""
     bound = bind_socket("127.0.0.1", 0)
     ready = threading.Event()
-    app = application(fakes, limits, site)
+    app = application(fakes, limits)
     running = server(protected(app, "127.0.0.1", (), credentials), limits, ready.set)
     thread = threading.Thread(target=lambda: running.run(sockets=[bound]))
     thread.start()

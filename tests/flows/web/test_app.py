@@ -271,34 +271,3 @@ def test_a_disconnected_client_is_dropped_from_the_queue(path: str) -> None:
         assert first.result().status_code == 200
         assert ask(site, text="next.").json()["text"] == "NEXT."
     assert [sentences for sentences, _, _ in fake.batches] == [["first."], ["next."]]
-
-
-def test_prometheus_reads_requests_sentences_and_versions(site: Site) -> None:
-    def values() -> dict[str, float]:
-        answer = httpx.get(f"{site.url}/metrics")
-        assert answer.headers["content-type"].startswith("text/plain")
-        lines = [line.rpartition(" ") for line in answer.text.splitlines() if not line.startswith("#")]
-        return {name: float(value) for name, _, value in lines}
-
-    before = values()
-    ask(site, text=TEXT, model="fake/2")
-    ask(site, "/api/translate/stream", text=TEXT, model="fake/2")
-    ask(site, text=TEXT, model="no such")
-    ask(site, text="x" * 200_000)
-    for path in ("/wp-login.php", "/no/such/page"):
-        httpx.get(f"{site.url}{path}")
-    after = values()
-
-    def more(name: str) -> float:
-        return after[name] - before.get(name, 0.0)
-
-    translated = 'repro_requests_total{path="/api/translate",status="%d"}'
-    assert [more(translated % status) for status in (200, 404, 413)] == [1, 1, 1]
-    assert more('repro_requests_total{path="other",status="404"}') == 2
-    assert more('repro_request_seconds_count{path="/api/translate/stream"}') == 1
-    assert more('repro_sentences_total{model="fake/2"}') == 6
-    assert more('repro_search_seconds_total{model="fake/2"}') >= 0
-    assert after["repro_waiting_sentences"] == 0
-    info = 'aliases="champion",engine="fake",model="fake/1",source_language="en",target_language="de"'
-    assert after[f"repro_model_info{{{info}}}"] == 1
-    assert not [name for name in after if "no/such" in name or "wp-login" in name]

@@ -90,59 +90,31 @@ def test_an_endless_search_does_not_keep_the_server_alive() -> None:
         process.kill()
 
 
-def test_slow_headers_and_bodies_are_closed_and_delay_no_other_request() -> None:
-    limits = Limits(header_seconds=0.4, body_seconds=0.4)
-    with served([Fake()], limits) as site:
-        silent, head, body = (socket.create_connection(("127.0.0.1", site.port), timeout=60) for _ in range(3))
-        head.sendall(b"POST /api/translate HTTP/1.1\r\nhost: localhost\r\nx-slow: ")
+def test_a_slow_body_is_refused_and_delays_no_other_request() -> None:
+    with served([Fake()], Limits(body_seconds=0.4)) as site:
+        body = socket.create_connection(("127.0.0.1", site.port), timeout=60)
         body.sendall(b"POST /api/translate HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{")
         assert httpx.post(f"{site.url}/api/translate", json={"text": "a"}, timeout=60).json()["text"] == "A"
-        head.sendall(b"x")
-        for slow in (silent, head):
-            assert read_until_closed(slow) == b""
         assert b" 408 " in read_until_closed(body)
-        again = socket.create_connection(("127.0.0.1", site.port), timeout=60)
-        again.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        assert again.recv(9_000).startswith(b"HTTP/1.1 200")
-        again.sendall(b"GET /healthz HTT")
-        assert read_until_closed(again).count(b"HTTP/1.1") == 0
 
 
 def read_until_closed(connection: socket.socket) -> bytes:
     """Read until the server closes the connection."""
     found = b""
-    try:
-        while data := connection.recv(65_536):
-            found += data
-    except ConnectionError:
-        pass
+    while data := connection.recv(65_536):
+        found += data
     return found
 
 
-def test_silent_connections_are_closed_for_an_active_one() -> None:
-    with served([Fake()], Limits(connections=8, header_seconds=600)) as site:
-        silent = [socket.create_connection(("127.0.0.1", site.port), timeout=60) for _ in range(40)]
-        assert httpx.post(f"{site.url}/api/translate", json={"text": "a"}, timeout=60).json()["text"] == "A"
-        assert read_until_closed(silent[0]) == b""
+def test_connections_beyond_the_limit_are_refused() -> None:
+    with served([Fake()], Limits(connections=8)) as site:
+        silent = [socket.create_connection(("127.0.0.1", site.port), timeout=60) for _ in range(8)]
+        until(lambda: len(site.server.server_state.connections) == 8)
+        assert httpx.get(f"{site.url}/healthz").status_code == 503
         for connection in silent:
             connection.close()
-
-
-def test_an_unread_answer_is_dropped() -> None:
-    fake = Fake(answer=lambda _: "x" * 40_000_000)
-    with served([fake], Limits(unread_seconds=1)) as site:
-        unread = socket.socket()
-        unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        unread.connect(("127.0.0.1", site.port))
-        content = b'{"text": "a"}'
-        head = b"POST /api/translate HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-        unread.sendall(head + b"content-length: %d\r\n\r\n" % len(content) + content)
-        until(lambda: bool(fake.batches))
-        fake.answer = str.upper
-        with httpx.Client() as client:
-            assert client.post(f"{site.url}/api/translate", json={"text": "a"}, timeout=60).json()["text"] == "A"
-        until(lambda: not site.server.server_state.tasks)
-        unread.close()
+        until(lambda: not site.server.server_state.connections)
+        assert httpx.get(f"{site.url}/healthz").status_code == 200
 
 
 def test_a_bound_address_is_refused_in_one_sentence() -> None:
