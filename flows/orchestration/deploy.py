@@ -28,8 +28,6 @@ from infra.service.applications import TEMPLATE, TYPE
 ScheduleSwitch = Literal["on", "off", "as it is"]
 OWN_TIMES = "own-times"
 """The slug of the schedule whose times a user gave."""
-STAGE_TAG = "stage"
-"""The tag of deployments in ``prefect.yaml`` that make one stage for a run of another pool."""
 
 
 def deploy_checks(names: Sequence[str], switch: ScheduleSwitch, say: Callable[[str], None], cron: str = "") -> None:
@@ -61,24 +59,18 @@ def deploy(
             allowed = f"known are: {', '.join(known)}; FILE.toml or FILE.py:NAME for your own"
             raise BadConfiguration(f"unknown deployment {name!r}{hint} {allowed}")
     chosen = [each for each in deployments if not names or each["name"] in names] + own
-    # A run may dispatch a stage to another pool.
-    stages = [each for each in deployments if STAGE_TAG in each["tags"] and each not in chosen]
-    _deploy_all(chosen, switch, say, cron, stages)
+    _deploy_all(chosen, switch, say, cron)
 
 
 def _deploy_all(
-    chosen: Sequence[dict[str, Any]],
-    switch: ScheduleSwitch,
-    say: Callable[[str], None],
-    cron: str,
-    stages: Sequence[dict[str, Any]] = (),
+    chosen: Sequence[dict[str, Any]], switch: ScheduleSwitch, say: Callable[[str], None], cron: str
 ) -> None:
-    """Deploy ``chosen``, with the times that ``cron`` gives, then ``stages``, and what pools they need."""
+    """Deploy ``chosen``, with the times that ``cron`` gives, and the pools that they need."""
     timed = [each | {"schedules": [_own_times(cron)]} if cron else each for each in chosen]
     with get_client(sync_client=True) as client:
-        for pool in dict.fromkeys(each["work_pool"]["name"] for each in [*timed, *stages]):
+        for pool in dict.fromkeys(each["work_pool"]["name"] for each in timed):
             ensure_pool(client, pool, say)
-        for each in [*timed, *stages]:
+        for each in timed:
             _deploy(client, each, switch, say)
 
 

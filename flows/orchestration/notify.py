@@ -17,12 +17,12 @@ from prefect.events.schemas.automations import AutomationCore, EventTrigger, Pos
 from prefect.types import SecretDict
 from pydantic import SecretStr
 
+from flows.runner.interrupted import FLOWS
 from infra.errors import BadConfiguration
 from tasks.registration.aliases import WHY_CANDIDATE
 
 NAME = "repro: tell of the end of a run"
 BLOCK = "repro-notify"
-FLOWS = ["reproduce", "paper", "sweep", "check"]
 ENDS = {f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Crashed", "TimedOut")}
 PAYLOAD = """{
 "specversion": "1.0", "id": "{{ event.id }}", "time": "{{ event.occurred }}", "type": "{{ event.event }}",
@@ -64,7 +64,7 @@ def notify(address: str, say: Callable[[str], None]) -> None:
         block = cast(UUID, hook.save(BLOCK, overwrite=True))
         run_ends = EventTrigger(
             match={"prefect.resource.id": "prefect.flow-run.*"},
-            match_related={"prefect.resource.role": "flow", "prefect.resource.name": FLOWS},
+            match_related={"prefect.resource.role": "flow", "prefect.resource.name": [*FLOWS]},
             for_each={"prefect.resource.id"},
             expect=ENDS,
             posture=Posture.Reactive,

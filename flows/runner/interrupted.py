@@ -21,7 +21,7 @@ from infra.store.files import write_atomically
 
 RETRY_SECONDS = 600.0
 """Cached runs try again to close dead runs this long after a failure, and not before."""
-FLOWS = ("reproduce", "stage", "paper", "sweep", "check")
+FLOWS = ("reproduce", "paper", "sweep", "check")
 """The flows of ``flows.orchestration``."""
 
 

@@ -93,15 +93,10 @@ class ArtifactName(Serializer):
 
 
 class PrefectRunner(Runner):
-    """Runs each stage as a task run with the stage's label, and shows its progress as a Prefect artifact.
+    """Runs each stage as a task run with the stage's label, and shows its progress as a Prefect artifact."""
 
-    The task run of a stage that another pool makes only waits for that pool's worker. The worker runs the stage without
-    ``retries``; the waiting run retries.
-    """
-
-    def __init__(self, settings: RunSettings, *, retries: bool = True) -> None:
+    def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
-        self.retries = retries
         self._cache_folder = settings.site.root.absolute() / "prefect-records"
         self._completed: set[str] = set()
         self._failed: set[str] = set()
@@ -149,8 +144,8 @@ class PrefectRunner(Runner):
             description=(stage.__doc__ or "").strip().split("\n")[0],
             version=str(stage.version),
             task_run_name=call.label,
-            tags=[] if planned else self._tags(stage),
-            retries=RETRIES if self.retries else 0,
+            tags=[] if planned else [f"stage:{stage.name}", stage.needs],  # each may have a concurrency limit
+            retries=RETRIES,
             retry_delay_seconds=exponential_backoff(FIRST_PAUSE_SECONDS),
             retry_jitter_factor=0.2,
             retry_condition_fn=is_retryable,
@@ -170,10 +165,6 @@ class PrefectRunner(Runner):
             return hit
 
         return run_stage
-
-    def _tags(self, stage: Stage[Any]) -> list[str]:
-        """The tags of a task run. A tag may have a concurrency limit, so only a stage that runs here takes a slot."""
-        return ["dispatched"] if stage.needs in self.settings.dispatch else [f"stage:{stage.name}", stage.needs]
 
     def close(self) -> None:
         """Report the final states that an unreachable server missed, before the flow run ends."""

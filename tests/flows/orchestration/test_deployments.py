@@ -1,9 +1,8 @@
-"""prefect.yaml holds a deployment for every run but Table 3's, one for its rows and one for a stage; none is active."""
+"""prefect.yaml holds a deployment for every run but Table 3's, and one for its rows; none is active."""
 
 import importlib
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -12,7 +11,7 @@ import yaml
 from prefect import Flow
 
 from flows.commands.deploy import deploy as deploy_command
-from flows.orchestration import check_flow, flow_parts, notify, prefect_flows
+from flows.orchestration import check_flow, prefect_flows
 from flows.orchestration import deploy as deploying
 from flows.orchestration.flow_parts import SiteName
 from flows.runner import interrupted
@@ -29,15 +28,11 @@ def test_runs_of_every_flow_are_closed_when_their_process_is_gone() -> None:
     modules = (prefect_flows, check_flow)
     flows = {each.name for module in modules for each in vars(module).values() if isinstance(each, Flow)}
     assert flows == set(interrupted.FLOWS)
-    assert set(notify.FLOWS) == flows - {"stage"}  # a stage on another machine ends as part of a run
 
 
 def test_every_run_has_a_deployment() -> None:
-    *deployments, stage = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())["deployments"]
+    deployments = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text())["deployments"]
     assert [each["name"] for each in deployments] == [*(name for name in RUNS if name not in VARIATIONS), "paper"]
-    assert stage["entrypoint"] == "flows.orchestration.prefect_flows.stage"
-    assert stage["name"] == stage["work_pool"]["name"] == "gpu"
-    assert not stage["schedules"]
     for each in deployments:
         module, _, function = each["entrypoint"].rpartition(".")
         assert hasattr(importlib.import_module(module), function)
@@ -50,7 +45,7 @@ def test_every_run_has_a_deployment() -> None:
         run, site = resolved.run, resolved.site
         assert run.name == each["name"] or each["name"] == "paper"
         assert site.device == ("cuda" if "paper" in each["tags"] else "auto")
-        assert each["work_pool"]["name"] == ("gpu" if each["name"] == "paper" else "cpu"), "text needs no GPU"
+        assert each["work_pool"]["name"] == ("gpu" if "paper" in each["tags"] else "cpu")
         (schedule,) = each["schedules"]
         assert schedule["cron"]
         assert schedule["slug"], "Prefect recognises a schedule by its slug when the file is deployed again"
@@ -78,23 +73,6 @@ def test_modules_of_the_working_folder_do_not_shadow_the_project(tmp_path: Path)
     words = [sys.executable, "-P", "-c", DEPLOY, str(REPOSITORY / "prefect.yaml")]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.stderr.splitlines()[-1:] == ["reproduce None"]
-
-
-@pytest.mark.parametrize(
-    ("site", "gpu_pool", "own", "expected"),
-    [
-        ("local", "", "cpu", ""),
-        ("local", "gpu", "cpu", "gpu"),
-        ("gpu", "", "cpu", "gpu"),
-        ("gpu", "", "gpu", ""),
-        ("gpu", "large", "cpu", "large"),
-    ],
-)
-def test_gpu_stages_are_dispatched_to_the_gpu_pool(
-    site: str, gpu_pool: str, own: str, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(flow_parts, "current_work_pool", lambda: own)
-    assert flow_parts.dispatch_pool(replace(SITES[site], gpu_pool=gpu_pool)) == expected
 
 
 def test_the_form_offers_every_site() -> None:
