@@ -32,7 +32,7 @@ def deploy(
     notify: Annotated[
         str,
         Parameter(
-            help="URL to post the end of each run and each move of an alias to (or REPRO_NOTIFY_URL); none stops it"
+            help="URL to post the end of each run to (or REPRO_NOTIFY_URL); none stops it"
         ),
     ] = "",
     file: Annotated[Path, Parameter(help="file with the deployments")] = FILE,

@@ -1,7 +1,6 @@
 """``repro models`` and ``repro promote``."""
 
 import json
-import os
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -76,10 +75,6 @@ def promote(
         say(f"{named} is {alias} already; nothing changed")
         return
     reason = set_alias(site.tracking, chosen, alias, why)
-    if os.environ.get("PREFECT_API_URL"):
-        from flows.orchestration.notify import tell_of_alias  # loads Prefect
-
-        tell_of_alias(named, alias, reason.partition(" ")[2])
     print_text(f"{chosen.name}@{alias} is {named}  {reason}")
 
 

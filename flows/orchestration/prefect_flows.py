@@ -26,7 +26,6 @@ from flows.orchestration.flow_parts import (
     scores_markdown,
     summary_line,
 )
-from flows.orchestration.notify import tell_of_registration
 from flows.reproduce import StageName
 from flows.reproduce import reproduce as call_stages
 from flows.runner.group import GroupFailed
@@ -88,9 +87,6 @@ def reproduce(
         call_stages(resolved.run, resolved.is_modified, planned.initial)
     if outcome.pruned:  # a trial of a sweep
         return Completed(name=prefect_states.PRUNED, message=outcome.pruned, data=outcome)
-    for row in outcome.rows:
-        if row.stage == "register" and row.state == "completed":
-            tell_of_registration(dict(row.facts))
     publish_markdown("scores", scores_markdown(outcome), f"Scores of {outcome.run}")
     return Completed(message=summary_line(outcome), data=outcome)
 

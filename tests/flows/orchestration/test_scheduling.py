@@ -1,8 +1,6 @@
 """Deployments on a real Prefect server, executed by a real worker on a bucket."""
 
 import contextlib
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -160,7 +158,7 @@ def test_both_outcomes_of_a_run_are_notified(prefect: Services, worker: str, lis
     before = deployed(prefect)
     deploy(prefect, "demo", "--notify", f"{listener.address}/hidden-word")
     assert deployed(prefect) == before
-    assert len(before["automations"]) == 3, "one for missing heartbeats, two for notifications"
+    assert len(before["automations"]) == 2, "one for missing heartbeats, one for notifications"
     failed = begin(prefect, run=worker, overrides=["training.factor=1e30"])
     state = ended(prefect, failed)
     assert state["name"] == "Failed"
@@ -178,27 +176,6 @@ def test_both_outcomes_of_a_run_are_notified(prefect: Services, worker: str, lis
     assert failed in wrong["source"]
     deploy(prefect, "demo", "--notify", "none")
     assert deployed(prefect)["automations"] == before["automations"][:1]
-
-
-MOVE = """
-from flows.orchestration.notify import tell_of_alias, tell_of_registration
-tell_of_alias("demo/3", "champion", 'ana: "read" by two')
-tell_of_registration({"name": "demo", "version": 4, "aliases": "candidate", "decision": "not champion: 30.00"})
-tell_of_registration({"name": "demo", "version": 5, "aliases": "", "decision": "a run with overrides"})
-"""
-
-
-def test_a_moved_alias_is_notified(prefect: Services, listener: Listener) -> None:
-    deploy(prefect, "demo", "--notify", f"{listener.address}/hidden-word")
-    environment = prefect.environment(PREFECT_API_URL=prefect.api)
-    subprocess.run([sys.executable, "-c", MOVE], check=True, env=environment)
-    wait_for(lambda: len({post["id"] for post in listener.posts}) == 2)
-    posts = sorted(listener.posts, key=lambda post: post["subject"])
-    assert {post["type"] for post in posts} == {"repro.alias.moved"}
-    assert posts[0]["text"] == 'champion is demo/3: ana: "read" by two'
-    assert posts[0]["data"] == {"version": "demo/3", "alias": "champion", "why": 'ana: "read" by two'}
-    assert posts[-1]["text"] == "candidate is demo/4: the newest run without overrides; not champion: 30.00"
-    deploy(prefect, "demo", "--notify", "none")
 
 
 def test_a_duplicate_run_is_skipped_and_cancelling_a_run_ends_its_training(
