@@ -14,7 +14,6 @@ from pathlib import Path
 from cyclopts import App, CycloptsError, Group
 
 from flows import __version__
-from flows.views.json_log import configure_log
 from flows.views.standard_streams import discard_stdout, flush_stdout, prepare_streams
 from infra.errors import BadConfiguration, Fault
 from infra.processes import signals
@@ -141,7 +140,6 @@ def main() -> None:
     signals.install_handlers()
     try:
         try:
-            configure_log()
             app = application(listing=not arguments or arguments[0] in ("--help", "-h"))
             app(arguments, exit_on_error=False, print_error=False)
         except SystemExit:  # of --help, and of cyclopts after a command
@@ -184,4 +182,4 @@ def _exit_code_after(error: Exception | KeyboardInterrupt, command: list[str]) -
 def _say(message: str) -> None:
     from flows.views.terminal import say  # loads what a list of commands does not need
 
-    say(message, "error")
+    say(message)

@@ -14,7 +14,6 @@ from prefect.runtime import flow_run
 from flows.reproduce import StageName
 from flows.runner.interrupted import close_dead_runs
 from flows.runner.outcome import Outcome
-from flows.views.json_log import configure_log
 from flows.views.tables import metric_names
 from infra.errors import Fault
 from infra.servers import prefect_states
@@ -36,7 +35,6 @@ def close_dead_runs_after_kill(flow: Any, flow_run: FlowRun, state: Any) -> None
 
 def claim_and_close_dead_runs(site: str) -> None:
     """Label this flow run with our process id, and close runs whose process died."""
-    configure_log()  # a worker started this process, not the command line
     prefect_states.label_process(UUID(flow_run.id))
     close_dead_runs(Site.named(site))
 

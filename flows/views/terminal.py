@@ -2,11 +2,9 @@
 
 import sys
 import time
-from typing import Literal
 
 from rich.console import Console
 
-from flows.views.json_log import event
 from flows.views.stage_words import miss_text
 from flows.views.tables import cell, format_facts
 from infra.guards.shown_text import shown, shown_lines
@@ -40,8 +38,6 @@ class TerminalDisplay:
         self._shown = time.monotonic()
         self._open[call.label] = (0.0, 0.0)
         self._clear()
-        if event("info", "stage begins", **self._names(call.stage.name, call.item), key=call.key, why=why):
-            return
         self._print(f"{self.prefix}[bold]{call.label}[/bold] [dim]{call.key} · {cell(why)}[/dim]")
 
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
@@ -50,9 +46,6 @@ class TerminalDisplay:
         if now - self._shown < (LIVE_PROGRESS_SECONDS if self._live else PLAIN_PROGRESS_SECONDS):
             return
         self._shown = now
-        names = self._names(call.stage.name, call.item)
-        if event("info", "stage progresses", **names, done=done, total=total, detail=text):
-            return
         if (parallel := len(self._open)) > 1:
             done, total = (sum(numbers) for numbers in zip(*self._open.values(), strict=True))
             text = f"of {parallel} in parallel: {text}"
@@ -66,8 +59,6 @@ class TerminalDisplay:
 
     def say(self, text: str) -> None:
         self._clear()
-        if event("info", f"{self.prefix}{text}"):
-            return
         self._print(f"  {self.prefix}[yellow]{cell(text)}[/yellow]")
 
     def end(self, row: StageResult) -> None:
@@ -75,12 +66,6 @@ class TerminalDisplay:
         label = f"{row.stage} {row.item}".strip()
         only = set(self._open) <= {label} and not self.prefix
         self._open.pop(label, None)
-        if row.state in ("completed", "failed", "pruned"):
-            level = "error" if row.state == "failed" else "info"
-            names = self._names(row.stage, row.item)
-            made = {"key": row.key, "seconds": row.seconds, "facts": dict(row.facts)}
-            if event(level, f"stage {row.state}", **names, **made):
-                return
         name = "" if only else f"[bold]{label}[/bold] "
         if row.state == "completed":
             facts = f"[dim]{cell(format_facts(row.facts))}[/dim]"
@@ -94,10 +79,6 @@ class TerminalDisplay:
         """Print a line whole, however long: a link or a path that is broken in two can be neither opened nor found."""
         self.console.print(line, soft_wrap=True)
 
-    def _names(self, stage: str, item: str) -> dict[str, str]:
-        run = {"run": self.prefix.removesuffix(": ")} if self.prefix else {}
-        return run | {"stage": stage} | ({"item": item} if item else {})
-
     def _clear(self) -> None:
         if self._live:
             sys.stderr.write("\r\x1b[2K")
@@ -110,10 +91,9 @@ def console() -> Console:
     return Console(stderr=True, highlight=False, width=width)
 
 
-def say(text: str, level: Literal["info", "error"] = "info") -> None:
-    """Print one message of the program to stderr: ``repro: ...``, or a JSON object."""
-    if not event(level, text):
-        print(f"repro: {shown_lines(text)}", file=sys.stderr)
+def say(text: str) -> None:
+    """Print one message of the program to stderr: ``repro: ...``."""
+    print(f"repro: {shown_lines(text)}", file=sys.stderr)
 
 
 def print_text(text: object) -> None:
