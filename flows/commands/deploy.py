@@ -31,9 +31,7 @@ def deploy(
     ] = False,
     notify: Annotated[
         str,
-        Parameter(
-            help="URL to post the end of each run to (or REPRO_NOTIFY_URL); none stops it"
-        ),
+        Parameter(help="URL to post the end of each run to (or REPRO_NOTIFY_URL); none stops it"),
     ] = "",
     file: Annotated[Path, Parameter(help="file with the deployments")] = FILE,
 ) -> None:

@@ -49,7 +49,7 @@ from infra.store.store import Artifact
 from tasks.engine.lookup import Hit
 from tasks.engine.run_settings import RunSettings
 from tasks.engine.runner import Resolution, Runner
-from tasks.engine.stage import Stage, StageCall
+from tasks.engine.stage import StageCall
 
 RETRIES = 3
 FIRST_PAUSE_SECONDS = 2.0

@@ -14,7 +14,6 @@ from tasks.engine.planner import Scope
 from tasks.engine.progress import Display, MetricsWatch, ignore_metrics
 from tasks.engine.stage import StageCall
 
-
 StageFiles = Callable[[StageCall, Artifact], Iterable[RunFile]]
 """What the MLflow run of a stage shows of the artifact that it made."""
 

@@ -120,15 +120,15 @@ class Runner(Engine):
         def waiting(holder: str) -> None:
             settings.display.say(f"{call.label}: waiting for {holder}, which makes the same artifact")
 
-        with _failures_noted(resolution, settings.store.root):
-            with file_lock(store.lock_file(call.stage.name, call.key), waiting) as lock:
-                lookup = self._look_again(store, call, attempt)
-                if isinstance(lookup, Miss):
-                    settings.display.begin(call, lookup)
-                    with self._new_artifact(store, call, attempt, lock) as new:
-                        new.facts = call.stage.body(new.out, **call.arguments)
-                    assert new.artifact
-                    lookup = Hit(new.artifact, is_new=True)
+        lock_file = store.lock_file(call.stage.name, call.key)
+        with _failures_noted(resolution, settings.store.root), file_lock(lock_file, waiting) as lock:
+            lookup = self._look_again(store, call, attempt)
+            if isinstance(lookup, Miss):
+                settings.display.begin(call, lookup)
+                with self._new_artifact(store, call, attempt, lock) as new:
+                    new.facts = call.stage.body(new.out, **call.arguments)
+                assert new.artifact
+                lookup = Hit(new.artifact, is_new=True)
         self._hits[call.key] = lookup
         return lookup
 

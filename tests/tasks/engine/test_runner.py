@@ -8,7 +8,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +27,16 @@ from toy_stages import (
     twice,
 )
 
-from infra.errors import BadConfiguration, BadData, DiskFault, Fault, NoSpace
+from infra.errors import BadData, DiskFault, Fault, NoSpace
 from infra.launch.job import JobSpec
 from infra.site import Site
 from infra.store.local import LocalStore
 from infra.store.manifest import Manifest
-from infra.store.store import Store
 from tasks.engine import jobs
 from tasks.engine.lookup import Hit
 from tasks.engine.planner import Planner, Scope
 from tasks.engine.runner import Resolution, Runner
 from tasks.engine.stage import Facts, JobRequest, StageCall, current_stage, engine, stage
-from tasks.engine.stage_code import CodeChange, StageCode
 
 
 @pytest.fixture(autouse=True)
