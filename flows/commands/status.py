@@ -30,8 +30,7 @@ def status(
 ) -> None:
     """Show the programs of the service, and list interrupted runs by the commands that resume them.
 
-    Of each program: state, start, health, address and log. Every run with work also closes dead runs when it begins,
-    and one without work if a run of its name was killed.
+    Of each program: state, start, health, address and log. Every run with work also closes dead runs when it begins.
 
     Exit code 1 if the service is down or a program is not healthy; with --close these are no failure.
 

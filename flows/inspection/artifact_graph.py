@@ -72,11 +72,11 @@ class ArtifactGraph:
 
     def __init__(
         self,
-        nodes: Iterable[ArtifactNode],
+        nodes: Mapping[Name, ArtifactNode],
         registered: Iterable[Version] = (),
         read_runs: Callable[[], Sequence[RecordedRun]] = tuple,
     ) -> None:
-        self.nodes = {node.name: node for node in nodes}
+        self.nodes = nodes
         self.versions = {f"{version.name}/{version.version}": version for version in registered}
         self._read_runs = read_runs
 
@@ -183,8 +183,12 @@ def read_graph(site: Site) -> ArtifactGraph:
     An altered or unreadable manifest counts as none. Raises NetworkFault.
     """
     store = open_store(site)
-    nodes = map(ArtifactNode.of, sealed_everywhere(store))
-    return ArtifactGraph(nodes, versions(site.registry), lambda: read_history(store))
+    return ArtifactGraph(read_nodes(sealed_everywhere(store)), versions(site.registry), lambda: read_history(store))
+
+
+def read_nodes(manifests: Iterable[Manifest]) -> dict[Name, ArtifactNode]:
+    """The artifacts of these manifests. One whose manifest is unreadable has none: ``repro verify`` names it."""
+    return {node.name: node for node in map(ArtifactNode.of, manifests)}
 
 
 def sealed_everywhere(store: Store) -> Iterator[Manifest]:

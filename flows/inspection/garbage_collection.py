@@ -22,13 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flows.inspection.artifact_graph import Name, artifacts_of_tags, name_of, reached
+from flows.inspection.artifact_graph import ArtifactNode, Name, artifacts_of_tags, reached, read_nodes
 from flows.runner.recorded_runs import UnreadableRecord, read_run
 from flows.runner.records import FINISHED, RUNNING, receive_records, record_files
 from infra.errors import BadConfiguration, BadData
 from infra.processes.locks import try_file_lock
 from infra.site import Site, open_store
-from infra.store.manifest import bytes_of
 from infra.store.states import unneeded_states
 from infra.store.store import Leftover, Store
 from infra.tracking.registry import versions
@@ -75,7 +74,7 @@ def find_garbage(site: Site, keep: Sequence[str] = ()) -> GarbageReport:
     store = open_store(site)
     old = list(store.leftovers(time.time() - LEFTOVER_MIN_AGE_SECONDS))
     report = GarbageReport(leftovers=old, keep=keep)
-    sealed = read_sealed(store)
+    sealed = read_nodes(store.list())
     needed = needed_artifacts(store, site, keep, sealed)
     report.leftovers += unneeded_states(store, needed)
     for name, artifact in sealed.items():
@@ -94,7 +93,7 @@ def remove_garbage(site: Site, report: GarbageReport) -> int:
     for each in report.removable:
         with try_file_lock(store.lock_file(each.stage, each.key)) as free:
             if (present := _record_times(store.root)) != seen:  # runs have begun meanwhile
-                needed = needed_artifacts(store, site, report.keep, read_sealed(store))
+                needed = needed_artifacts(store, site, report.keep, read_nodes(store.list()))
                 seen = present
             if free and (each.stage, each.key) not in needed and store.find(each.stage, each.key):
                 store.remove(each.stage, each.key)
@@ -111,24 +110,8 @@ def _record_times(root: Path) -> dict[str, int]:
     return {folder.name: folder.stat().st_mtime_ns for folder in (os.scandir(runs) if runs.is_dir() else ())}
 
 
-@dataclass(frozen=True, slots=True)
-class SealedArtifact:
-    """What garbage collection reads of a manifest. A root may have 100,000 of them."""
-
-    bytes: int
-    inputs: tuple[Name, ...]
-
-
-def read_sealed(store: Store) -> dict[Name, SealedArtifact]:
-    """The artifacts of a store. One whose manifest is unreadable counts as none: ``repro verify`` names it."""
-    return {
-        (each.stage, each.key): SealedArtifact(bytes_of(each), tuple(map(name_of, each.inputs)))
-        for each in store.list()
-    }
-
-
 def needed_artifacts(
-    store: Store, site: Site, keep: Sequence[str], sealed: Mapping[Name, SealedArtifact]
+    store: Store, site: Site, keep: Sequence[str], sealed: Mapping[Name, ArtifactNode]
 ) -> dict[Name, str]:
     """The artifacts that are needed, each with its reason."""
     receive_records(store)

@@ -11,7 +11,7 @@ from typing import Any
 from flows.runner import interrupted
 from flows.runner.outcome import Outcome, cached_outcome
 from flows.runner.paper import ResolvedPaper
-from flows.runner.request import ResolvedRun, RunPlan
+from flows.runner.request import RunPlan
 from flows.runner.run import RunRecord
 from flows.tuning.sweep import ResolvedSweep
 from flows.views.terminal import say
@@ -34,7 +34,6 @@ def dispatch(planned: RunPlan, has_server: bool) -> Outcome:
     site = planned.resolved.site
     record = RunRecord(planned, say)
     if outcome:
-        _close_earlier(planned.resolved)
         record.conclude(outcome)
         return outcome
     check_database(site.tracking)
@@ -57,8 +56,6 @@ def dispatch_group(resolved: ResolvedPaper | ResolvedSweep, has_server: bool) ->
     """Run rows of the paper or trials of a sweep likewise; raises GroupFailed if a row or all trials failed."""
     site = resolved.group.site
     if not has_server and not resolved.group.has_work:
-        for each in resolved.group.members.values():
-            _close_earlier(each)
         return resolved.run(partial(dispatch, has_server=False), say)
     check_database(site.tracking)
     _ensure_server(site)
@@ -77,13 +74,6 @@ def close_dead_runs(site: Site) -> int:
     if not server_configured() and has_abandoned_flow_runs():
         _ensure_server(site)
     return interrupted.close_dead_runs(site)
-
-
-def _close_earlier(resolved: ResolvedRun) -> None:
-    """Close dead runs before a run without work if one of its name was killed; otherwise read its records only."""
-    if interrupted.has_dead_record(resolved.site, resolved.run.name) and interrupted.may_close_again(resolved.site):
-        say("closing what a killed run left open in MLflow and Prefect")
-        close_dead_runs(resolved.site)
 
 
 def has_user_server() -> bool:

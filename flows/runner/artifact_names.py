@@ -6,13 +6,13 @@ records of the run count is decided in ``named_runs``. A number after the slash 
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flows.reproduce import STAGES
 from flows.runner import records
 from flows.runner.find_run import find_run, is_file
-from flows.runner.named_runs import NamedRun, name_run
+from flows.runner.named_runs import name_run
 from flows.runner.recorded_runs import read_headers, read_runs, run_names
 from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
@@ -61,8 +61,8 @@ def is_version(text: str) -> bool:
 def find_artifacts(store: Store, text: str, overrides: Sequence[str] = ()) -> dict[ArtifactName, str]:
     """The keys of all artifacts that the text names, in the order of the stages; "" names those of every run.
 
-    Warns where they are of a run with overrides that were not asked for, or of different runs. An artifact may have
-    been removed since. Raises BadConfiguration if no record has such an artifact.
+    Warns where they are of a run with overrides that were not asked for. An artifact may have been removed since.
+    Raises BadConfiguration if no record has such an artifact.
     """
     wanted = parse_name(text)
     records.receive_records(store, wanted.run)
@@ -75,16 +75,10 @@ def find_artifacts(store: Store, text: str, overrides: Sequence[str] = ()) -> di
             settings = "".join(f" --set {assignment}" for assignment in overrides)
             there = ", ".join(map(str, known)) or _on_record(store, run)
             raise BadConfiguration(f"{text!r}{settings} has no artifact on record here, there is: {there}")
-        warn_of(named, chosen)
+        if chosen and named.remark:
+            log.warning("%s", named.remark)
         found |= chosen
     return found
-
-
-def warn_of(named: NamedRun, chosen: Mapping[ArtifactName, str]) -> None:
-    """Say which runs the chosen artifacts of a run are from, where its name does not say it."""
-    places = {(name.stage, name.item): key for name, key in chosen.items()}
-    for remark in filter(None, (named.remark, named.difference(places))):
-        log.warning("%s", remark)
 
 
 def model_manifests(store: Store, text: str, stage: str, overrides: Sequence[str] = ()) -> dict[str, Manifest]:

@@ -4,10 +4,7 @@
 at Prefect's server, the runs in MLflow and the records that would otherwise stay "Running" for ever.
 """
 
-import time
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from flows.runner import records
@@ -17,10 +14,7 @@ from infra.errors import Fault
 from infra.servers.environment import server_configured
 from infra.servers.prefect_states import close_abandoned
 from infra.site import Site, open_store
-from infra.store.files import write_atomically
 
-RETRY_SECONDS = 600.0
-"""Cached runs try again to close dead runs this long after a failure, and not before."""
 FLOWS = ("reproduce", "paper", "sweep", "check")
 """The flows of ``flows.orchestration``."""
 
@@ -57,26 +51,11 @@ def attempt_to_resume(site: Site, run: str, request: Mapping[str, Any], *, again
 def close_dead_runs(site: Site) -> int:
     """Close the runs that dead processes left "Running" at Prefect's server, in MLflow and in records.
 
-    Returns the number of runs. A run with work calls it when it starts, one without work if a run of its name was
-    killed, a worker when a flow's process was killed; `repro status --close` and `repro up` do too. If a server
-    does not answer, the next call closes its runs.
+    Returns the number of runs. A run with work calls it when it starts, a worker when a flow's process was killed;
+    `repro status --close` and `repro up` do too. If a server does not answer, the next call closes its runs.
     """
     closed = close_abandoned(FLOWS) if server_configured() else 0
     return max(closed, _close_records(site))
-
-
-def may_close_again(site: Site) -> bool:
-    """Whether no call failed lately, as it does while MLflow is away: a run without work need not wait for that."""
-    try:
-        # Either way, since a clock that was set back leaves a time in the future.
-        return abs(time.time() - _failed_file(site).stat().st_mtime) > RETRY_SECONDS
-    except OSError:
-        return True
-
-
-def has_dead_record(site: Site, run: str) -> bool:
-    """Whether a record of ``run`` says RUNNING although its process is dead."""
-    return any(map(_is_dead, read_headers(site.root, run)))
 
 
 def _close_records(site: Site) -> int:
@@ -85,9 +64,6 @@ def _close_records(site: Site) -> int:
         return 0
     from infra.tracking.client import end_abandoned, mlflow_errors
 
-    failed = _failed_file(site)
-    with suppress(OSError):
-        write_atomically(failed, "")
     try:
         end_abandoned(site.tracking)
         store = open_store(site)
@@ -98,13 +74,7 @@ def _close_records(site: Site) -> int:
         return 0
     except mlflow_errors():
         return 0
-    failed.unlink(missing_ok=True)
     return len(dead)
-
-
-def _failed_file(site: Site) -> Path:
-    """Exists after a call that failed or was cut off; its time is when that began."""
-    return site.root / "stamps" / "closing-failed"
 
 
 def _is_dead(record: RecordedRun) -> bool:

@@ -12,7 +12,7 @@ Names of versions (``demo@champion``, and ``demo`` where only a version can be m
 ``infra.tracking.registry.resolve``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from flows.reproduce import STAGES
@@ -55,20 +55,6 @@ class NamedRun:
         scored = (each for each in finished if _items(each, "score"))
         chosen = next(scored, next(iter(finished), None))
         return _items(chosen, stage) if chosen else {}
-
-    def difference(self, found: Mapping[Place, str]) -> str:
-        """Says that some of its artifacts are of different runs; "" where one record has them all."""
-        by_record = [
-            (each, {(row.stage, row.item, row.key) for row in each.stages if row.has_artifact}) for each in self.records
-        ]
-        if not found or any({(*place, key) for place, key in found.items()} <= rows for _, rows in by_record):
-            return ""
-        origin: dict[str, list[str]] = {}
-        for (stage, item), key in found.items():
-            record = next(each for each, rows in by_record if (stage, item, key) in rows)
-            origin.setdefault(f"{record.started:%Y-%m-%d %H:%M:%S} UTC", []).append(stage)
-        parts = (f"{', '.join(dict.fromkeys(stages))} of {time}" for time, stages in origin.items())
-        return f"no one run on record has all these artifacts of {self.run}: {'; '.join(parts)}"
 
 
 def name_run(records: Iterable[RecordedRun], run: str, overrides: Sequence[str] = ()) -> NamedRun:

@@ -28,7 +28,7 @@ from model.config import check_whole_updates
 from tasks.engine.keys import differences
 from tasks.engine.limits import Limits
 from tasks.engine.lookup import Hit, Miss
-from tasks.engine.planner import Attempt, KeyList, Planner, Scope, StageResult, StopPipeline
+from tasks.engine.planner import Attempt, Planner, Scope, StageResult, StopPipeline
 from tasks.engine.progress import MetricsWatch, ignore_metrics
 from tasks.engine.stage import engine
 
@@ -144,15 +144,6 @@ def make_plan(resolved: ResolvedRun) -> RunPlan:
         rows = _with_changes(rows, store, name, initial)
     started = records.start_time(site.root, name)
     return RunPlan(resolved, started, store, scope, initial, interrupted, Outcome(name, rows), planner.lookups)
-
-
-def stage_keys(resolved: ResolvedRun) -> list[str]:
-    """The keys of a run's stages, which say what the run computes. Reads no artifact."""
-    key_list = KeyList(resolved.scope)
-    initial = beginning_of(resolved.run, resolved.site, open_store(resolved.site))
-    with engine(key_list), suppress(StopPipeline):
-        reproduce(resolved.run, resolved.is_modified, initial)
-    return key_list.keys
 
 
 def _check_training(run: Run, site: Site) -> None:

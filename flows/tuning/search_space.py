@@ -38,13 +38,6 @@ def parse_space(texts: Sequence[str], run: Run, overrides: Sequence[str] = ()) -
     return space
 
 
-def first_value(distribution: "Distribution") -> object:
-    """The first choice, or the low end of a range."""
-    from optuna.distributions import CategoricalDistribution  # loads Optuna, for a third of a second
-
-    return distribution.choices[0] if isinstance(distribution, CategoricalDistribution) else distribution.low
-
-
 def _choices(text: str, path: str, values: str, run: Run) -> "CategoricalDistribution":
     from optuna.distributions import CategoricalDistribution
 

@@ -19,15 +19,16 @@ from cyclopts import Parameter
 
 from flows.runner.group import Group, GroupResults, Members, RunOne, Say, run_group
 from flows.runner.outcome import Outcome
-from flows.runner.request import ResolvedRun, RunRequest, stage_keys
+from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.completion import RUN_NAMES, OverridesOption
-from flows.tuning.search_space import Direction, first_value, parse_space
+from flows.tuning.search_space import Direction, parse_space
 from infra.errors import BadConfiguration, Pruned, describe
 from infra.processes.locks import try_file_lock
 from infra.processes.threads import run_in_threads
 from infra.store.files import write_atomically
 from infra.tracking.run_description import table
 from model.metric_names import BEST_DEV_PERPLEXITY, BLEU, CHRF, DEV_PERPLEXITY, PERPLEXITY
+from tasks.engine.keys import canonical
 from tasks.engine.progress import ignore_metrics
 from tasks.engine.stage import StageCall
 
@@ -91,24 +92,11 @@ class ResolvedSweep:
 
     @cached_property
     def name(self) -> str:
-        """``demo-3f2a91``: the run, and a digest of the request and of what its trials compute."""
+        """``demo-3f2a91``: the run, and a digest of the request and of the run's fields: an edited run has another."""
         request = self.request
-        common = json.dumps(
-            [request.run, sorted(request.spaces), request.on, sorted(request.overrides), self._content()]
-        )
+        run = canonical(replace(self.base.run, about=""))
+        common = json.dumps([request.run, sorted(request.spaces), request.on, sorted(request.overrides), run])
         return f"{self.base.run.name}-{hashlib.sha256(common.encode()).hexdigest()[:6]}"
-
-    def _content(self) -> list[str]:
-        """The keys of a trial's stages: scores of a run that was edited since belong to another sweep.
-
-        Searched fields have the first of their values, so that the run's own value of them does not count; if these do
-        not fit together, it does.
-        """
-        try:
-            trial = self.trial([f"{path}={first_value(each)}" for path, each in self.space.items()])
-        except BadConfiguration:
-            trial = self.trial(())
-        return stage_keys(trial)
 
     @property
     def remark(self) -> str:

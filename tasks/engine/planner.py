@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from infra.site import Site
@@ -116,19 +115,6 @@ class StageResult:
         return StageResult(
             call.stage.name, call.item, call.key, state, form=call.form, version=call.stage.version, **fields
         )
-
-
-class KeyList(Engine):
-    """An engine that lists the keys of a run's stages, which say what the run computes. Reads no artifact."""
-
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
-        self.keys: list[str] = []
-
-    def resolve(self, call: StageCall) -> Artifact:
-        self.scope.check(call)
-        self.keys.append(call.key)
-        return Artifact(call.stage.name, call.key, Path())
 
 
 class Planner(Engine):

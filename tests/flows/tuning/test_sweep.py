@@ -151,9 +151,7 @@ def test_a_run_that_computes_something_else_has_another_sweep(mirror: Path, monk
 
     before = RUNS["small"]
     name = request().resolve().name
-    searched = replace(before.training, factor=before.training.factor / 2)
-    same = edited(), edited(about="other words"), edited(training=searched), edited(min_champion_bleu=3.0)
-    assert {*same} == {name}, "neither words nor the searched field's own value change what trials compute"
+    assert {edited(), edited(about="other words")} == {name}
     others = {
         edited(model=replace(before.model, p_drop=0.3)),
         edited(training=replace(before.training, seed=before.training.seed + 1)),
@@ -166,11 +164,6 @@ def test_a_run_that_computes_something_else_has_another_sweep(mirror: Path, monk
     found = request().resolve().run(scored(lambda run: tried.append(run.title) or 2.0), lambda _: None)
     assert len(tried) == 3
     assert {row.value for row in found.rows} == {2.0}, "scores of the run as it was"
-
-
-def test_a_sweep_has_a_name_where_the_first_values_do_not_fit_together(mirror: Path) -> None:
-    spaces = ("model.d_model=30,32", "model.heads=4,2")
-    assert request(spaces=spaces).resolve().name.startswith("small-")
 
 
 def test_one_process_runs_a_sweep(small: Path) -> None:
