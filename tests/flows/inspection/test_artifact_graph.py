@@ -7,7 +7,7 @@ import pytest
 from made_up_roots import artifact, chain
 from s3_server import Server
 
-from flows.inspection.artifact_graph import ArtifactGraph, ArtifactNode, read_graph
+from flows.inspection.artifact_graph import ArtifactGraph, read_graph, read_nodes
 from infra.site import Site, open_store
 from infra.store.local import LocalStore
 from infra.store.manifest import MANIFEST
@@ -19,7 +19,7 @@ def version(number: int, **tags: str) -> Version:
 
 
 def graph_of(root: Path, *registered: Version) -> ArtifactGraph:
-    return ArtifactGraph(map(ArtifactNode.of, LocalStore(root).list()), registered)
+    return ArtifactGraph(read_nodes(LocalStore(root).list()), registered)
 
 
 def test_a_version_whose_registration_was_removed_is_known_by_its_tags(tmp_path: Path) -> None:
