@@ -136,7 +136,7 @@ def prepare_all_sets(run: Run, archives: Mapping[str, Artifact]) -> dict[str, Ar
 def learn_vocabulary(run: Run, corpus: Artifact) -> Artifact:
     """Learn the vocabulary, with a piece for the tag of back-translated sources."""
     tag = run.synthetic.tag if isinstance(run.synthetic, BackTranslation) else ""
-    languages = run.vocabulary.spacy_languages(run.corpus.source_language, run.corpus.target_language)
+    languages = run.vocabulary.languages_to_split(run.corpus.source_language, run.corpus.target_language)
     return learn_bpe(corpus, run.vocabulary, run.filters.normalise.quotes, tag, languages)
 
 

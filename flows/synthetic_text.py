@@ -67,7 +67,7 @@ def reverse_model(run: Run, archives: Mapping[str, Artifact]) -> tuple[Artifact,
     texts = {file.path: archives[file.path] for file in files(run.corpus)}
     excluded = tuple(sets[name] for name in run.filters.exclude)
     corpus = clean.for_item(REVERSE)(run.corpus, texts, excluded, run.filters)
-    languages = run.vocabulary.spacy_languages(run.corpus.source_language, run.corpus.target_language)
+    languages = run.vocabulary.languages_to_split(run.corpus.source_language, run.corpus.target_language)
     vocabulary = learn_bpe.for_item(REVERSE)(corpus, run.vocabulary, run.filters.normalise.quotes, languages=languages)
     shards = shard.for_item(f"{REVERSE}/train")(corpus, vocabulary, run.sharding)
     dev = shard.for_item(f"{REVERSE}/{run.dev}")(sets[run.dev], vocabulary, KEEP_EVERY_PAIR)

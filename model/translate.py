@@ -205,7 +205,8 @@ def work(job: Job) -> Facts:
     write_attention(job.out, kept, translator, pair_ids, sources, hypotheses)
     unfinished = sum(not hypothesis.finished for hypothesis in hypotheses)
     facts: Facts = {"sentences": len(rows), "unfinished": unfinished, "seconds": round(time.monotonic() - started, 3)}
-    changed = ", ".join(filter(None, (reading.normalise.about, FOREIGN_UNKNOWN * reading.foreign_unknown)))
+    words = reading.splitting.about if reading.splitting else ""
+    changed = ", ".join(filter(None, (reading.normalise.about, FOREIGN_UNKNOWN * reading.foreign_unknown, words)))
     return facts | ({"source_input": changed} if changed else {})
 
 

@@ -20,7 +20,7 @@ SIBLINGS = {"flows": {"tasks", "infra", "model"}, "tasks": {"infra", "model"}, "
 NODE = {"torch", "numpy", "pyarrow", "tokenizers", "safetensors"}
 """The libraries of a bare GPU node, which is all that ``model`` needs there."""
 OTHERS = {
-    "model.data.spacy_tokens": {"spacy"},
+    "model.data.word_splitting": {"spacy", "sacremoses"},
     "model.export.mlflow_model": {"mlflow", "pandas"},
     "model.decoding.sentence_splitting": {"sentencex"},
     "model.export.ctranslate2": {"ctranslate2"},
@@ -45,7 +45,7 @@ TORCH_FREE = {
     "model.data",
     "model.data.bpe",
     "model.data.shards",
-    "model.data.spacy_tokens",
+    "model.data.word_splitting",
     "model.lazy_import",
     "model.metric_names",
     "model.training",

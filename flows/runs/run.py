@@ -81,8 +81,9 @@ class Run:
         if isinstance(self.synthetic, BackTranslation):
             self.synthetic.check(self.corpus, self.training.start)
             tag = self.synthetic.tag
-            whole = not tag or self.vocabulary.tokens != "spacy"
-            require(whole, "synthetic.tag", tag, "empty where vocabulary.tokens is spacy, which would split it")
+            whole = not tag or not self.vocabulary.splits_words
+            allowed = "empty where vocabulary.tokens is spacy or vocabulary.moses is true, which would split it"
+            require(whole, "synthetic.tag", tag, allowed)
             parts += self.synthetic.parts
         mixed = [name for stage in parse_mixture(self.training.mixture) for name, _ in stage.shares]
         mixture = self.training.mixture

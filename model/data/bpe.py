@@ -1,7 +1,7 @@
-"""Byte-level BPE (§5.1), read from a vocabulary folder; torch-free.
+"""Tokenizers (§5.1), read from a vocabulary folder; torch-free.
 
-The folder holds ``tokenizer.json``, where each side has its own vocabulary ``tokenizer.target.json``, and where its
-entries are spaCy's tokens ``spacy.json`` with the languages of both sides: text is then split by spaCy first.
+The folder holds ``tokenizer.json``, where each side has its own vocabulary ``tokenizer.target.json``, and where text is
+split into words first a record of that (``model.data.word_splitting``).
 Encoding returns token ids without ``<s>`` and ``</s>``, which batching adds.
 
 A version is registered with a source tokenizer that normalises as the training text was (``normalising``), for
@@ -10,8 +10,9 @@ everything that reads a source; targets are encoded as they are.
 Where a run names the scripts of its languages, the tokenizers of both sides read every character of another script as
 ``<unk>``, in training and in use: the normaliser replaces it by ``SUBSTITUTE``, whose byte is in no piece.
 
-Encoding adds a space before every line and decoding removes it, so that a word has the same pieces at every position
-and any other Unicode text survives the round trip. Markup in the text, such as a literal ``</s>``, is encoded as text.
+Byte-level tokenizers add a space before every line and remove it in decoding, so that a word has the same pieces at
+every position and any other Unicode text survives the round trip; those of characters end a word in ``</w>``.
+Markup in the text, such as a literal ``</s>``, is encoded as text.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ..config.normalise import PLAIN_QUOTES, REMOVED, UNEVEN, Normalise
 from ..config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from ..errors import JobError
 from ..lazy_import import lazy_import
-from .spacy_tokens import spaced
+from .word_splitting import RECORDS, WordSplitting
 
 if TYPE_CHECKING:
     import tokenizers
@@ -39,7 +40,8 @@ else:
 
 SOURCE_FILE = "tokenizer.json"
 TARGET_FILE = "tokenizer.target.json"
-SPACY_FILE = "spacy.json"
+END_OF_WORD = "</w>"
+"""Ends the last piece of a word in vocabularies of characters."""
 SUBSTITUTE = "\x1a"
 """ASCII's substitute character, which stands for a character of a foreign script."""
 
@@ -51,18 +53,16 @@ class TokenizerPair:
     source: Tokenizer
     target: Tokenizer
     joint: bool
-    spacy: tuple[str, ...] = ()
-    """Languages of source and target whose tokens by spaCy the entries are; empty where they are none."""
+    splitting: WordSplitting | None = None
+    """How text is split into words first; None where the tokenizers alone split it."""
 
     @classmethod
     def load(cls, folder: Path) -> TokenizerPair:
         """Read a vocabulary folder. Raises JobError naming a file that is missing or damaged."""
         source = _load(folder / SOURCE_FILE)
-        record = folder / SPACY_FILE
-        spacy = tuple(json.loads(record.read_text())["languages"]) if record.exists() else ()
-        if not (folder / TARGET_FILE).exists():
-            return cls(source, _without_normalising(source), joint=True, spacy=spacy)
-        return cls(source, _load(folder / TARGET_FILE), joint=False, spacy=spacy)
+        joint = not (folder / TARGET_FILE).exists()
+        target = _without_normalising(source) if joint else _load(folder / TARGET_FILE)
+        return cls(source, target, joint, WordSplitting.load(folder))
 
     def normalising(self, normalise: Normalise) -> TokenizerPair:
         """The tokenizers of a version: the source's normalises as its training text was, and strips every line.
@@ -111,15 +111,15 @@ class TokenizerPair:
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
         """Piece ids of each line, without special pieces."""
-        return _encode(self.source, self.split(self.read(lines), 0) if self.spacy else lines)
+        return _encode(self.source, self.split(self.read(lines), 0) if self.splitting else lines)
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
         """Piece ids of each line, without special pieces."""
         return _encode(self.target, self.split(lines, 1))
 
     def split(self, lines: Sequence[str], side: int) -> Sequence[str]:
-        """Lines of a side, 0 for sources and 1 for targets, as its tokenizer takes them: spaCy's tokens, if it has."""
-        return spaced(lines, self.spacy[side]) if self.spacy else lines
+        """Lines of a side, 0 for sources and 1 for targets, as its tokenizer takes them."""
+        return self.splitting.split(lines, side) if self.splitting else lines
 
     def unknown_in_target(self, text: str) -> str:
         """The first word or character of a text that is read as ``<unk>``, such as a word of no piece; "" if none."""
@@ -130,15 +130,16 @@ class TokenizerPair:
 
     def decode_target(self, ids: Iterable[int]) -> str:
         """The text of one hypothesis, without special pieces; invalid UTF-8 becomes U+FFFD."""
-        return str(self.target.decode(list(ids), skip_special_tokens=True))
+        text = str(self.target.decode(list(ids), skip_special_tokens=True))
+        return self.splitting.join(text) if self.splitting else text
 
     def source_pieces(self, ids: Iterable[int]) -> list[str]:
         """The readable form of each id; see ``printable_piece``."""
-        return [printable_piece(self.source.id_to_token(i) or SPECIAL_TOKENS[UNK]) for i in ids]
+        return _printable(self.source, ids)
 
     def target_pieces(self, ids: Iterable[int]) -> list[str]:
         """The readable form of each id; see ``printable_piece``."""
-        return [printable_piece(self.target.id_to_token(i) or SPECIAL_TOKENS[UNK]) for i in ids]
+        return _printable(self.target, ids)
 
 
 def with_plain_quotes(tokenizer: Tokenizer) -> Tokenizer:
@@ -173,7 +174,7 @@ def write_normalising(vocabulary: Path, normalise: Normalise, folder: Path) -> N
     Raises JobError for a vocabulary that is not whole.
     """
     TokenizerPair.load(vocabulary).normalising(normalise).source.save(str(folder / SOURCE_FILE), pretty=False)
-    for name in (TARGET_FILE, SPACY_FILE):
+    for name in (TARGET_FILE, *RECORDS):
         if (vocabulary / name).exists():
             shutil.copyfile(vocabulary / name, folder / name)
 
@@ -222,11 +223,25 @@ def _from_form(form: str) -> Tokenizer:
     return copy
 
 
-def printable_piece(piece: str) -> str:
-    r"""The readable form of a byte-level piece: ``Ġdog`` is ``▁dog``, half a character is ``\xc3``."""
+def of_characters(tokenizer: Tokenizer) -> bool:
+    """Whether the pieces are characters and merges of them, in place of bytes."""
+    return bool(getattr(tokenizer.model, "end_of_word_suffix", None))
+
+
+def _printable(tokenizer: Tokenizer, ids: Iterable[int]) -> list[str]:
+    characters = of_characters(tokenizer)
+    return [printable_piece(tokenizer.id_to_token(i) or SPECIAL_TOKENS[UNK], characters) for i in ids]
+
+
+def printable_piece(piece: str, characters: bool = False) -> str:
+    r"""The readable form of a piece. Byte-level: ``Ġdog`` is ``▁dog``, half a character is ``\xc3``; of characters:
+    ``dog</w>``, the end of a word, is ``dog▁``."""
     if piece in SPECIAL_TOKENS:
         return piece
-    text = bytes(BYTE_DECODER[c] for c in piece).decode("utf-8", errors="backslashreplace")
+    if characters:
+        text = piece.removesuffix(END_OF_WORD) + " " * piece.endswith(END_OF_WORD)
+    else:
+        text = bytes(BYTE_DECODER[c] for c in piece).decode("utf-8", errors="backslashreplace")
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text.replace(" ", "▁"))
 
 

@@ -70,7 +70,8 @@ def write_folder(
     """
     model = load_model(weights)
     pieces = TokenizerPair.load(vocabulary)
-    require(not pieces.spacy, "vocabulary.tokens", "spacy", "bpe or words: such a folder splits text by its tokenizer")
+    split = pieces.splitting.by if pieces.splitting else "none"
+    require(split == "none", "the splitting of words", split, "none: such a folder splits text by its tokenizer alone")
     positions = len(table(model.source_positions))
     write_ctranslate2(model, names(pieces.source), names(pieces.target), folder, quantization)
     for file in (SOURCE_FILE, TARGET_FILE)[: 1 if pieces.joint else 2]:

@@ -65,7 +65,8 @@ def write_folder(name: str, weights: Path, vocabulary: Path, decoding: Decoding,
     """
     model = load_model(weights)
     pieces = TokenizerPair.load(vocabulary)
-    require(not pieces.spacy, "vocabulary.tokens", "spacy", "bpe or words: such a folder splits text by its tokenizer")
+    split = pieces.splitting.by if pieces.splitting else "none"
+    require(split == "none", "the splitting of words", split, "none: such a folder splits text by its tokenizer alone")
     theirs = converted(model)
     theirs.generation_config = generation(decoding, theirs.config.max_position_embeddings)
     transformers.utils.logging.disable_progress_bar()

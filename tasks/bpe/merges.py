@@ -1,4 +1,4 @@
-"""Learns the merges of a byte-level BPE vocabulary (Sennrich et al. 2016) from chunk counts.
+"""Learns the merges of a BPE vocabulary (Sennrich et al. 2016) from chunk counts.
 
 The result equals that of ``tokenizers.trainers.BpeTrainer`` over the running text, which takes no counts. A merge
 visits only the positions of its pair and their neighbours (``tasks.bpe.symbols``). Positions are kept only for pairs
@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tasks.bpe.symbols import SHIFT, Integers, PairOccurrences, SymbolArray
+from tasks.bpe.symbols import MAX_CODES, SHIFT, Codes, Integers, PairOccurrences, SymbolArray, byte_codes
 from tasks.lazy_libraries import np, pl
 
 THRESHOLD_RATIO = 8
@@ -37,25 +37,27 @@ def learn_merges(
     first: Sequence[str],
     letters: Mapping[str, int],
     on_progress: Callable[[int, int], None] = _silent,
+    codes_of: Codes = byte_codes,
 ) -> LearnedMerges:
     """Learn at most ``size`` pieces: ``first`` (specials and the alphabet), then merges of the most frequent pair.
 
     ``counts`` are any number of frames of distinct chunks with their counts (columns ``chunk`` and ``count``);
-    ``letters`` maps each single-byte piece to its byte; a byte without one ends a word. Of equally frequent pairs the
+    ``letters`` maps each piece of one letter to its code, of which ``codes_of`` gives those of the chunks: bytes, or
+    characters; a letter without a piece ends a word. Of equally frequent pairs the
     one with the lower ids is merged first. Stops when no pair occurs ``min_frequency`` times. Calls
     ``on_progress(pieces, size)`` at times.
     """
     pieces = list(first)
     ids = {piece: number for number, piece in enumerate(pieces)}
     limit = max(size, len(pieces))
-    of_byte = np.full(256, limit)
-    for piece, byte in letters.items():
-        of_byte[byte] = ids[piece]
+    of_code = np.full(MAX_CODES, limit)
+    for piece, code in letters.items():
+        of_code[code] = ids[piece]
     frames = (frame.sort("count", descending=True) for frame in counts)
     words = ((frame["chunk"].to_arrow(), frame["count"].to_numpy()) for frame in frames)
-    symbols = SymbolArray.of(words, of_byte, limit)
+    symbols = SymbolArray.of(words, of_code, limit, codes_of)
     merges: list[tuple[str, str]] = []
-    queue = MergeQueue(symbols, len(pieces))
+    queue = MergeQueue(symbols)
     while len(ids) < size and (popped := queue.pop_most_frequent()):
         count, pair, positions = popped
         if count < min_frequency:
@@ -80,13 +82,13 @@ class MergeQueue:
     pair only becomes rarer, so one below ``_threshold`` can be deferred until no queued pair is more frequent.
     """
 
-    def __init__(self, symbols: SymbolArray, alphabet: int) -> None:
+    def __init__(self, symbols: SymbolArray) -> None:
         self._symbols = symbols
         self._frequency: dict[int, int] = {}
         self._positions: dict[int, Integers] = {}
         self._queue: list[tuple[int, int]] = []
         """Negative frequency when last pushed, and the pair."""
-        keys, totals = symbols.count_pairs(alphabet)
+        keys, totals = symbols.count_pairs()
         self._deferred = [(keys, totals)]
         """Pairs, and their frequencies when they were deferred."""
         self._threshold = 1 + int(totals.max(initial=0))

@@ -1,7 +1,8 @@
-"""The symbols of all words in one array, with one cell for each byte, in which a BPE learner merges pairs.
+"""The symbols of all words in one array, with one cell for each letter, in which a BPE learner merges pairs.
 
 A symbol's first and last cell hold its id, the cells between are empty. A symbol covers as many cells as its piece has
-bytes, so the positions of its neighbours follow from their ids, and memory is two bytes for each byte of text.
+letters, so the positions of its neighbours follow from their ids, and memory is two bytes for each letter of text.
+Letters are bytes or characters.
 
 The word "lower" (| ends a word, . is empty), before and after the merges ``e r`` to 300 and ``w er`` to 301:
 
@@ -10,7 +11,7 @@ The word "lower" (| ends a word, . is empty), before and after the merges ``e r`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Integers: TypeAlias = "NDArray[np.int64]"
+Codes: TypeAlias = "Callable[[pa.Array], tuple[NDArray[np.unsignedinteger], Integers]]"
+"""Gives the codes of the letters of all words, one after the other, and the number of each word's."""
+MAX_CODES = 2 * 0x110000
+"""Above any code of a letter."""
 SHIFT = 32
 """A pair as one number: ``first << SHIFT | second``."""
 CELLS_PER_BLOCK = 1 << 18
@@ -75,23 +80,24 @@ class SymbolArray:
         self._position_type = np.min_scalar_type(len(cell))
 
     @classmethod
-    def of(cls, counts: Iterable[tuple[pa.Array, Integers]], ids: NDArray[np.int64], limit: int) -> SymbolArray:
-        """From batches of distinct words with their counts in descending order; ``ids`` are those of each byte, and all
-        ids are below ``limit``."""
+    def of(
+        cls, counts: Iterable[tuple[pa.Array, Integers]], ids: NDArray[np.int64], limit: int, codes_of: Codes
+    ) -> SymbolArray:
+        """From batches of distinct words with their counts in descending order; ``ids`` are those of each letter by its
+        code, and all ids are below ``limit``."""
         kind = np.min_scalar_type(limit + 1)
         cells = [np.array([limit], kind)]
         numbers = []
         bounds = []
         size = 1
         for words, count in counts:
-            text = words.cast(pa.large_binary())
-            lengths = pc.binary_length(text).to_numpy()
+            codes, lengths = codes_of(words)
             ends = np.cumsum(lengths + 1)
             # One cell between two words marks the end of the first.
             cell = np.full(int(ends[-1]) if len(ends) else 0, limit, kind)
             letters = np.ones(len(cell), np.bool_)
             letters[ends - 1] = False
-            cell[letters] = ids.astype(kind)[_bytes(text)]
+            cell[letters] = ids.astype(kind)[codes]
             change = np.flatnonzero(np.diff(count, prepend=0))
             cells.append(cell)
             numbers.append(count[change])
@@ -102,14 +108,14 @@ class SymbolArray:
             np.concatenate(cells), np.concatenate([nothing, *numbers]), np.concatenate([nothing, *bounds]), limit
         )
 
-    def count_pairs(self, alphabet: int) -> tuple[Integers, Integers]:
-        """Distinct pairs in ascending order and their frequencies before any merge, when ids are below ``alphabet``."""
-        totals = np.zeros(alphabet**2)
+    def count_pairs(self) -> tuple[Integers, Integers]:
+        """Distinct pairs in ascending order and their frequencies."""
+        found = [PairOccurrences.none()]
         for positions, keys in self._neighbours():
-            dense = (keys >> SHIFT) * alphabet + (keys & ((1 << SHIFT) - 1))
-            totals += np.bincount(dense, self._weights(positions), alphabet**2)
-        found = np.flatnonzero(totals)
-        return ((found // alphabet) << SHIFT) | (found % alphabet), totals[found].astype(np.int64)
+            found.append(PairOccurrences.grouped(keys, self._weights(positions), keys))
+        keys, totals = (np.concatenate([getattr(each, part) for each in found]) for part in ("keys", "totals"))
+        every = PairOccurrences.grouped(keys, totals, keys)
+        return every.keys, every.totals
 
     def find_pairs(self, keys: Integers) -> PairOccurrences:
         """The occurrences of these pairs (ascending); the total of a pair without any is 0."""
@@ -213,10 +219,20 @@ def without_overlaps(positions: Integers, length: int) -> Integers:
     return odd
 
 
-def _bytes(text: pa.Array) -> NDArray[np.uint8]:
+def byte_codes(words: pa.Array) -> tuple[NDArray[np.unsignedinteger], Integers]:
+    """The bytes of all words, one after the other, and the number of each word's."""
+    text = words.cast(pa.large_binary())
     _, offsets, data = text.buffers()
     begin, end = np.frombuffer(offsets, np.int64)[[text.offset, text.offset + len(text)]]
-    return np.frombuffer(data or b"", np.uint8)[begin:end]
+    return np.frombuffer(data or b"", np.uint8)[begin:end], pc.binary_length(text).to_numpy()
+
+
+def character_codes(words: pa.Array) -> tuple[NDArray[np.unsignedinteger], Integers]:
+    """For each character of all words twice its code point, plus one for the last of a word; and the words' lengths."""
+    lengths = pc.utf8_length(words).to_numpy().astype(np.int64)
+    codes = 2 * np.frombuffer("".join(words.to_pylist()).encode("utf-32-le"), np.uint32)
+    codes[np.cumsum(lengths) - 1] += 1
+    return codes, lengths
 
 
 def _hashed(keys: Integers) -> NDArray[np.uint64]:

@@ -2,7 +2,7 @@
 
 Between words separated by single spaces no chunk of the tokenizer crosses a space (``learn_bpe.untrained_tokenizer``),
 so a line's pieces are its words' pieces. Other lines (other or double white space, or a character that the normaliser
-turns into white space) are encoded whole.
+turns into white space) are encoded whole, and so is every line where the pieces are of characters.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import cache
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
+from model.data.bpe import of_characters
 from tasks.lazy_libraries import np, pa, pc, pl
 
 if TYPE_CHECKING:
@@ -84,9 +85,8 @@ class WordSplitter:
     """Splits lines into words where that does not change a tokenizer's pieces."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._odd = "|".join(
-            [ODD_SPACE, *(rf"\x{{{ord(c):x}}}" for c in characters_made_space(pickle.dumps(tokenizer.normalizer)))]
-        )
+        spaces = (rf"\x{{{ord(c):x}}}" for c in characters_made_space(pickle.dumps(tokenizer.normalizer)))
+        self._odd = "" if of_characters(tokenizer) else "|".join([ODD_SPACE, *spaces])
 
     def split(self, lines: pa.Array) -> tuple[NDArray[np.bool_], pa.Array, Integers]:
         """A mask of the lines to encode whole, and the concatenated words of the others, each with a space before it,

@@ -1,8 +1,8 @@
 """Counts the distinct chunks of a corpus, which is all that a BPE learner needs of it.
 
-A chunk is a piece of text as the tokenizer's pre-tokenizer splits it, with the space before it. Workers count ranges of
-row groups and write the counts partitioned by hash; then each partition is summed. Memory does not grow with the
-corpus, and the counts are the same for any number of ranges, partitions and workers.
+A chunk is a piece of text as the tokenizer's pre-tokenizer splits it; byte-level, with the space before it. Workers
+count ranges of row groups and write the counts partitioned by hash; then each partition is summed. Memory does not grow
+with the corpus, and the counts are the same for any number of ranges, partitions and workers.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.processes.workers import Workers
-from model.data.bpe import BYTE_DECODER
-from model.data.spacy_tokens import spaced
+from model.data.bpe import BYTE_DECODER, of_characters
+from model.data.word_splitting import WordSplitting
 from model.lazy_import import lazy_import
 from tasks.bpe.word_cache import WordSplitter
-from tasks.cleaning.filters import text_hash
+from tasks.cleaning.filters import SIDES, text_hash
 from tasks.cleaning.partitions import read_batch, write_batches
 from tasks.engine.stage import progress
 from tasks.lazy_libraries import np, pa, pc, pl, pq
@@ -56,6 +55,9 @@ def _schema() -> dict[str, Any]:
 
 def count_chunks(tokenizer: Tokenizer, batches: Iterable[pa.Array]) -> pl.DataFrame:
     """The tokenizer's chunks of all lines: ``chunk`` and ``count``."""
+    if of_characters(tokenizer):
+        found = Counter(chunk for lines in batches for line in lines.to_pylist() for chunk in _chunks(tokenizer, line))
+        return pl.DataFrame({"chunk": list(found), "count": list(found.values())}, schema=_schema(), strict=True)
     splitter = WordSplitter(tokenizer)
     whole_lines = Counter[str]()
     counted = [pl.DataFrame(schema=_schema())]
@@ -114,20 +116,21 @@ class ChunkCounter:
     folder: Path
     """A scratch folder that exists and that all workers see."""
     parts: int
-    languages: tuple[str, ...] = ()
-    """Of the columns, where spaCy splits their text; empty where it does not."""
+    splitting: WordSplitting | None = None
+    """How words are split first."""
 
     def count(self, number: int, groups: tuple[int, ...]) -> int:
         """Write the chunks of range ``number``, partitioned by hash; returns its number of pairs."""
-        lines = read_lines(self.pairs, self.columns, groups)
-        if self.languages:
-            by_column = zip(lines, cycle(self.languages))
-            lines = (pa.array(spaced(text.to_pylist(), language)) for text, language in by_column)
-        found = count_chunks(self.tokenizer, lines)
+        found = count_chunks(self.tokenizer, self._lines(groups))
         hashed = found.select(text_hash(pl.col("chunk")).alias("value"), *_COLUMNS)
         write_batches(self._range(number), hashed, self.parts)
         with pq.ParquetFile(self.pairs) as file:
             return sum(file.metadata.row_group(group).num_rows for group in groups)
+
+    def _lines(self, groups: tuple[int, ...]) -> Iterator[pa.Array]:
+        for column, lines in read_lines(self.pairs, self.columns, groups):
+            split = self.splitting
+            yield pa.array(split.split(lines.to_pylist(), SIDES.index(column)), pa.string()) if split else lines
 
     def sum(self, part: int, ranges: int) -> Path:
         """Write the summed counts of a partition over all ranges; returns the file."""
@@ -146,14 +149,14 @@ def count_corpus(
     tokenizer: Tokenizer,
     folder: Path,
     workers: Workers,
-    languages: tuple[str, ...] = (),
+    splitting: WordSplitting | None = None,
 ) -> list[Path]:
     """Create ``folder`` with files of chunk counts for ``read_batch``; a chunk occurs in one of them."""
     folder.mkdir()
     with pq.ParquetFile(pairs) as file:
         total = file.metadata.num_rows
         ranges = list(row_groups(file.metadata, RANGE_PAIRS))
-    counting = ChunkCounter(pairs.absolute(), columns, tokenizer, folder.absolute(), 1 + total // PART_PAIRS, languages)
+    counting = ChunkCounter(pairs.absolute(), columns, tokenizer, folder.absolute(), 1 + total // PART_PAIRS, splitting)
     done = 0
     for count in workers.map(counting.count, enumerate(ranges)):
         done += count
@@ -176,9 +179,10 @@ def row_groups(metadata: pq.FileMetaData, least: int) -> Iterator[tuple[int, ...
         yield tuple(groups)
 
 
-def read_lines(pairs: Path, columns: tuple[str, ...], groups: tuple[int, ...]) -> Iterator[pa.Array]:
-    """The text columns of row groups of ``pairs.parquet``, by batch and column, so that memory stays flat."""
+def read_lines(pairs: Path, columns: tuple[str, ...], groups: tuple[int, ...]) -> Iterator[tuple[str, pa.Array]]:
+    """The text columns of row groups of ``pairs.parquet``, by batch and column, so that memory stays flat, with the
+    names of the columns."""
     with pq.ParquetFile(pairs) as file:
         for batch in file.iter_batches(BATCH_PAIRS, row_groups=list(groups), columns=list(columns)):
             for column in columns:
-                yield batch.column(column).cast(pa.string())
+                yield column, batch.column(column).cast(pa.string())

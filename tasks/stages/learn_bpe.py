@@ -1,6 +1,6 @@
-"""Learns a vocabulary from a cleaned corpus (§5.1): byte-level BPE, or whole words.
+"""Learns a vocabulary from a cleaned corpus (§5.1): BPE of bytes or of characters, or whole words.
 
-    tokenizer.json    tokenizer.target.json (only where each side has its own)
+    tokenizer.json    tokenizer.target.json (only where each side has its own)    a record, where words are split first
 
 ``transformers.PreTrainedTokenizerFast(tokenizer_file=...)`` loads these files too; this project loads them by
 ``model.data.bpe``.
@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Iterable, Sequence
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from infra.errors import BadConfiguration, BadData
 from infra.store.files import write_atomically
@@ -25,22 +24,23 @@ from model.config.keying import require, unkeyed_default
 from model.config.special_pieces import SPECIAL_TOKENS, UNK
 from model.data.bpe import (
     BYTE_DECODER,
+    END_OF_WORD,
     SOURCE_FILE,
-    SPACY_FILE,
     SUBSTITUTE,
     TARGET_FILE,
     TokenizerPair,
     foreign_as_substitute,
     with_plain_quotes,
 )
-from model.data.spacy_tokens import NEEDED, release
+from model.data.word_splitting import NEEDED, WordSplitting
 from model.lazy_import import lazy_import
 from tasks.bpe.merges import learn_merges
+from tasks.bpe.symbols import byte_codes, character_codes
 from tasks.bpe.word_counts import WHOLE_WORD, count_chunks, count_corpus
 from tasks.cleaning.filters import SIDES
 from tasks.cleaning.partitions import read_batch
 from tasks.engine.stage import Facts, progress, site, stage
-from tasks.lazy_libraries import pa, pl, pq
+from tasks.lazy_libraries import np, pa, pl, pq
 
 if TYPE_CHECKING:
     import tokenizers
@@ -50,7 +50,7 @@ else:
 
 SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 256
 """Special tokens and bytes: with fewer entries some text could not be encoded."""
-TOKENS = ("bpe", "words", "spacy")
+TOKENS = ("bpe", "words", "spacy", "characters")
 SAMPLE_PAIRS = 10_000
 """Pairs that measure pieces per word; the corpus is shuffled, so the first ones are a random sample."""
 
@@ -60,8 +60,8 @@ class Vocabulary:
     """The vocabulary to learn. The default is the paper's for En-De: about 37,000 pieces, shared by both sides."""
 
     size: int = 37_000
-    """Entries including special tokens and bytes; per side if ``joint`` is false. The most entries where ``tokens`` is
-    not bpe."""
+    """Entries including special tokens and bytes or characters; per side if ``joint`` is false. The most entries where
+    ``tokens`` are words."""
     joint: bool = True
     """One vocabulary for both sides, which ``model.tied`` needs (§3.4, §5.1); false: one for each."""
     lowercase: bool = False
@@ -69,33 +69,47 @@ class Vocabulary:
     nfkc: bool = False
     """Normalise text by Unicode's NFKC before encoding."""
     min_frequency: int = 2
-    """Fewest occurrences of a pair of pieces to merge it; of a word where ``tokens`` is not bpe."""
+    """Fewest occurrences of a pair of pieces to merge it; of a word where ``tokens`` are words."""
     scripts: tuple[str, ...] = unkeyed_default(())
     """Unicode scripts of both languages, such as ``Latin``: a character of any other, but Common and Inherited, becomes
     ``<unk>`` wherever text is read. Empty: every character is encoded."""
-    tokens: Literal["bpe", "words", "spacy"] = unkeyed_default("bpe")
-    """bpe: pieces of words; words: whole words with the space before them, numbers and runs of punctuation; spacy: the
-    tokens of spaCy's rules for the language, which output has with a space between any two. A word that is not in the
-    vocabulary is ``<unk>``."""
+    tokens: Literal["bpe", "words", "spacy", "characters"] = unkeyed_default("bpe")
+    """bpe: pieces of words, merged from bytes; characters: merged from the characters of the text, as subword-nmt does,
+    any other of which is ``<unk>``, and output has single spaces; words: whole words with the space before them,
+    numbers and runs of punctuation; spacy: the tokens of spaCy's rules for the language, which output has with a space
+    between any two. A word that is not in the vocabulary is ``<unk>``."""
+    moses: bool = unkeyed_default(False)
+    """Normalise punctuation and split text as Moses does (sacremoses) before encoding, after lower-casing; output is
+    joined again by Moses' rules."""
 
     def __post_init__(self) -> None:
         allowed = f"a whole number of at least {SMALLEST_VOCABULARY} (specials and bytes)"
         require(self.size >= SMALLEST_VOCABULARY, "vocabulary.size", self.size, allowed)
         require(self.min_frequency >= 1, "vocabulary.min_frequency", self.min_frequency, "a whole number of at least 1")
         require(self.tokens in TOKENS, "vocabulary.tokens", self.tokens, ", ".join(TOKENS))
+        alone = not (self.moses and self.tokens == "spacy")
+        require(alone, "vocabulary.moses", self.moses, "false where vocabulary.tokens is spacy")
         for script in self.scripts:
             require(_is_script(script), "vocabulary.scripts", script, "names of Unicode scripts, as in Latin,Greek")
 
-    def spacy_languages(self, source: str, target: str) -> tuple[str, ...]:
-        """The languages that ``learn_bpe`` takes: of both sides, or none where spaCy does not split the text.
+    @property
+    def splits_words(self) -> bool:
+        """Whether the rules of a language split text into words first."""
+        return self.moses or self.tokens == "spacy"
 
-        Raises BadConfiguration where spaCy is to, but is not installed.
+    def languages_to_split(self, source: str, target: str) -> tuple[str, ...]:
+        """The languages that ``learn_bpe`` takes: of both sides, or none where the tokenizer alone splits the text.
+
+        Raises BadConfiguration where spaCy is to split, but is not installed.
         """
-        if self.tokens != "spacy":
-            return ()
-        if not find_spec("spacy"):
+        if self.tokens == "spacy" and not find_spec("spacy"):
             raise BadConfiguration(NEEDED)
-        return source, target
+        return (source, target) if self.splits_words else ()
+
+    def splitting(self, languages: tuple[str, ...]) -> WordSplitting | None:
+        """How text of these languages is split; None for none."""
+        by_moses = WordSplitting("moses", languages, self.lowercase)
+        return (by_moses if self.moses else WordSplitting("spacy", languages)) if languages else None
 
 
 def _is_script(name: str) -> bool:
@@ -115,22 +129,21 @@ def untrained_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
 
     Chunks are GPT-2's: a word with the space before it, a number, a run of punctuation; pieces never cross white space.
     Words are these chunks as they are, so both kinds of vocabulary are byte-level and decode to text with its spaces.
-    Of spaCy's tokens, which come with a space between any two, each is a chunk.
+    Of spaCy's tokens, which come with a space between any two, each is a chunk. Where pieces are of characters, a chunk
+    is what stands between white space.
     """
-    unknown = SPECIAL_TOKENS[UNK]
-    by_word = vocabulary.tokens != "bpe"
-    model = (
-        tokenizers.models.WordLevel({unknown: UNK}, unk_token=unknown)
-        if by_word
-        else tokenizers.models.BPE(unk_token=unknown)
-    )
-    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer = tokenizers.Tokenizer(_model(vocabulary))
     steps = [
         *([tokenizers.normalizers.NFKC()] * vocabulary.nfkc),
         *([tokenizers.normalizers.Lowercase()] * vocabulary.lowercase),
     ]
     if vocabulary.scripts:
         steps.append(foreign_as_substitute(vocabulary.scripts))
+    if vocabulary.tokens == "characters":
+        tokenizer.normalizer = tokenizers.normalizers.Sequence(steps)
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+        tokenizer.decoder = tokenizers.decoders.BPEDecoder(suffix=END_OF_WORD)
+        return tokenizer
     tokenizer.normalizer = tokenizers.normalizers.Sequence([*steps, tokenizers.normalizers.Prepend(" ")])
     to_bytes = partial(tokenizers.pre_tokenizers.ByteLevel, add_prefix_space=False)
     if vocabulary.tokens == "spacy":
@@ -144,6 +157,15 @@ def untrained_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
     return tokenizer
 
 
+def _model(vocabulary: Vocabulary, *learnt: Any) -> Any:
+    """The tokenizer's model, with its pieces and merges once they are learnt."""
+    unknown = SPECIAL_TOKENS[UNK]
+    if vocabulary.tokens in ("words", "spacy"):
+        return tokenizers.models.WordLevel(learnt[0] if learnt else {unknown: UNK}, unk_token=unknown)
+    suffix: Any = {"end_of_word_suffix": END_OF_WORD} if vocabulary.tokens == "characters" else {}
+    return tokenizers.models.BPE(*learnt, unk_token=unknown, **suffix)
+
+
 def train_tokenizer(batches: Iterable[pa.Array], vocabulary: Vocabulary) -> Tokenizer:
     """Learn from arrays of lines the pieces that ``tokenizers.trainers.BpeTrainer`` would find, or the words.
 
@@ -155,23 +177,38 @@ def train_tokenizer(batches: Iterable[pa.Array], vocabulary: Vocabulary) -> Toke
 def train_from_counts(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) -> Tokenizer:
     """``train_tokenizer`` from chunk counts; a chunk occurs in one of the frames."""
     tokenizer = untrained_tokenizer(vocabulary)
-    if vocabulary.tokens != "bpe":
-        tokenizer.model = tokenizers.models.WordLevel(frequent_words(counts, vocabulary), unk_token=SPECIAL_TOKENS[UNK])
+    if vocabulary.tokens in ("words", "spacy"):
+        tokenizer.model = _model(vocabulary, frequent_words(counts, vocabulary))
         tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
         return tokenizer
-    # A byte in no piece is <unk>, and no merge reaches across it.
-    letters = {c: byte for c, byte in BYTE_DECODER.items() if not (vocabulary.scripts and byte == ord(SUBSTITUTE))}
+    codes_of = byte_codes
+    letters = BYTE_DECODER
+    foreign = {ord(SUBSTITUTE)}
+    if vocabulary.tokens == "characters":
+        codes_of = character_codes
+        # No word spells the end of a word, so that pieces of equal text are equal.
+        counts = [frame.filter(~pl.col("chunk").str.contains(END_OF_WORD, literal=True)) for frame in counts]
+        letters = characters_of(counts)
+        foreign = {2 * ord(SUBSTITUTE), 2 * ord(SUBSTITUTE) + 1}
+    # A letter in no piece is <unk>, and no merge reaches across it.
+    letters = {piece: code for piece, code in letters.items() if not (vocabulary.scripts and code in foreign)}
     first = (*SPECIAL_TOKENS, *sorted(letters))
     on_progress = partial(progress, text="pieces learnt")
-    learnt = learn_merges(counts, vocabulary.size, vocabulary.min_frequency, first, letters, on_progress)
+    learnt = learn_merges(counts, vocabulary.size, vocabulary.min_frequency, first, letters, on_progress, codes_of)
     if len(learnt.vocabulary) < vocabulary.size:
         raise BadConfiguration(
             f"vocabulary.size is {vocabulary.size}, but this corpus gives at most {len(learnt.vocabulary)} pieces "
             f"(vocabulary.min_frequency {vocabulary.min_frequency})"
         )
-    tokenizer.model = tokenizers.models.BPE(learnt.vocabulary, learnt.merges, unk_token=SPECIAL_TOKENS[UNK])
+    tokenizer.model = _model(vocabulary, learnt.vocabulary, learnt.merges)
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     return tokenizer
+
+
+def characters_of(counts: Sequence[pl.DataFrame]) -> dict[str, int]:
+    """The characters of all words, and those at the end of a word, with their codes (``character_codes``)."""
+    codes = {code for frame in counts for code in np.unique(character_codes(frame["chunk"].to_arrow())[0]).tolist()}
+    return {chr(code // 2) + END_OF_WORD * (code % 2): code for found in codes for code in (found // 2 * 2, found)}
 
 
 def frequent_words(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) -> dict[str, int]:
@@ -219,25 +256,19 @@ def learn_bpe(
 
     With ``plain_quotes`` the text has no typographic quotation marks, and the source's tokenizer reads them as plain.
     ``tag`` is one more piece of the source, beyond ``vocabulary.size``, wherever the text has it; empty for none.
-    ``languages`` of source and target, where spaCy splits the text; empty otherwise (``spacy_languages``).
+    ``languages`` of source and target, where their rules split the text; empty otherwise (``languages_to_split``).
     """
     pairs = corpus.path() / "pairs.parquet"
     sample = next(pq.ParquetFile(pairs).iter_batches(SAMPLE_PAIRS, columns=["source", "target"]), None)
     if sample is None:
         raise BadData(f"{pairs} holds no pairs to learn pieces from")
     sides = {SOURCE_FILE: SIDES} if vocabulary.joint else {SOURCE_FILE: SIDES[:1], TARGET_FILE: SIDES[1:]}
+    splitting = vocabulary.splitting(languages)
     scratch = out / "counts"
     scratch.mkdir()
     with site().executor(at_once=2) as workers:
         counts = {
-            file: count_corpus(
-                pairs,
-                columns,
-                untrained_tokenizer(vocabulary),
-                scratch / file,
-                workers,
-                tuple(language for side, language in zip(SIDES, languages, strict=False) if side in columns),
-            )
+            file: count_corpus(pairs, columns, untrained_tokenizer(vocabulary), scratch / file, workers, splitting)
             for file, columns in sides.items()
         }
     for file, parts in counts.items():
@@ -248,8 +279,9 @@ def learn_bpe(
             add_tag(tokenizer, tag)
         tokenizer.save(str(out / file), pretty=False)
     shutil.rmtree(scratch)
-    if languages:
-        write_atomically(out / SPACY_FILE, json.dumps({"languages": languages, "spacy": release()}) + "\n")
+    if splitting:
+        name, text = splitting.record
+        write_atomically(out / name, text)
     pieces = TokenizerPair.load(out)
     return {
         "size": pieces.source_size,

@@ -25,7 +25,8 @@ from infra.tracking.registry import version_exists
 from infra.tracking.tracker import OVERRIDES, SETTINGS
 from model.config import Decoding
 from model.config.normalise import Normalise
-from model.data.bpe import SPACY_FILE, write_normalising
+from model.data.bpe import write_normalising
+from model.data.word_splitting import WordSplitting
 from model.decoding.translation import translator_params
 from tasks.engine.stage import Facts, current_stage, progress, site, stage
 from tasks.engine.stage_code import stage_code
@@ -45,12 +46,13 @@ def translator_model(weights: Path, vocabulary: Path, decoding: Decoding, text: 
     found = find_spec("model.export.mlflow_model")
     assert found, "the package model has its pyfunc file"
     assert found.origin
+    splitting = WordSplitting.load(vocabulary)
     return TextModel(
         code=Path(found.origin),
         package=Path(found.origin).parents[1],
         folders={"weights": weights, "vocabulary": vocabulary},
         options=translator_params(decoding),
-        libraries=(*LIBRARIES, "spacy") if (vocabulary / SPACY_FILE).exists() else LIBRARIES,
+        libraries=(*LIBRARIES, splitting.library) if splitting else LIBRARIES,
         example=("A dog runs.",),
         config=text,
     )

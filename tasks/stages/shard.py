@@ -93,7 +93,7 @@ class Encoder:
 
     def _text(self, pairs: pa.RecordBatch, side: int) -> pa.Array:
         lines = pairs.column(SIDES[side]).cast(pa.string())
-        return pa.array(self._pieces.split(lines.to_pylist(), side)) if self._pieces.spacy else lines
+        return pa.array(self._pieces.split(lines.to_pylist(), side), pa.string()) if self._pieces.splitting else lines
 
     def _kept(self, pairs: pa.RecordBatch, source: Ragged, target: Ragged) -> pa.RecordBatch:
         lengths = np.maximum(source.lengths, target.lengths)

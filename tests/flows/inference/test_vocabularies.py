@@ -68,5 +68,5 @@ def test_a_version_of_spacy_s_tokens_reads_text_as_they_are_and_is_not_exported(
     assert vocabulary.source_pieces(vocabulary.encode_source(["A\u00a0dog."])[0]) == ["▁a", "▁dog", "▁."]
     assert all(translation.text for translation in translated(served.translator, LINES, served.decoding))
     for form in ("ctranslate2", "huggingface"):
-        with pytest.raises(BadConfiguration, match="vocabulary.tokens is 'spacy', allowed is bpe or words"):
+        with pytest.raises(BadConfiguration, match="the splitting of words is 'spacy', allowed is none"):
             export(version, site, form, "float32", tmp_path / form)

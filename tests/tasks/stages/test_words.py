@@ -13,7 +13,7 @@ from infra.store.store import Artifact
 from model.config.normalise import STANDARD
 from model.config.special_pieces import SPECIAL_TOKENS, UNK
 from model.data.bpe import TokenizerPair, write_normalising
-from model.data.spacy_tokens import tokenizer
+from model.data.word_splitting import spacy_tokenizer
 from model.errors import JobError
 from tasks.stages.learn_bpe import Vocabulary, learn_bpe, train_tokenizer
 
@@ -89,7 +89,7 @@ def test_spacy_s_tokens_are_the_words_and_text_is_read_as_they_are(tmp_path: Pat
 def test_without_spacy_or_its_rules_the_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     if find_spec("spacy"):
         with pytest.raises(JobError, match="cannot split text of the language 'xx-none'"):
-            tokenizer("xx-none")
+            spacy_tokenizer("xx-none")
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(JobError, match=r"needs the extra: pip install -e '.\[spacy\]'"):
-        tokenizer("no-such")
+        spacy_tokenizer("no-such")
