@@ -7,6 +7,7 @@ The version is of the root that ``REPRO_ROOT`` names, else of the nearest ``.rep
 
 import sys
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 
 from torch import Tensor
@@ -15,23 +16,14 @@ from transformer import Shape, Transformer
 sys.path.append(f"{Path(__file__).resolve().parents[2]}")  # where a program beside this file is run
 
 from flows import api
-from model.config import Model
 from model.config.keying import require
 from model.data.bpe import TokenizerPair
 from model.network.transformer import Transformer as Product
 
-LEFT_OUT = (
-    "p_drop_attention",
-    "p_drop_relu",
-    "positions",
-    "tied",
-    "qkv_bias",
-    "output_bias",
-    "decoder_layers",
-    "scale_embeddings",
-    "source_ends",
-)
-"""Fields of ``Model`` for which the teaching model has the paper's value alone."""
+EXPRESSED = ("layers", "d_model", "d_ff", "heads", "d_k", "d_v", "p_drop", "norm")
+"""Fields of ``Model`` that the teaching model has too, in the order of ``Shape``."""
+OF_NO_EFFECT = ("init", "attention", "max_positions")
+"""Fields that change no output of a model with sines and cosines, given its weights."""
 NAMES = {
     "target_embedding": "E",
     "attention": "self_attention",
@@ -60,12 +52,11 @@ def from_version(name: str = "demo/1") -> tuple[Transformer, TokenizerPair]:
 def from_product(trained: Product) -> Transformer:
     """The teaching model with the weights of a model of ``model/network/transformer.py``."""
     config = trained.config
-    for field in LEFT_OUT:
-        allowed = getattr(Model(), field)
-        require(getattr(config, field) == allowed, f"model.{field}", getattr(config, field), f"{allowed!r}")
-    shape = Shape(
-        config.layers, config.d_model, config.d_ff, config.heads, config.d_k, config.d_v, config.p_drop, config.norm
-    )
+    for field in fields(config):
+        if field.name not in EXPRESSED + OF_NO_EFFECT:
+            value = getattr(config, field.name)
+            require(value == field.default, f"model.{field.name}", value, f"{field.default!r} on the page")
+    shape = Shape(*(getattr(config, name) for name in EXPRESSED))
     model = Transformer(trained.target_size, shape).to(trained.target_embedding.dtype)
     model.load_state_dict(renamed(trained.state_dict(), shape))
     return model.eval()

@@ -24,13 +24,7 @@ from ..network.attention_maps import AttentionMaps, attention_maps
 from ..network.transformer import Transformer
 from ..network.weights import load_model
 from .batches import batch_by_length, batch_pieces
-from .beam_search import (
-    BeamEntry,
-    Ensemble,
-    IncrementalDecoder,
-    SearchConstraints,
-    beam_search,
-)
+from .beam_search import BeamEntry, Ensemble, IncrementalDecoder, SearchConstraints, beam_search
 from .cached_decoder import DecoderStarter, decoder_starter
 from .sampling import sample
 from .translation import Hypothesis

@@ -118,13 +118,7 @@ class DecoderLayer(nn.Module):
         self.feed_forward = FeedForward(config)
         self.around_feed_forward = Residual(config)
 
-    def forward(
-        self,
-        x: Tensor,
-        memory: KeysValues,
-        self_mask: AttentionMask,
-        cross_mask: AttentionMask,
-    ) -> Tensor:
+    def forward(self, x: Tensor, memory: KeysValues, self_mask: AttentionMask, cross_mask: AttentionMask) -> Tensor:
         """The layer's output (…, D)."""
         x = self.around_attention(x, lambda x: self.attention(x, self_mask))
         x = self.around_cross(x, lambda x: self.cross(x, memory, cross_mask))

@@ -224,7 +224,7 @@ def test_a_registered_version_becomes_a_teaching_model(small: Path) -> None:
 
 
 def test_a_version_that_the_page_does_not_explain_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"model\.positions is 'learned', allowed is 'sinusoid'"):
+    with pytest.raises(ValueError, match=r"model\.positions is 'learned', allowed is 'sinusoid' on the page"):
         load.from_product(build(replace(SHAPE, positions="learned"), SIZE, SIZE))
 
 
