@@ -18,6 +18,7 @@ else:  # No limit of time for an example: the first one may import a library, an
     settings.register_profile("any machine", settings.default, deadline=None)
     settings.load_profile("any machine")
 if TYPE_CHECKING:  # a GPU node has neither an S3 client nor a browser
+    from ceph_cluster import Cluster
     from playwright.sync_api import Browser
     from s3_server import Server
 
@@ -39,6 +40,10 @@ if _IS_OWNER:
     os.environ[TABLES] = tempfile.mkdtemp(prefix="repro-test-tables-")
     _paths = [f"{Path(__file__).parent / 'support' / 'ready_tables'}", os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _paths))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--s3", choices=("moto", "radosgw"), default="moto", help="the server that holds tests' buckets")
 
 
 def pytest_unconfigure() -> None:
@@ -89,10 +94,22 @@ def real_text(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def s3_process() -> Iterator["Server"]:
+def radosgw() -> Iterator["Cluster"]:
+    """Ceph's S3 server. Tests that ask for it are slow."""
+    from ceph_cluster import Cluster
+
+    cluster = Cluster()
+    yield cluster
+    cluster.end()
+
+
+@pytest.fixture(scope="session")
+def s3_process(request: pytest.FixtureRequest) -> Iterator["Server"]:
+    """The server of ``--s3``, with faults that a test switches on."""
     from s3_server import Server
 
-    server = Server()
+    behind = request.getfixturevalue("radosgw").address if request.config.getoption("s3") == "radosgw" else ""
+    server = Server(behind)
     yield server
     server.end()
 

@@ -1,10 +1,12 @@
-"""moto's S3 server in its own process on loopback, with faults that a test switches on.
+"""An S3 server in its own process on loopback, with faults that a test switches on: moto's, or one that stands behind.
 
     GET /faults?status=503&code=SlowDown&times=3&match=PUT   answer 503 SlowDown to the next three PUT requests
 
-Run as a program it prints its port and serves until its parent ends.
+Run as a program it prints its port and serves until its parent ends. An address as its argument is that of the server
+to which it forwards each request that gets no fault.
 """
 
+import http.client
 import subprocess
 import sys
 import threading
@@ -15,11 +17,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+KEY = "someone"
+SECRET = "hidden-word"
+Application = Callable[..., Iterable[bytes]]
+
 
 class FaultInjector:
-    """moto's WSGI application with injected faults."""
+    """A WSGI application with injected faults. ``match`` is a part of the method, the path and the query."""
 
-    def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
+    def __init__(self, application: Application) -> None:
         self.application = application
         self.words: dict[str, str] = {}
         self.left = 0
@@ -34,7 +40,8 @@ class FaultInjector:
             start_response("200 OK", [])
             return [f"{counted}".encode()]
         self.requests += 1
-        if self.left > 0 and self.words.get("match", "") in f"{environ['REQUEST_METHOD']} {path}":
+        request = f"{environ['REQUEST_METHOD']} {path}?{environ.get('QUERY_STRING', '')}"
+        if self.left > 0 and self.words.get("match", "") in request:
             self.left -= 1
             status, code = self.words["status"], self.words["code"]
             start_response(f"{status} {code}", [("Content-Type", "application/xml")])
@@ -42,32 +49,48 @@ class FaultInjector:
         return self.application(environ, start_response)
 
 
-class Server:
-    """Starts and controls the server."""
+def forwarding_to(address: str) -> Application:
+    """A WSGI application that passes each request on as it is: the signature covers its Host header too."""
 
-    def __init__(self) -> None:
-        self.process = subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+    def forward(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        sent = {name[5:].replace("_", "-"): value for name, value in environ.items() if name.startswith("HTTP_")}
+        sent |= {
+            name.replace("_", "-"): environ[name] for name in ("CONTENT_TYPE", "CONTENT_LENGTH") if environ.get(name)
+        }
+        sent.pop("EXPECT", "")  # answered here
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        connection = http.client.HTTPConnection(urllib.parse.urlsplit(address).netloc, timeout=120)
+        try:
+            connection.request(environ["REQUEST_METHOD"], environ["RAW_URI"], body, sent)
+            answer = connection.getresponse()
+            content = answer.read()
+        finally:
+            connection.close()
+        of_connection = ("connection", "transfer-encoding", "keep-alive")
+        headers = [(name, value) for name, value in answer.getheaders() if name.lower() not in of_connection]
+        start_response(f"{answer.status} {answer.reason}", headers)
+        return [content]
+
+    return forward
+
+
+class Server:
+    """Starts and controls the server: moto's, or the one in front of ``behind``."""
+
+    def __init__(self, behind: str = "") -> None:
+        command = [sys.executable, __file__, behind]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE)
         assert self.process.stdout
         self.bucket = ""
         self.address = f"http://127.0.0.1:{int(self.process.stdout.readline())}"
 
     @property
     def environment(self) -> dict[str, str]:
-        return {
-            "AWS_ENDPOINT_URL": self.address,
-            "AWS_ACCESS_KEY_ID": "someone",
-            "AWS_SECRET_ACCESS_KEY": "hidden-word",
-            "AWS_DEFAULT_REGION": "us-east-1",
-        }
+        return variables_for(self.address)
 
     @cached_property
     def client(self) -> Any:
-        """A client independent of the tested code."""
-        import botocore.session
-
-        secret = self.environment["AWS_SECRET_ACCESS_KEY"]
-        words = {"aws_access_key_id": "someone", "aws_secret_access_key": secret, "region_name": "us-east-1"}
-        return botocore.session.get_session().create_client("s3", endpoint_url=self.address, **words)
+        return client_of(self.address)
 
     def inject_faults(self, **words: str | int) -> int:
         """Inject these faults from now on; gives the number of requests since the last call."""
@@ -79,11 +102,31 @@ class Server:
         self.process.wait()
 
 
-def serve() -> None:
+def variables_for(address: str, key: str = KEY, secret: str = SECRET) -> dict[str, str]:
+    """The environment variables that name a server and a user."""
+    user = {"AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": secret}
+    return {"AWS_ENDPOINT_URL": address, "AWS_DEFAULT_REGION": "us-east-1", **user}
+
+
+def client_of(address: str) -> Any:
+    """A client independent of the tested code."""
+    import botocore.session
+
+    words = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET, "region_name": "us-east-1"}
+    return botocore.session.get_session().create_client("s3", endpoint_url=address, **words)
+
+
+def moto() -> Application:
     from moto.server import DomainDispatcherApplication, create_backend_app
+
+    application: Application = DomainDispatcherApplication(create_backend_app)
+    return application
+
+
+def serve(behind: str) -> None:
     from werkzeug.serving import make_server
 
-    application = FaultInjector(DomainDispatcherApplication(create_backend_app))
+    application = FaultInjector(forwarding_to(behind) if behind else moto())
     server = make_server("127.0.0.1", 0, application, threaded=True)
     print(server.server_port, flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -95,4 +138,4 @@ if __name__ == "__main__":
     import logging
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    serve()
+    serve(sys.argv[1])

@@ -180,7 +180,7 @@ class Services:
                 kill_tree(process.pid)
             process.wait()
 
-    def repro(self, root: Path, *words: str, **more: str) -> subprocess.Popen[str]:
+    def repro(self, root: Path | str, *words: str, **more: str) -> subprocess.Popen[str]:
         """Start ``repro`` in its own process; ``more`` goes into its environment."""
         process = subprocess.Popen(
             [*REPRO, *words],
@@ -193,7 +193,7 @@ class Services:
         self.started.append(process)
         return process
 
-    def run(self, root: Path, name: str = "SMALL", *words: str, **more: str) -> subprocess.Popen[str]:
+    def run(self, root: Path | str, name: str = "SMALL", *words: str, **more: str) -> subprocess.Popen[str]:
         """Start ``repro run`` of one of the file of runs."""
         return self.repro(root, "run", f"{self.runs}:{name}", "--json", *words, **more)
 

@@ -1,6 +1,12 @@
 """What machines promise each other in a bucket with the requests that every S3 store has, and what ends a run early."""
 
+import os
+import subprocess
+import sys
+import time
+
 import pytest
+from patience import wait_for
 from s3_server import Server
 from sealing import DESCRIPTION, manifest_of, sealed
 
@@ -8,6 +14,32 @@ from infra.errors import BadConfiguration, NoSpace
 from infra.store.manifest import MANIFEST
 from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket
+
+SEAL = """
+import sys
+from pathlib import Path
+from sealing import sealed
+from infra.store.s3 import S3Store
+from infra.store.s3_client import Bucket
+sealed(S3Store(Path(sys.argv[1]), Bucket(sys.argv[2]), 10**9), files={"large.bin": bytes(101 * 2**20)})
+"""
+
+
+def test_a_killed_upload_leaves_no_artifact_and_the_copy_is_sent_again(
+    s3: Server, store: S3Store, other: S3Store
+) -> None:
+    s3.inject_faults(status=503, code="SlowDown", times=999, match="partNumber=2")
+    command = [sys.executable, "-c", SEAL, f"{store.root}", store.bucket.address]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}) as process:
+        wait_for(lambda: store.bucket.abort_uploads(time.time() + 3600, delete=False))
+        process.kill()
+    s3.inject_faults()
+    assert other.find("clean", "k1") is None
+    assert store.restore("clean", "k1")
+    assert other.damage(manifest_of(other)) == ""
+    (left,) = other.leftovers(before=1e12)
+    left.remove()
+    assert not list(other.leftovers(before=1e12))
 
 
 def test_what_stood_there_at_the_look_is_replaced(store: S3Store, other: S3Store) -> None:
