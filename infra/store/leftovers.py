@@ -13,7 +13,7 @@ from infra.processes.locks import try_file_lock
 from infra.store.bucket_probe import PROBE
 from infra.store.files import files_below, names_by_stage
 from infra.store.manifest import MANIFEST
-from infra.store.s3_client import Bucket, NoSuchKey, ObjectInfo
+from infra.store.s3_client import AccessRefused, Bucket, NoSuchKey, ObjectInfo
 from infra.store.store import Leftover, Store
 
 LEFTOVER = re.compile(r"[^.]*\.(partial|bad|replaced|removed|fetch|unlisted)(-|$)")
@@ -69,7 +69,10 @@ def leftover_objects(bucket: Bucket, before: float) -> Iterator[Leftover]:
         if max(info.modified for info in group.values()) < before:
             size = sum(info.bytes for info in group.values())
             yield Leftover(place, size, partial(bucket.delete, tuple(group)))
-    if uploads := bucket.abort_uploads(before, delete=False):
+    uploads = 0
+    with contextlib.suppress(AccessRefused):  # who may only read need not see them
+        uploads = bucket.abort_uploads(before, delete=False)
+    if uploads:
         remove = partial(bucket.abort_uploads, before, delete=True)
         yield Leftover(f"{uploads} uploads in parts that never ended", 0, remove)
 

@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -193,7 +193,10 @@ class Runner(Engine):
                 },
             )
         except BaseException as error:
-            if not call.stage.resume or not any(new.out.iterdir()):
+            if call.stage.resume:
+                with suppress(OSError):  # not empty: work to resume; not there: sealed, but it could not be sent
+                    new.out.rmdir()
+            else:
                 shutil.rmtree(new.out, ignore_errors=True)
             self._finish(run_id, *_end_by(error))
             raise

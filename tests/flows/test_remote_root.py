@@ -11,9 +11,10 @@ import psutil
 import pytest
 from s3_server import Server
 from small_pipeline import ForkLauncher, run_small
+from toy_stages import Untracked
 
 from flows.inspection.compare import find_system
-from flows.runner.outcome import cached_outcome, stage_folder
+from flows.runner.outcome import StageFailed, cached_outcome, stage_folder
 from flows.runner.request import RunRequest, plan
 from infra.launch.job import JobSpec
 from infra.site import Site, open_store
@@ -64,6 +65,19 @@ def test_a_second_machine_finds_a_finished_run(machine: Machines, monkeypatch: p
     card = stage_folder(next(row for row in there.rows if row.stage == "score"), Site.named()) / "card.json"
     assert card.is_file()
     assert find_system("small", Site.named()).scores
+
+
+def test_what_a_full_bucket_did_not_take_is_sent_by_the_next_run(
+    machine: Machines, s3: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("flows.runner.run.Tracker", Untracked)
+    downloads = RunRequest("small", until="download")
+    s3.inject_faults(status=403, code="QuotaExceeded", times=99, match="manifest.json")
+    with pytest.raises(StageFailed, match="raise its quota"):
+        run_small(downloads)
+    s3.inject_faults()
+    assert run_small(downloads).rows[0].state == "cached"
+    assert "is on this machine only: sent" in capsys.readouterr().err
 
 
 class LosingLauncher(ForkLauncher):
