@@ -35,7 +35,7 @@ from flows.views.terminal import say
 from infra.errors import BadConfiguration, BadData
 from infra.processes import signals
 from infra.servers.environment import configure_libraries
-from infra.site import Site, open_store
+from infra.site import Site, configured_site, open_store
 from infra.store.store import Artifact
 from model.decoding.translation import AttentionMap, Search
 from model.metric_names import DEV_BLEU, PERPLEXITY, PERPLEXITY_WORD, TEST_BLEU
@@ -129,7 +129,7 @@ def scores(name: str, overrides: Mapping[str, object] | None = None) -> pl.DataF
     ``set``, ``metric``, ``score``, ``low`` and ``high`` (the 95 % interval by bootstrap, null where there is none),
     ``protocol`` and ``signature``. Raises BadConfiguration where there are no scores.
     """
-    site = _site()
+    site = configured_site()
     store = open_store(site)
     rows = []
     for set_name, manifest in find_system(name, site, _assignments(overrides)).scores.items():
@@ -151,7 +151,7 @@ def curves(name: str, overrides: Mapping[str, object] | None = None) -> pl.DataF
     (``loss``, ``dev_perplexity``, ``learning_rate``, …; docs/files.md), null where it was not measured. Raises
     BadConfiguration where there is no finished training.
     """
-    return training_table(find_training(name, _site(), _assignments(overrides)).path() / "metrics.jsonl")
+    return training_table(find_training(name, configured_site(), _assignments(overrides)).path() / "metrics.jsonl")
 
 
 def sentences(name: str, other: str = "") -> pl.DataFrame:
@@ -161,7 +161,7 @@ def sentences(name: str, other: str = "") -> pl.DataFrame:
     sentence). With ``other`` the last three come twice, ending in ``_a`` and ``_b``, and ``gain`` is ``chrf_b`` minus
     ``chrf_a``; the sets are those that both have. Raises BadConfiguration where there are no scores.
     """
-    site = _site()
+    site = configured_site()
     a = find_system(name, site)
     if not other:
         frames = {each: read_sentences(manifest, site) for each, manifest in a.scores.items()}
@@ -198,7 +198,7 @@ def versions(model: str = "") -> pl.DataFrame:
             each.tags.get("modified") == "true",
             each.run_id,
         )
-        for each in registry.versions(_site().registry, model)
+        for each in registry.versions(configured_site().registry, model)
     ]
     schema: dict[str, Any] = {
         "name": pl.String,
@@ -222,7 +222,7 @@ def load(model: str = "demo@champion") -> VersionTranslator:
 
     Raises BadConfiguration for an unknown version, BadData for damaged weights.
     """
-    site = _site()
+    site = configured_site()
     [version] = select_versions([model], site)
     return load_version(version, site)
 
@@ -318,10 +318,3 @@ def _text(value: object) -> str:
 
 def _stage_frame(outcome: Outcome) -> pl.DataFrame:
     return pl.DataFrame(outcome_json(outcome)["stages"], STAGE_SCHEMA)
-
-
-def _site() -> Site:
-    """The site, with MLflow's addresses in the root as they are now."""
-    site = Site.named()
-    configure_libraries(site.root)
-    return site

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from infra.errors import BadConfiguration
 from infra.processes.gpu_locks import visible_gpus
 from infra.processes.workers import Workers, executor
+from infra.servers.environment import configure_libraries
 from infra.servers.loopback import on_loopback
 from infra.servers.service_settings import running_service
 from infra.servers.sqlite_addresses import sqlite_uri
@@ -164,6 +165,13 @@ class Site:
             micro_batch_tokens=_number("REPRO_MICRO_BATCH_TOKENS", site.micro_batch_tokens),
             rank_timeout_seconds=_number("REPRO_RANK_TIMEOUT", site.rank_timeout_seconds),
         )
+
+
+def configured_site(name: str = "local") -> Site:
+    """The site of this name, with Prefect and MLflow told where their state is in its root."""
+    site = Site.named(name)
+    configure_libraries(site.root)
+    return site
 
 
 SITES = {

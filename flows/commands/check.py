@@ -1,16 +1,14 @@
 """``repro check``."""
 
-import json
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, SiteOption
 from flows.runs.completion import RUN_NAMES
-from flows.views.terminal import print_text
+from flows.views.terminal import print_json, print_text
 from infra.errors import Fault
-from infra.servers.environment import configure_libraries
-from infra.site import Site
+from infra.site import configured_site
 
 
 def check(
@@ -29,10 +27,10 @@ def check(
     """
     from flows.inspection.check import check_run
 
-    configure_libraries(Site.named(site).root)
+    configured_site(site)
     found = check_run(run, site)
     if as_json:
-        print(json.dumps(found.as_json(), ensure_ascii=False))
+        print_json(found.as_json())
     if not found.is_reproduced:
         raise Fault(f"{found}")
     if not as_json:

@@ -1,6 +1,5 @@
 """``repro compare``."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -9,10 +8,9 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
 from flows.views.comparison_view import checks_table, collapse_table, differing_table, scores_table, trainings_table
-from flows.views.terminal import console
+from flows.views.terminal import console, print_json
 from infra.errors import BadConfiguration
-from infra.servers.environment import configure_libraries
-from infra.site import Site
+from infra.site import configured_site
 
 
 def compare(
@@ -44,8 +42,7 @@ def compare(
         raise BadConfiguration(f"{len(names)} systems are named, allowed are two or more, as in demo/1 demo/2")
     if out and (out.is_dir() or not out.parent.is_dir()):
         raise BadConfiguration(f"--out is {out}, allowed is a file in an existing folder")
-    site = Site.named()
-    configure_libraries(site.root)
+    site = configured_site()
     systems = [find_system(name, site) for name in names]
     titles = [system.name for system in systems]
     fields = differing_fields([system.lineage for system in systems])
@@ -88,4 +85,4 @@ def compare(
             "checks": {name: [asdict(each) for each in found] for name, found in checks.items()},
             "layers": last,
         }
-        print(json.dumps(result, ensure_ascii=False))
+        print_json(result)

@@ -1,10 +1,10 @@
 """``repro doctor``."""
 
-import json
 from dataclasses import asdict
 
 from flows.commands.options import JsonOption, SiteOption
 from flows.inspection.doctor import Check, examine
+from flows.views.terminal import print_json
 from infra.errors import Fault
 from infra.guards.shown_text import shown
 from infra.site import Site
@@ -27,6 +27,6 @@ def doctor(*, site: SiteOption = "local", as_json: JsonOption = False) -> None:
             print(shown(f"{check.verdict:8} {check.name:11} {check.found}{advice}"), flush=True)
     failed = [check.name for check in found if check.verdict == "failure"]
     if as_json:
-        print(json.dumps({"ok": not failed, "checks": [asdict(check) for check in found]}, ensure_ascii=False))
+        print_json({"ok": not failed, "checks": [asdict(check) for check in found]})
     if failed:
         raise Fault(f"{len(failed)} of {len(found)} checks failed: {', '.join(failed)}")

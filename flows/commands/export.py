@@ -7,8 +7,7 @@ from cyclopts import Parameter
 
 from flows.inference.export import Target
 from flows.views.terminal import say
-from infra.servers.environment import configure_libraries
-from infra.site import Site
+from infra.site import configured_site
 from model.config.engines import Quantization
 
 
@@ -37,8 +36,7 @@ def export(
     from infra.tracking.registry import resolve
     from tasks.registration.model_card import as_markdown
 
-    site = Site.named()
-    configure_libraries(site.root)
+    site = configured_site()
     version = resolve(site.tracking, model)
     suffix = "" if quantization == "float32" else f"-{quantization}"
     folder = out or Path("exports") / f"{version.name}-{version.version}-{to}{suffix}"

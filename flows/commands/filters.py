@@ -1,6 +1,5 @@
 """``repro filters``."""
 
-import json
 from dataclasses import asdict
 from typing import Annotated
 
@@ -8,6 +7,7 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, SiteOption
 from flows.runs.completion import RUN_NAMES, OverridesOption
+from flows.views.terminal import print_json
 from infra.errors import BadConfiguration
 
 
@@ -42,7 +42,7 @@ def filters(
     rules = explain_rejections(clean.path(), resolved.run.filters, samples, seed)
     if as_json:
         result = {"run": name, "clean": f"{clean.path()}", "filters": [asdict(rule) for rule in rules]}
-        print(json.dumps(result, ensure_ascii=False))
+        print_json(result)
         return
     from rich.console import Console
 

@@ -1,6 +1,5 @@
 """``repro gc``."""
 
-import json
 import sys
 from collections import defaultdict
 from typing import Annotated
@@ -10,10 +9,9 @@ from cyclopts import Parameter
 from flows.commands.options import JsonOption, SiteOption
 from flows.inspection.garbage_collection import GarbageReport, find_garbage, remove_garbage
 from flows.views.tables import size_text
-from flows.views.terminal import say
+from flows.views.terminal import print_json, say
 from infra.guards.shown_text import shown_lines
-from infra.servers.environment import configure_libraries
-from infra.site import Site
+from infra.site import configured_site
 
 
 def gc(
@@ -40,12 +38,11 @@ def gc(
 
     repro gc --keep demo --keep multi30k-ende --delete
     """
-    chosen = Site.named(site)
-    configure_libraries(chosen.root)
+    chosen = configured_site(site)
     report = find_garbage(chosen, keep)
     _show(report)
     if as_json:
-        print(json.dumps(report.as_json(), ensure_ascii=False))
+        print_json(report.as_json())
     if delete:
         say(f"deleted {size_text(remove_garbage(chosen, report))}")
     elif report.removable or report.leftovers:

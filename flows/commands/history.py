@@ -1,6 +1,5 @@
 """``repro history``."""
 
-import json
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -10,7 +9,7 @@ from cyclopts import Parameter
 from flows.commands.options import JsonOption, SiteOption
 from flows.runs.completion import RUN_NAMES
 from flows.runs.unknown_names import unknown_name
-from flows.views.terminal import print_text, say
+from flows.views.terminal import print_json, print_text, say
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 
@@ -44,7 +43,7 @@ def history(
     if run and not found and run not in (known := run_names(store.root)):
         raise BadConfiguration(unknown_name(run, known, f"the records of {store.root}", "run"))
     if as_json:
-        print(json.dumps({"runs": [each.as_json() for each in found]}, ensure_ascii=False))
+        print_json({"runs": [each.as_json() for each in found]})
     elif found:
         print_text(history_text(found))
     else:

@@ -1,6 +1,5 @@
 """``repro models`` and ``repro promote``."""
 
-import json
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -8,10 +7,9 @@ from cyclopts import Parameter
 from flows.commands.options import JsonOption
 from flows.runs import RUNS
 from flows.runs.unknown_names import did_you_mean, unknown_name
-from flows.views.terminal import print_text, say
+from flows.views.terminal import print_json, print_text, say
 from infra.errors import BadConfiguration
-from infra.servers.environment import configure_libraries
-from infra.site import Site
+from infra.site import Site, configured_site
 
 
 def models(
@@ -32,8 +30,7 @@ def models(
     from infra.tracking.model_version import ordered
     from infra.tracking.registry import versions
 
-    site = Site.named()
-    configure_libraries(site.root)
+    site = configured_site()
     if "@" in name or "/" in name:
         raise BadConfiguration(f"name is {name!r}, allowed is a model; `repro show {name}` shows one version")
     found = versions(site.registry, name)
@@ -43,7 +40,7 @@ def models(
         say(f"no model is registered in {site.root.absolute()} yet; `repro run demo` registers one; or set REPRO_ROOT")
     found = found if sort == "name" else ordered(found, sort)
     if as_json:
-        print(json.dumps([version_json(version) for version in found], ensure_ascii=False))
+        print_json([version_json(version) for version in found])
         return
     for version in found:
         print_text(version.line())
@@ -67,8 +64,7 @@ def promote(
         )
     if not why.strip():
         raise BadConfiguration("--why is empty, allowed is a reason in words")
-    site = Site.named()
-    configure_libraries(site.root)
+    site = configured_site()
     chosen = resolve(site.tracking, version)
     named = f"{chosen.name}/{chosen.version}"
     if alias in chosen.aliases:

@@ -1,13 +1,11 @@
 """``repro paper``."""
 
-import json
-
 from flows.commands.options import JsonOption
 from flows.orchestration.dispatch import dispatch_group
 from flows.runner.group import GroupFailed
 from flows.runner.paper import PaperRequest, PaperResults
 from flows.views.tables import paper_table
-from flows.views.terminal import console
+from flows.views.terminal import console, print_json
 from infra.servers.environment import configure_libraries, server_configured
 from tasks.evaluation.paper_page import COLUMNS, introduction, row_cells
 
@@ -42,4 +40,4 @@ def _show(found: PaperResults, as_json: bool) -> None:
     for text in ("", *introduction(lines), f"page:    {found.request.page(found.group.site.root)}"):
         error.print(text, markup=False, soft_wrap=True)
     if as_json:
-        print(json.dumps(found.as_json(), ensure_ascii=False))
+        print_json(found.as_json())

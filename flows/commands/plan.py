@@ -1,6 +1,5 @@
 """``repro plan``."""
 
-import json
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -10,7 +9,7 @@ from flows.commands.options import JsonOption, RunOptions
 from flows.runner.request import make_plan
 from flows.views.stage_words import outcome_json
 from flows.views.tables import stage_table
-from flows.views.terminal import say
+from flows.views.terminal import print_json, say
 from infra.errors import BadConfiguration
 from infra.servers.mlflow_sqlite import check_database
 
@@ -43,7 +42,7 @@ def plan_command(
     if not cost:
         outcome = planned.outcome
         if as_json:
-            print(json.dumps(outcome_json(outcome), ensure_ascii=False))
+            print_json(outcome_json(outcome))
         else:
             output.print(stage_table(outcome.rows))
         return
@@ -52,7 +51,7 @@ def plan_command(
 
     found = estimate_cost(planned, rate)
     if as_json:
-        print(json.dumps(found.as_json(), ensure_ascii=False))
+        print_json(found.as_json())
     else:
         output.print(cost_table(found))
         output.print(f"\n{cost_sentence(found)}", markup=False, soft_wrap=True)

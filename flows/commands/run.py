@@ -1,6 +1,5 @@
 """``repro run``."""
 
-import json
 import os
 import sys
 from importlib.metadata import version
@@ -19,7 +18,7 @@ from flows.runner.seeds import parse_seeds, run_seeds
 from flows.runs.recorded_results import Sums, recorded_sums
 from flows.views.stage_words import outcome_json
 from flows.views.tables import score_table, seed_table, stage_table
-from flows.views.terminal import console, say
+from flows.views.terminal import console, print_json, say
 from infra.guards.shown_text import shown
 from infra.servers.environment import configure_libraries, server_configured
 from infra.servers.relocation import same_folder
@@ -72,13 +71,13 @@ def run_command(
         outcome = dispatch(make_plan(resolved), served)
     except StageFailed as failed:
         if as_json:
-            print(json.dumps(outcome_json(failed.outcome), ensure_ascii=False))
+            print_json(outcome_json(failed.outcome))
         raise
     _show(outcome, resolved, served)
     if compared := compare_files(outcome, open_store(resolved.site), recorded_sums(resolved.run)):
         console().print(f"numerics: {compared}", markup=False, soft_wrap=True)
     if as_json:
-        print(json.dumps(outcome_json(outcome), ensure_ascii=False))
+        print_json(outcome_json(outcome))
 
 
 def compare_files(outcome: Outcome, store: Store, recorded: Sums) -> str:
@@ -103,7 +102,7 @@ def _run_seeds(resolved: ResolvedRun, seeds: tuple[int, ...], served: bool, as_j
     error.print()
     error.print(seed_table(seeds, results.spreads()))
     if as_json:
-        print(json.dumps(results.as_json(), ensure_ascii=False))
+        print_json(results.as_json())
     if results.failure:
         raise GroupFailed(results)
 

@@ -10,9 +10,8 @@ from flows.views.terminal import say
 from infra.errors import BadConfiguration
 from infra.processes.compute import keep_pages
 from infra.servers.credentials import read_credentials
-from infra.servers.environment import configure_libraries
 from infra.servers.loopback import on_loopback
-from infra.site import Site
+from infra.site import configured_site
 
 
 def serve(
@@ -53,8 +52,7 @@ def serve(
             f"--host is {host!r}, which others can reach, and no password is set: set REPRO_AUTH=user:password or "
             "REPRO_AUTH_FILE, or serve at 127.0.0.1"
         )
-    site = Site.named()
-    configure_libraries(site.root)
+    site = configured_site()
     taken = bind_socket(host, port)
     keep_pages()
     from flows.inference.load_version import load_version, select_versions

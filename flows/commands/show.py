@@ -9,7 +9,7 @@ from flows.commands.options import JsonOption, SiteOption, SwapOption
 from flows.runner.find_run import swapped_name
 from flows.runs.completion import RUN_NAMES, OverridesOption
 from flows.views.tables import age_text, size_text
-from flows.views.terminal import print_text, say
+from flows.views.terminal import print_json, print_text, say
 from infra.errors import BadConfiguration
 from infra.servers.environment import configure_libraries
 from infra.site import Site
@@ -147,7 +147,7 @@ def _list_artifacts(name: str, site: Site, overrides: tuple[str, ...], as_json: 
 
     found = list_artifacts(name, site, overrides)
     if as_json:
-        print(json.dumps({"artifacts": [each.as_json() for each in found]}, ensure_ascii=False))
+        print_json({"artifacts": [each.as_json() for each in found]})
         return
     if not found:
         say("no run has a record here yet; start one with `repro run demo`")

@@ -7,8 +7,7 @@ from cyclopts import Parameter
 
 from flows.views.tables import size_text
 from flows.views.terminal import say
-from infra.servers.environment import configure_libraries
-from infra.site import Site
+from infra.site import configured_site
 
 
 def site(
@@ -22,8 +21,7 @@ def site(
     """
     from flows.website.write import write_site
 
-    source = Site.named()
-    configure_libraries(source.root)
+    source = configured_site()
     written = write_site(source, out)
     if not written.versions:
         say(

@@ -1,6 +1,5 @@
 """``repro status``."""
 
-import json
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -9,7 +8,7 @@ from flows.commands.options import JsonOption, SiteOption
 from flows.runner.interrupted import unfinished
 from flows.runner.recorded_runs import RecordedRun
 from flows.views.tables import state_table
-from flows.views.terminal import console, print_text, say
+from flows.views.terminal import console, print_json, print_text, say
 from infra.errors import Fault
 from infra.servers.environment import configure_libraries
 from infra.servers.service_settings import FOLDER
@@ -54,7 +53,7 @@ def status(
     if programs:
         console().print(state_table(programs))
     if as_json:
-        print(json.dumps({**form(programs), "interrupted": [*map(_as_json, interrupted)]}, ensure_ascii=False))
+        print_json({**form(programs), "interrupted": [*map(_as_json, interrupted)]})
     elif interrupted:
         say("these runs were interrupted; their finished stages are kept. To resume them:")
         for each in interrupted:

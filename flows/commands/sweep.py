@@ -1,12 +1,10 @@
 """``repro sweep``."""
 
-import json
-
 from flows.commands.options import JsonOption
 from flows.orchestration.dispatch import dispatch_group
 from flows.tuning.sweep import SweepRequest, SweepResults
 from flows.views.tables import sweep_table
-from flows.views.terminal import console, say
+from flows.views.terminal import console, print_json, say
 from infra.servers.environment import configure_libraries, server_configured
 
 
@@ -36,4 +34,4 @@ def sweep(request: SweepRequest, *, as_json: JsonOption = False) -> None:
     for text in ("", f"picture: {resolved.folder / 'sweep.png'}", f"best:    {found.command}"):
         error.print(text, markup=False, soft_wrap=True)
     if as_json:
-        print(json.dumps(found.as_json(), ensure_ascii=False))
+        print_json(found.as_json())

@@ -1,6 +1,5 @@
 """``repro trace``."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -8,10 +7,9 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, SiteOption
 from flows.runs.completion import RUN_NAMES, OverridesOption
-from flows.views.terminal import console, say
+from flows.views.terminal import console, print_json, say
 from infra.errors import BadConfiguration
-from infra.servers.environment import configure_libraries
-from infra.site import Site
+from infra.site import configured_site
 
 MODEL = "demo@champion"
 PICTURE = Path("attention.png")
@@ -81,7 +79,7 @@ def _trace_pair(run: str, pair_id: str, out: Path | None, overrides: tuple[str, 
         cross = (step.weights, step.values["written_pieces"], step.values["source_pieces"])
         out.write_bytes(attention_heads({"cross: translation over source": cross}, pair_id, LIGHT))
     if as_json:
-        print(json.dumps(walk.as_json(), ensure_ascii=False))
+        print_json(walk.as_json())
     else:
         print_trace(walk, Console(highlight=False))
     if out:
@@ -90,8 +88,7 @@ def _trace_pair(run: str, pair_id: str, out: Path | None, overrides: tuple[str, 
 
 def _draw_sentence(sentence: str, model: str, target: str, out: Path) -> None:
     """Draw every head and layer for a sentence and its translation, or ``target`` in its place."""
-    site = Site.named()
-    configure_libraries(site.root)
+    site = configured_site()
     from flows.inference.load_version import load_version, select_versions
     from flows.inference.sentence_attention import attention_of
     from tasks.evaluation.network_plots import attention_heads

@@ -15,8 +15,7 @@ from flows.inference.line_blocks import STDIO, fraction_read, line_blocks, open_
 from flows.views.terminal import say
 from infra.errors import BadConfiguration, Fault
 from infra.processes.compute import keep_pages
-from infra.servers.environment import configure_libraries
-from infra.site import Site
+from infra.site import configured_site
 
 TOKENS_PER_LINE = 4
 """A block has ``batch_pieces / TOKENS_PER_LINE`` lines. Most lines are longer, so a block fills several batches, and
@@ -111,8 +110,7 @@ def translate(
     from infra.tracking.registry import resolve
     from model.decoding.translation import Search
 
-    site = Site.named()
-    configure_libraries(site.root)
+    site = configured_site()
     keep_pages()
     with open_input(input) as descriptor:
         version, *others = (resolve(site.tracking, name) for name in model)

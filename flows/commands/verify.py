@@ -1,16 +1,14 @@
 """``repro verify``."""
 
-import json
 import time
 from dataclasses import asdict
 from typing import Annotated
 
 from flows.commands.options import JsonOption, SiteOption
 from flows.runs.completion import RUN_NAMES
-from flows.views.terminal import say
+from flows.views.terminal import print_json, say
 from infra.errors import Fault
-from infra.servers.environment import configure_libraries
-from infra.site import Site
+from infra.site import configured_site
 
 PROGRESS_SECONDS = 5.0
 
@@ -32,7 +30,7 @@ def verify(
     """
     from flows.inspection.verify import verify as check
 
-    configure_libraries(Site.named(site).root)
+    configured_site(site)
     reported = time.monotonic()
 
     def report(done: int, total: int, label: str) -> None:
@@ -47,7 +45,7 @@ def verify(
         for wrong in each.wrong:
             say(f"{each.place}: {wrong}")
     if as_json:
-        print(json.dumps({"artifacts": len(checked), "damaged": [asdict(each) for each in bad]}, ensure_ascii=False))
+        print_json({"artifacts": len(checked), "damaged": [asdict(each) for each in bad]})
     if bad:
         raise Fault(
             f"{len(bad)} of {len(checked)} artifacts are damaged; the next run that needs them makes them again"

@@ -1,7 +1,9 @@
 """Live progress of a run on stderr, and the messages of the program itself."""
 
+import json
 import sys
 import time
+from typing import Any
 
 from rich.console import Console
 
@@ -94,6 +96,11 @@ def console() -> Console:
 def say(text: str) -> None:
     """Print one message of the program to stderr: ``repro: ...``."""
     print(f"repro: {shown_lines(text)}", file=sys.stderr)
+
+
+def print_json(value: Any) -> None:
+    """Print a result for programs: one line of JSON on stdout."""
+    print(json.dumps(value, ensure_ascii=False))
 
 
 def print_text(text: object) -> None:
