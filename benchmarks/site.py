@@ -9,7 +9,6 @@ import io
 import json
 import random
 import sqlite3
-import statistics
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,16 +36,6 @@ MODELS = 4
 SENTENCES = 500
 LOG_ROWS = 150
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
-BROWSER = Path("/usr/bin/chromium")
-SEARCHED = ("model", "model-1 champion", "training.seed=77", "train", "failed", "0", "nothing of this kind", "")
-"""What is searched for: words of many entries, of one, of none."""
-SEARCH = """words => words.map(text => {
-  const began = performance.now();
-  document.getElementById("words").value = text;
-  show();
-  document.body.getBoundingClientRect();  // the layout counts
-  return performance.now() - began;
-})"""
 MADE = {
     "at": f"{BEGAN.isoformat()}",
     "machine": "x86_64",
@@ -82,7 +71,6 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
         seconds = cpu_seconds(root, "site", "--out", str(out))
         sizes = {path.relative_to(out): path.stat().st_size for path in out.rglob("*") if path.is_file()}
         pages = {path: size for path, size in sizes.items() if path.suffix == ".html"}
-        index = [size for path, size in sizes.items() if path.name.startswith("search-")]
         largest = max(pages, key=lambda path: pages[path])
         return {
             **settings("site.py", arguments, asked),
@@ -91,26 +79,7 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
             "files": len(sizes),
             "megabytes": sum(sizes.values()) / 1e6,
             "largest_page": {"name": str(largest), "megabytes": pages[largest] / 1e6},
-            "index_megabytes": sum(index) / 1e6,
-            "search": search_milliseconds(out),
         }
-
-
-def search_milliseconds(out: Path) -> dict[str, float]:
-    """The median and the longest time from a word to its shown results in a browser; empty where there is none."""
-    if not BROWSER.exists():
-        return {}
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        return {}
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.goto((out / "search.html").as_uri())
-        times: list[float] = page.evaluate(SEARCH, [*SEARCHED])
-        browser.close()
-    return {"median": statistics.median(times), "longest": max(times)}
 
 
 def make_root(root: Path, versions: int) -> None:
@@ -221,10 +190,7 @@ def table(report: Mapping[str, Any]) -> str:
         ("CPU seconds", f"{report['seconds']:.1f}"),
         ("files, MB", f"{report['files']:,}, {report['megabytes']:.1f}"),
         ("largest page, MB", f"{largest['name']}, {largest['megabytes']:.2f}"),
-        ("index of the search, MB", f"{report['index_megabytes']:.2f}"),
     ]
-    if found := report["search"]:
-        rows.append(("a search, ms", f"{found['median']:.0f} (longest {found['longest']:.0f})"))
     return "\n".join(aligned(rows))
 
 

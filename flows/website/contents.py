@@ -14,7 +14,7 @@ from flows.website.lineage import LineagePages, page_of
 from flows.website.plots import over_versions, training_curves
 from flows.website.registry import ModelEntry, VersionEntry, read_registry
 from flows.website.render import render, static_files
-from flows.website.scripts import index_files, list_script, version_script
+from flows.website.scripts import list_script, version_script
 from infra.site import Site, open_store
 from infra.store.manifest import Manifest
 from infra.store.store import Store
@@ -109,9 +109,6 @@ def _campaign(
     for page in pages:
         values = {"pages": pages, "here": page, "totals": sums, "registered": registered}
         yield page.name, render("campaign.html", page.name, **values, **about)
-    index = dict(index_files(root.models, pages, root.graph))
-    yield from index.items()
-    yield "search.html", render("search.html", "search.html", files=list(index), **about)
 
 
 def _lineage(

@@ -10,5 +10,4 @@ def test_a_site_of_made_up_versions_is_measured() -> None:
     # Each version has a page, a card and data, beside the pages of the whole site.
     assert report["files"] > 6 * 3 + 4
     assert 0 < report["largest_page"]["megabytes"] < 1
-    assert report["index_megabytes"] > 0
     assert report["largest_page"]["name"] in table(report)

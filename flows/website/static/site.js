@@ -23,7 +23,7 @@ document.addEventListener("DOMContentLoaded", () => {
   choice.addEventListener("change", () => { storage.write("theme", choice.value); setTheme(choice.value); });
   label.hidden = false;
   document.querySelector(".skip").addEventListener("click", (event) => {
-    event.preventDefault(); // the address keeps what is searched or compared
+    event.preventDefault(); // the address keeps what is compared
     document.getElementById("content").focus();
   });
   document.querySelectorAll("table.sortable").forEach(makeSortable);

@@ -91,25 +91,6 @@ def test_the_difference_at_equal_checks_is_that_of_the_command(
     assert sum(value is not None for value in check["values"]) == len(places) == 4
 
 
-def test_everything_is_searched(page: Page, public: Path) -> None:
-    page.goto((public / "index.html").as_uri())
-    page.get_by_role("link", name="Search").click()
-    expect(page.get_by_role("searchbox")).to_be_focused()
-    page.keyboard.type("P_DROP=0.3 champion")
-    expect(page.locator("#count")).to_contain_text("1 of ")
-    found = page.locator("#found li")
-    expect(found).to_have_count(1)
-    expect(found.get_by_role("link")).to_have_text("ende/2")
-    page.get_by_role("searchbox").fill("disk")
-    expect(page.locator("#count")).to_contain_text("0 of ")
-    page.get_by_role("searchbox").fill("run onerror")
-    expect(found.locator(".badge")).to_have_text(["run"])
-    found.get_by_role("link").click()
-    expect(page.locator("tr:target")).to_contain_text("report failed: <img")
-    page.go_back()
-    expect(page.get_by_role("searchbox")).to_have_value("run onerror")
-
-
 def test_versions_are_sorted_by_keyboard(page: Page, public: Path) -> None:
     page.goto((public / "models" / "ende.html").as_uri())
     rows = page.locator("#versions ~ .scroll tbody tr th")
@@ -146,7 +127,6 @@ def test_every_kind_of_page_is_accessible_and_fits_the_screen(page: Page, public
         "campaign.html",
         "lineage.html",
         f"artifacts/train/{'2' * 20}.html",
-        "search.html#e",
     ):
         page.goto(f"{public.as_uri()}/{name}")
         page.wait_for_load_state()
