@@ -1,6 +1,5 @@
 """The written site: links lead somewhere, nothing comes from elsewhere, foreign text is text, other files stay."""
 
-import asyncio
 import json
 import re
 import shutil
@@ -11,7 +10,6 @@ import pytest
 from made_registry import EVIL_MODEL, PIXEL
 from sealing import sealed
 
-from flows.commands.serve import write_site as write_apart
 from flows.website.plots import over_versions
 from flows.website.registry import read_registry
 from flows.website.write import write_site
@@ -143,13 +141,6 @@ def test_a_folder_with_other_files_is_refused(registered: Site, tmp_path: Path) 
     with pytest.raises(BadConfiguration, match="--out"):
         write_site(registered, tmp_path / "thesis.html")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.html"]
-
-
-def test_repro_serve_writes_the_site_in_a_process_of_its_own(tmp_path: Path) -> None:
-    asyncio.run(write_apart(tmp_path / "public"))
-    assert "No model is registered" in (tmp_path / "public" / "index.html").read_text()
-    with pytest.raises(RuntimeError, match="ended with 2"):
-        asyncio.run(write_apart(tmp_path))  # it holds the other site, but is none
 
 
 def test_no_page_shows_the_secrets_of_addresses_in_old_manifests(
