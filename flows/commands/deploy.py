@@ -33,7 +33,6 @@ def deploy(
         str,
         Parameter(help="URL to post the end of each run to (or REPRO_NOTIFY_URL); none stops it"),
     ] = "",
-    file: Annotated[Path, Parameter(help="file with the deployments")] = FILE,
 ) -> None:
     """Create or update the deployments of these runs, by default all, at the Prefect server of PREFECT_API_URL.
 
@@ -58,10 +57,6 @@ def deploy(
         raise BadConfiguration("--check needs the names of runs, for example `repro deploy demo --check`")
     if (activate or cron) and pause:
         raise BadConfiguration("--pause excludes --activate and --cron; give one of them")
-    if not file.is_file():
-        raise BadConfiguration(
-            f"--file is {str(file)!r}, which does not exist; allowed is a file in the form of prefect.yaml"
-        )
     configure_libraries(Site.named().root)
     if not server_configured():
         raise BadConfiguration(
@@ -77,7 +72,7 @@ def deploy(
     if check:
         deploy_checks(runs, switch, say, cron)
     else:
-        deploy_file(file, runs, switch, say, cron)
+        deploy_file(FILE, runs, switch, say, cron)
     ensure_heartbeat_automation()
     if address := notify or os.environ.get("REPRO_NOTIFY_URL", ""):
         set_webhook(address, say)

@@ -22,7 +22,6 @@ NAME_FORMAT = "%Y%m%dT%H%M%S-%f"
 """The start time (UTC) in the name of a record; such names sort by time."""
 FILE_NAME = re.compile(r"\d{8}T\d{6}-\d{6}\.json")
 """Other files beside records compare rows of the paper, or, by earlier versions, seeds."""
-NOT_ASCII = re.compile(r"[^A-Za-z0-9_-]+")
 RUNNING = "RUNNING"
 KILLED = "KILLED"
 FINISHED = "FINISHED"
@@ -118,23 +117,14 @@ def record_folder(name: str) -> str:
     return f"runs/{file_name(name)}"
 
 
-def record_folders(name: str = "") -> list[str]:
-    """Where records of a run are, or of all runs for "", below the root.
-
-    Versions of before gave names beyond ASCII a folder that others may share; a record says whose it is.
-    """
-    return list(dict.fromkeys([record_folder(name), f"runs/{NOT_ASCII.sub('-', name)}"])) if name else ["runs/*"]
-
-
 def receive_records(store: Store, name: str = "") -> None:
     """Fetch the records of a run, or of all runs for "", that other machines sent."""
-    for folder in record_folders(name) if name else ["runs"]:
-        store.fetch_newer(folder)
+    store.fetch_newer(record_folder(name) if name else "runs")
 
 
 def record_files(root: Path, name: str = "") -> list[Path]:
     """The records of a run, or of all runs for "", the newest first."""
-    found = (path for folder in record_folders(name) for path in root.glob(f"{folder}/*.json"))
+    found = root.glob(f"{record_folder(name) if name else 'runs/*'}/*.json")
     return sorted(filter(lambda path: FILE_NAME.fullmatch(path.name), found), key=lambda path: path.name, reverse=True)
 
 

@@ -19,7 +19,6 @@ from flows.runner.recorded_runs import (
     UnreadableRecord,
     last_arguments,
     read_headers,
-    read_history,
     read_run,
     read_runs,
     run_names,
@@ -27,7 +26,6 @@ from flows.runner.recorded_runs import (
 from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS
 from infra.site import Site
-from infra.store.local import LocalStore
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 CHECK = {"place": "score dev bleu", "limit": "bleu >= 1", "bound": 1.0, "warns": False, "value": 2.0, "holds": True}
@@ -141,16 +139,3 @@ def test_runs_whose_names_differ_beyond_ascii_share_no_record(tmp_path: Path) ->
     assert run_names(tmp_path) == sorted(NAMES)
     for name, path in zip(NAMES, files, strict=True):
         assert [(each.run, each.path) for each in read_runs(tmp_path, name)] == [(name, path)]
-
-
-def test_records_in_a_folder_that_names_shared_are_those_of_the_name_inside(tmp_path: Path) -> None:
-    for hours, name in enumerate(NAMES):
-        path = record(tmp_path, "Gr-e", BEGAN + timedelta(hours=hours), [STAGE])
-        rewrite(path, {**json.loads(path.read_text()), "run": name})
-    for name in NAMES:
-        assert [each.run for each in read_runs(tmp_path, name)] == [name]
-        assert [each.run for each in read_history(LocalStore(tmp_path), name)] == [name]
-    new = records.write(
-        tmp_path, "Größe", vars(RunRequest("demo")), [], "FINISHED", records.start_time(tmp_path, "Größe")
-    )
-    assert [each.path == new for each in read_runs(tmp_path, "Größe")] == [True, False]

@@ -12,7 +12,7 @@ import pytest
 from flows.runs import RUNS
 from flows.runs.overrides import override
 from flows.runs.plain_values import plain
-from flows.runs.presets import PRESETS
+from flows.runs.presets import NAMED
 from tasks.evaluation.paper_figures import PEERS
 
 OFFICIAL = {
@@ -183,7 +183,7 @@ def leaves(run: Any, path: str = "") -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", NAMED["preset"])
 def test_a_preset_sets_the_values_of_its_source_and_no_others(name: str) -> None:
     run, source = SOURCES[name]
     before = leaves(RUNS[run])
