@@ -1,10 +1,10 @@
-"""The Transformer of "Attention Is All You Need" in one file, to be read beside the page docs/annotated/index.md.
+"""The Transformer of "Attention Is All You Need" in one file, beside docs/annotated/index.md.
 
 Names are the paper's. A comment at the end of a line is the shape of what the line computes:
 
-    B sentences of a batch      n source positions      m target positions      h heads      vocabulary: its entries
+    B sentences     n source positions     m target positions     h heads     vocabulary: its entries
 
-Where either side may stand, n is the number of positions, as in every self-attention. Only torch is needed.
+Where either side may stand, n is the number of positions. Only torch is needed.
 """
 
 import math
@@ -25,7 +25,7 @@ EOS = 2
 
 
 def merge(pieces: list[str], pair: tuple[str, str]) -> list[str]:
-    """Join the pair wherever it stands, from left to right: h e l l o with (l, l) becomes h e ll o."""
+    """Join the pair wherever it stands: h e l l o with (l, l) becomes h e ll o."""
     joined: list[str] = []
     for piece in pieces:
         if joined and joined[-1] == pair[0] and piece == pair[1]:
@@ -36,7 +36,7 @@ def merge(pieces: list[str], pair: tuple[str, str]) -> list[str]:
 
 
 def learn_bpe(words: dict[str, int], merges: int) -> list[tuple[str, str]]:
-    """Learn merges from words and how often each occurs: again and again the most frequent pair becomes one piece."""
+    """Learn from words and their counts: again and again the most frequent pair becomes one piece."""
     split = {word: list(word) for word in words}
     known = sorted({letter for word in words for letter in word})
     learnt: list[tuple[str, str]] = []
@@ -58,7 +58,7 @@ def learn_bpe(words: dict[str, int], merges: int) -> list[tuple[str, str]]:
 
 
 def apply_bpe(word: str, merges: list[tuple[str, str]]) -> list[str]:
-    """Split a word into letters, then apply the merge that was learnt first, until none fits."""
+    """Split a word into letters; apply the merge that was learnt first, until none fits."""
     rank = {pair: number for number, pair in enumerate(merges)}
     pieces = list(word)
     while fitting := [pair for pair in pairwise(pieces) if pair in rank]:
@@ -69,14 +69,15 @@ def apply_bpe(word: str, merges: list[tuple[str, str]]) -> list[str]:
 def batch(sentences: list[list[int]]) -> Tensor:
     """Sentences as rows of one tensor; the shorter ones end in padding."""
     longest = max(len(pieces) for pieces in sentences)
-    return torch.tensor([pieces + [PAD] * (longest - len(pieces)) for pieces in sentences])  # (B, n)
+    rows = [pieces + [PAD] * (longest - len(pieces)) for pieces in sentences]
+    return torch.tensor(rows)  # (B, n)
 
 
 # Network (§3)
 
 
 def positional_encoding(length: int, d_model: int) -> Tensor:
-    """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) = cos(pos / 10000^(2i / d_model)) (§3.5)."""
+    """PE(pos, 2i) = sin(pos / 10000^(2i / d_model)), PE(pos, 2i + 1) the cosine of it (§3.5)."""
     pos = torch.arange(length)[:, None]  # (length, 1)
     two_i = torch.arange(0, d_model, 2)  # (d_model / 2)
     angle = pos / 10_000 ** (two_i / d_model)  # (length, d_model / 2)
@@ -85,7 +86,7 @@ def positional_encoding(length: int, d_model: int) -> Tensor:
 
 def padding_mask(pieces: Tensor) -> Tensor:
     """Which keys are words: padding is hidden from every query."""
-    return (pieces != PAD)[:, None, None, :]  # (B, 1, 1, n): the same for every head and every query
+    return (pieces != PAD)[:, None, None, :]  # (B, 1, 1, n): for all heads and queries
 
 
 def causal_mask(length: int) -> Tensor:
@@ -94,7 +95,7 @@ def causal_mask(length: int) -> Tensor:
 
 
 def attention(Q: Tensor, K: Tensor, V: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """softmax(Q K^T / sqrt(d_k)) V (§3.2.1), and the weights. Where the mask is false a query does not see the key."""
+    """softmax(Q K^T / sqrt(d_k)) V, and the weights (§3.2.1); the mask is true for visible keys."""
     d_k = K.shape[-1]
     scores = Q @ K.transpose(-2, -1) / math.sqrt(d_k)  # (B, h, m, n)
     scores = scores.masked_fill(~mask, -math.inf)  # (B, h, m, n)
@@ -103,7 +104,7 @@ def attention(Q: Tensor, K: Tensor, V: Tensor, mask: Tensor) -> tuple[Tensor, Te
 
 
 class MultiHeadAttention(nn.Module):
-    """Concat(head_1, …, head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (§3.2.2)."""
+    """Concat(head_1, …, head_h) W^O, head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V) (§3.2.2)."""
 
     weights: Tensor
 
@@ -117,14 +118,14 @@ class MultiHeadAttention(nn.Module):
 
     def split(self, x: Tensor) -> Tensor:
         """The heads, which lie side by side, one behind the other."""
-        return x.unflatten(-1, (self.h, -1)).transpose(1, 2)  # (B, n, h * d) becomes (B, h, n, d)
+        return x.unflatten(-1, (self.h, -1)).transpose(1, 2)  # (B, n, h d) to (B, h, n, d)
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, mask: Tensor) -> Tensor:
         """Q is (B, m, d_model), K and V are (B, n, d_model)."""
         q = self.split(self.W_Q(Q))  # (B, h, m, d_k)
         k = self.split(self.W_K(K))  # (B, h, n, d_k)
         v = self.split(self.W_V(V))  # (B, h, n, d_v)
-        heads, self.weights = attention(q, k, v, mask)  # (B, h, m, d_v); the weights are kept for pictures
+        heads, self.weights = attention(q, k, v, mask)  # (B, h, m, d_v), (B, h, m, n)
         concat = heads.transpose(1, 2).flatten(2)  # (B, m, h * d_v)
         return self.W_O(concat)  # (B, m, d_model)
 
@@ -142,7 +143,7 @@ class FeedForward(nn.Module):
 
 
 class LayerNorm(nn.Module):
-    """Each position alone to mean 0 and variance 1 over its d_model features, then times a gain plus a bias."""
+    """Each position alone to mean 0 and variance 1 over d_model, times a gain, plus a bias."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -150,14 +151,15 @@ class LayerNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(d_model))
 
     def forward(self, x: Tensor) -> Tensor:
-        mean = x.mean(dim=-1, keepdim=True)  # (B, n, 1): never over positions, which would show the future
+        mean = x.mean(dim=-1, keepdim=True)  # (B, n, 1): not over positions
         variance = x.var(dim=-1, unbiased=False, keepdim=True)  # (B, n, 1)
-        return (x - mean) / (variance + 1e-5).sqrt() * self.gain + self.bias  # (B, n, d_model)
+        x = (x - mean) / (variance + 1e-5).sqrt()  # (B, n, d_model)
+        return x * self.gain + self.bias  # (B, n, d_model)
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A row of Table 3; the default is the base model. ``norm`` is post, as in the paper, or pre."""
+    """A row of Table 3, by default base. ``norm`` is post, as in the paper, or pre."""
 
     N: int = 6
     d_model: int = 512
@@ -188,7 +190,7 @@ class Residual(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Every source position looks at every other, then each is transformed alone (§3.1)."""
+    """Source positions look at each other, then each is transformed alone (§3.1)."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -203,7 +205,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """The target looks at what is written, then at the source, then each position is transformed alone (§3.1)."""
+    """The target looks at itself, then at the source, then each is transformed alone (§3.1)."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -221,26 +223,29 @@ class DecoderLayer(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Figure 1. One matrix E embeds the source, embeds the target and makes the logits (§3.4)."""
+    """Figure 1. One matrix E embeds source and target and makes the logits (§3.4)."""
 
     def __init__(self, vocabulary: int, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
         self.encoder = nn.ModuleList(EncoderLayer(shape) for _ in range(shape.N))
         self.decoder = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.N))
-        self.encoder_norm = LayerNorm(shape.d_model) if shape.norm == "pre" else nn.Identity()
-        self.decoder_norm = LayerNorm(shape.d_model) if shape.norm == "pre" else nn.Identity()
+        last = LayerNorm if shape.norm == "pre" else nn.Identity
+        self.encoder_norm = last(shape.d_model)
+        self.decoder_norm = last(shape.d_model)
         for matrix in [each for each in self.modules() if isinstance(each, nn.Linear)]:
-            nn.init.xavier_uniform_(matrix.weight)  # the paper names no start: this is the one of the official code
+            nn.init.xavier_uniform_(matrix.weight)  # as the official code starts; the paper says nothing
             if matrix.bias is not None:
                 nn.init.zeros_(matrix.bias)
-        self.E = nn.Parameter(torch.randn(vocabulary, shape.d_model) / math.sqrt(shape.d_model))
+        E = torch.randn(vocabulary, shape.d_model) / math.sqrt(shape.d_model)
+        self.E = nn.Parameter(E)  # (vocabulary, d_model)
         self.dropout = nn.Dropout(shape.P_drop)
 
     def embed(self, pieces: Tensor) -> Tensor:
-        """A row of E for each piece, times sqrt(d_model) (§3.4), plus its position (§3.5), with dropout (§5.4)."""
+        """Rows of E times sqrt(d_model) (§3.4), plus positions (§3.5), with dropout (§5.4)."""
         x = self.E[pieces] * math.sqrt(self.shape.d_model)  # (B, n, d_model)
-        return self.dropout(x + positional_encoding(pieces.shape[1], self.shape.d_model))  # (B, n, d_model)
+        x = x + positional_encoding(pieces.shape[1], self.shape.d_model)  # (B, n, d_model)
+        return self.dropout(x)  # (B, n, d_model)
 
     def encode(self, source: Tensor) -> Tensor:
         """What the decoder reads of the source, once for all steps: the memory."""
@@ -265,7 +270,7 @@ class Transformer(nn.Module):
 
 
 def label_smoothed_loss(logits: Tensor, labels: Tensor, epsilon: float = 0.1) -> Tensor:
-    """Cross-entropy with 1 - epsilon on the label and epsilon on all entries alike (§5.4), per piece of the target."""
+    """Cross-entropy with 1 - epsilon on the label, epsilon on all entries alike; per piece (§5.4)."""
     log_p = logits.log_softmax(dim=-1)  # (B, m, vocabulary)
     label = log_p.gather(-1, labels[..., None]).squeeze(-1)  # (B, m)
     loss = -(1 - epsilon) * label - epsilon * log_p.mean(dim=-1)  # (B, m)
@@ -273,7 +278,7 @@ def label_smoothed_loss(logits: Tensor, labels: Tensor, epsilon: float = 0.1) ->
 
 
 def learning_rate(step: int, d_model: int = 512, warmup: int = 4000) -> float:
-    """d_model^-0.5 min(step^-0.5, step warmup^-1.5) (§5.3): up in a straight line, then down as 1 / sqrt(step)."""
+    """d_model^-0.5 min(step^-0.5, step warmup^-1.5) (§5.3): a line up, then 1 / sqrt(step)."""
     return d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
@@ -292,7 +297,8 @@ def train(model: Transformer, pairs: Iterable[tuple[Tensor, Tensor]], warmup: in
 
 def average_checkpoints(checkpoints: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of every weight over several moments of one training (§6.1)."""
-    return {name: sum(each[name] for each in checkpoints) / len(checkpoints) for name in checkpoints[0]}
+    count = len(checkpoints)
+    return {name: sum(each[name] for each in checkpoints) / count for name in checkpoints[0]}
 
 
 # Decoding (§6.1)
@@ -300,7 +306,7 @@ def average_checkpoints(checkpoints: list[dict[str, Tensor]]) -> dict[str, Tenso
 
 @torch.no_grad()
 def greedy_search(model: Transformer, source: Tensor, extra: int = 50) -> list[int]:
-    """Write the likeliest piece, read it, write the next, until eos or ``extra`` pieces more than the source (1, n)."""
+    """Write the likeliest piece, read it, write the next, until eos. The source is (1, n)."""
     memory = model.encode(source)  # (1, n, d_model)
     written = [BOS]
     while written[-1] != EOS and len(written) < source.shape[1] + extra:
@@ -319,7 +325,7 @@ def length_penalty(length: int, alpha: float) -> float:
 def beam_search(
     model: Transformer, source: Tensor, beam: int = 4, alpha: float = 0.6, extra: int = 50
 ) -> tuple[float, list[int]]:
-    """The best translation: its score, which is log P(Y | X) / length_penalty, and its pieces (… eos)."""
+    """The best translation: its score, log P(Y | X) / length_penalty, and its pieces (… eos)."""
     memory = model.encode(source)  # (1, n, d_model)
     live = [(0.0, [BOS])]
     ended: list[tuple[float, list[int]]] = []
@@ -327,7 +333,8 @@ def beam_search(
     for length in range(1, longest + 1):
         rows = torch.tensor([written for _, written in live])  # (beam, length)
         sources = source.expand(len(live), -1)  # (beam, n)
-        logits = model.decode(rows, memory.expand(len(live), -1, -1), sources)[:, -1]  # (beam, vocabulary)
+        memories = memory.expand(len(live), -1, -1)  # (beam, n, d_model)
+        logits = model.decode(rows, memories, sources)[:, -1]  # (beam, vocabulary)
         log_p = logits.log_softmax(dim=-1)  # (beam, vocabulary)
         log_p[:, [PAD, BOS]] = -math.inf
         best = log_p.topk(beam + 1)  # (beam, beam + 1)
@@ -338,10 +345,11 @@ def beam_search(
         ]
         found.sort(key=lambda each: -each[0])
         penalty = length_penalty(length, alpha)
-        ended += [(log / penalty, written[1:]) for log, written in found[:beam] if written[-1] == EOS]
+        ended += [(log / penalty, y[1:]) for log, y in found[:beam] if y[-1] == EOS]
         live = [each for each in found if each[1][-1] != EOS][:beam]
         # A sum of logarithms only falls: this is the most that a live one can still reach.
-        if len(ended) >= beam or (ended and live[0][0] / length_penalty(longest, alpha) <= max(ended)[0]):
+        reachable = live[0][0] / length_penalty(longest, alpha)
+        if len(ended) >= beam or (ended and reachable <= max(ended)[0]):
             break
     cut = [(log / penalty, written[1:]) for log, written in live]
     return max(ended or cut, key=lambda each: each[0])
@@ -356,12 +364,13 @@ def ngrams(words: list[str], n: int) -> Counter[tuple[str, ...]]:
 
 
 def bleu(hypotheses: list[list[str]], references: list[list[str]]) -> float:
-    """100 BP (p_1 p_2 p_3 p_4)^(1/4): p_n is the share of the n-grams of a whole set that the references have."""
+    """100 BP (p_1 p_2 p_3 p_4)^(1/4): p_n is the share of n-grams that the references have."""
     written = sum(len(words) for words in hypotheses)
     wanted = sum(len(words) for words in references)
     score = 100 * min(1.0, math.exp(1 - wanted / written))  # BP, the brevity penalty
     for n in range(1, 5):
-        pairs = [(ngrams(a, n), ngrams(b, n)) for a, b in zip(hypotheses, references, strict=True)]
-        matched = sum((a & b).total() for a, b in pairs)  # each as often as the reference has it
-        score *= (matched / sum(a.total() for a, _ in pairs)) ** (1 / 4)
+        have = [ngrams(words, n) for words in hypotheses]
+        want = [ngrams(words, n) for words in references]
+        matched = sum((a & b).total() for a, b in zip(have, want, strict=True))
+        score *= (matched / sum(a.total() for a in have)) ** (1 / 4)
     return score
