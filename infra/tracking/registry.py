@@ -12,7 +12,6 @@ import urllib.error
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import Any
 
 from infra.errors import BadConfiguration
@@ -36,7 +35,6 @@ from infra.tracking.provenance import user
 log = logging.getLogger(__name__)
 
 
-NO_TAGS: Mapping[str, str] = MappingProxyType({})
 RESERVED_ALIAS = re.compile(r"latest|v\d+", re.IGNORECASE)
 """MLflow takes these for versions."""
 
@@ -113,7 +111,6 @@ def create_version(
     run_id: str,
     tags: Mapping[str, str],
     model_description: str = "",
-    model_tags: Mapping[str, str] = NO_TAGS,
 ) -> Version:
     """Register a logged model as the next version of the model ``name``, which is created if there is none.
 
@@ -126,7 +123,7 @@ def create_version(
     groups = {group: value for group, value in grouped_tags(tags).items() if group in GROUPED_TAGS}
     with refusals(uri, f"does not register {name}"):
         with suppress(MlflowException):  # it exists; any other error shows in the next call
-            client.create_registered_model(name, tags=dict(model_tags), description=model_description)
+            client.create_registered_model(name, description=model_description)
         model = client.get_logged_model(model_id)
         # A server resolves ``models:/``; for a file MLflow would look for the id at the address in its global state.
         served = uri.startswith(("http://", "https://"))

@@ -199,7 +199,7 @@ def introduction(lines: Sequence[PaperComparison]) -> list[str]:
     sentences = []
     for conditions, names in rows.items():
         are_all = len(names) == len(lines) > 1
-        sentences.append(f"{'All rows' if are_all else ', '.join(names)}. {conditions}")
+        sentences.append(f"{'All rows that ran' if are_all else ', '.join(names)}. {conditions}")
     if any(line.row.corpus != PAPER_CORPUS for line in lines):
         sentences.append(
             "Scores on another corpus than the paper's say nothing about its scores: compare our rows with each other."

@@ -12,7 +12,7 @@ from infra.tracking.model_version import Version
 from infra.tracking.registry import create_version, set_decision, versions
 from model.metric_names import BLEU, CHRF, DEV_BLEU, PERPLEXITY, TEST_BLEU
 from tasks.registration.aliases import CHAMPION, UNDECIDED, holder, move_aliases
-from tasks.registration.version_tags import model_description, model_metrics, model_tags, version_description
+from tasks.registration.version_tags import model_description, model_metrics, version_description
 
 MEASURED = (f".{BLEU}", f".{CHRF}", f".{PERPLEXITY}", DEV_BLEU, TEST_BLEU, "dev_digest")
 """Ends of the tags that distinguish a version from one that was measured otherwise."""
@@ -43,8 +43,8 @@ def register_version(
     all_tags = {**tags, "modified": f"{modified}".lower(), "decision": UNDECIDED, "stage_run": run_id}
     if version is None:
         model_id = log_model(uri, run_id, name, model, model_metrics(tags))
-        about = model_description(name, tags), model_tags(tags)
-        version = create_version(uri, name, model_id, source_run or run_id, all_tags, *about)
+        about = model_description(name, tags)
+        version = create_version(uri, name, model_id, source_run or run_id, all_tags, about)
     champion = holder(before, CHAMPION)
     held = []
     decision = "a run with overrides moves no alias"

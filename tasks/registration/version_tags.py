@@ -104,14 +104,11 @@ def model_metrics(tags: Mapping[str, str]) -> list[ModelMetric]:
     return found
 
 
-def model_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """The tags of a registered model, from those of its first version."""
-    languages = {side: tags[side] for side in ("source_language", "target_language") if side in tags}
-    return {"task": "translation", **languages}
-
-
 def model_description(name: str, tags: Mapping[str, str]) -> str:
-    """The description of a registered model, from the tags of its first version."""
+    """The description of a registered model, from the tags of its first version.
+
+    The model has no tags: above the list of its versions MLflow would give a screen's half to them.
+    """
     source = tags.get("source_language")
     target = tags.get("target_language")
     pair = f" from {source} into {target}" if source and target else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from tasks.corpus.catalogue import may_copy
 from tasks.engine.stage import StageCall
 from tasks.evaluation.training_log import metric_rows, training_curves
 from tasks.lazy_libraries import np, pl
+from tasks.reporting.frequent_tokens import TOKENS_FILE
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -56,7 +57,7 @@ def table(name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> R
 
 
 def log_end(file: Path) -> RunFile:
-    """A log; of one beyond the limit the last lines, after a line that says so."""
+    """A log; of one beyond the limit the last lines, after a line that says so; of an empty one a sentence."""
     size = file.stat().st_size
     with file.open("rb") as log:
         log.seek(max(0, size - STAGE_FILE_BYTES + 200))
@@ -65,7 +66,7 @@ def log_end(file: Path) -> RunFile:
         text = text.partition(b"\n")[2]
         said = f"(the last {len(text):,} of {size:,} bytes: a file here has at most {STAGE_FILE_BYTES:,})\n"
         text = said.encode() + text
-    return RunFile(file.name, text)
+    return RunFile(file.name, text or b"(the job printed nothing)\n")
 
 
 def whole(*files: Path) -> Iterator[RunFile]:
@@ -112,17 +113,20 @@ def _learn_bpe(call: StageCall, made: Artifact) -> Iterator[RunFile]:
     pieces = TokenizerPair.load(made.path())
     pairs = pl.read_parquet(call.arguments["corpus"].path() / "pairs.parquet", columns=list(SIDES), n_rows=SAMPLE_PAIRS)
     rows = []
-    for side, tokenizer in zip(SIDES, (pieces.source, pieces.target), strict=True):
-        rows += [(side, *row) for row in frequent_pieces(tokenizer, pairs[side].to_list())]
-    columns = ("side", "rank", "piece", f"in the first {pairs.height:,} pairs", "share of all pieces")
+    named = ((pieces.source, pieces.source_pieces), (pieces.target, pieces.target_pieces))
+    for side, (tokenizer, names) in zip(SIDES, named, strict=True):
+        rows += [(side, *row) for row in frequent_pieces(tokenizer, names, pairs[side].to_list())]
+    columns = ("side", "rank", "piece", f"in {pairs.height:,} pairs", "share of all pieces")
     yield table("frequent_pieces.json", columns, rows)
 
 
-def frequent_pieces(tokenizer: Tokenizer, lines: list[str]) -> list[tuple[int, str, int, str]]:
-    """Rank, text (``▁`` for a space), count and share of the most frequent pieces; of equal ones the lower id first."""
+def frequent_pieces(
+    tokenizer: Tokenizer, names: Callable[[Iterable[int]], list[str]], lines: list[str]
+) -> list[tuple[int, str, int, str]]:
+    """Rank, name, count and share of the most frequent pieces; of equal ones the lower id first."""
     counts = Counter(number for each in tokenizer.encode_batch(lines, add_special_tokens=False) for number in each.ids)
     most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:PIECES]
-    texts = (tokenizer.decode([number], skip_special_tokens=False).replace(" ", "▁") for number, _ in most)
+    texts = names(number for number, _ in most)
     total = counts.total()
     return [
         (rank, text, count, f"{count / total:.2%}")
@@ -189,7 +193,7 @@ def _report(call: StageCall, made: Artifact) -> Iterator[RunFile]:
         yield FORBIDDEN
         return
     folder = made.path()
-    yield from whole(folder / "report.html", *sorted(folder.glob("*.png")))
+    yield from whole(folder / "report.html", folder / TOKENS_FILE, *sorted(folder.glob("*.png")))
 
 
 FILES: Mapping[str, Callable[[StageCall, Artifact], Iterator[RunFile]]] = {

@@ -23,7 +23,7 @@ SHOWN = {
     "average": {"checkpoints.json"},
     "translate test": {"translations.json"},
     "score test": {"card.json", "scores.json"},
-    "report": {"report.html", "curves.png"},
+    "report": {"report.html", "tokens.csv", "curves.png"},
     "register": {"model_card.md"},
 }
 
@@ -60,8 +60,9 @@ def test_each_stage_shows_what_a_person_opens(small: Path, monkeypatch: pytest.M
     assert len(tracked.table("clean", "rejected.json")) <= facts["clean"]["rejected"]
     pieces = tracked.table("learn_bpe", "frequent_pieces.json")
     for _, of_side in pieces.groupby("side"):
-        counts = list(of_side["in the first 583 pairs"])
+        counts = list(of_side["in 583 pairs"])
         assert counts == sorted(counts, reverse=True)
+        assert of_side["piece"].str.startswith("▁").any(), "a word's first piece looks like one inside a word"
     lengths = tracked.table("shard train", "lengths.json")
     for side in ("source", "target"):
         assert lengths[f"{side} sentences"].sum() == facts["shard train"]["pairs"]

@@ -30,6 +30,8 @@ def test_of_a_large_log_the_last_lines_are_shown(tmp_path: Path, monkeypatch: py
     assert "of 8,890 bytes" in said
     assert (first.split()[0], last) == ("line", "line 999")
     assert len(log_end(log).content) <= 1_000
+    log.write_text("")
+    assert log_end(log).content == b"(the job printed nothing)\n", "MLflow would show an empty page"
 
 
 def test_a_file_is_whole_or_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -218,6 +218,8 @@ def test_the_stage_registers_the_translator_with_its_report(
     assert measured["dev_bleu"] == ("val", run.sets["val"].content[:36])
     assert (version.dev, version.test) == ("val", "flickr")
     assert {"clean", "learn_bpe", "prepare_sets.val"} <= version.digests.keys()
+    above = run.tracker.client.get_registered_model("staged").tags
+    assert not above, "on MLflow's page they stand above the versions, of which a screen then shows fewer than three"
 
     files = {"version.json": (tmp_path / "version.json").read_text()}
     made = sealed(run.store, "register", files, run.weights, run.vocabulary)
