@@ -44,8 +44,8 @@ def dispatch(planned: RunPlan, has_server: bool) -> Outcome:
 
         request = planned.resolved.request
         try:
-            with plain_server_errors(), signals.shielded() as thread:
-                outcome = thread.submit(planned_flow(planned), **vars(request)).result()
+            with plain_server_errors():
+                outcome = signals.shielded(partial(planned_flow(planned), **vars(request)))
         except NetworkFault as fault:
             outcome = finished_outcome(request, fault)
     record.close(outcome)
@@ -61,8 +61,7 @@ def dispatch_group(resolved: ResolvedPaper | ResolvedSweep, has_server: bool) ->
     _ensure_server(site)
     from flows.orchestration.prefect_flows import group_with_prefect
 
-    with signals.shielded() as thread:
-        return thread.submit(group_with_prefect, resolved).result()
+    return signals.shielded(partial(group_with_prefect, resolved))
 
 
 def close_dead_runs(site: Site) -> int:

@@ -10,13 +10,16 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from types import FrameType
+from typing import TypeVar
 
 from infra.processes.children import GRACE_SECONDS
 
+T = TypeVar("T")
 PATIENCE_SECONDS = GRACE_SECONDS + 15
 """How long shielded work may take to end: a job's last checkpoint, and some time for itself."""
 POLL_SECONDS = 0.1
@@ -71,11 +74,10 @@ def stop_all_threads() -> None:
         _received.append(signal.SIGTERM)
 
 
-@contextmanager
-def shielded(patience: float = PATIENCE_SECONDS) -> Iterator[Executor]:
-    """Give a thread for work that no signal interrupts: ``with shielded() as thread: thread.submit(work).result()``.
+def shielded(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:
+    """The result of ``work``, which runs on a thread of its own and which no signal interrupts.
 
-    After a signal, the end of the block raises the signal's exception. If the work has not ended ``patience`` seconds
+    After a signal, the end of the work raises the signal's exception. If the work has not ended ``patience`` seconds
     after the signal, or at a second signal, this process exits at once: as after a SIGKILL, its children end with it
     and finished results are kept.
     """
@@ -83,7 +85,12 @@ def shielded(patience: float = PATIENCE_SECONDS) -> Iterator[Executor]:
     with ThreadPoolExecutor(1, "work") as thread:
         _patience = patience
         try:
-            yield thread
+            future = thread.submit(work)
+            # In short steps: polars has the kernel go on with a wait after SIGINT, and until the wait ends Python calls
+            # no handler.
+            while wait_for([future], POLL_SECONDS).not_done:
+                pass
+            return future.result()
         finally:
             _patience = None
             if _received:

@@ -30,10 +30,10 @@ def swallowing():
         return "finished"
 
 interrupts.install_handlers()
+import polars  # its own handler of SIGINT calls ours and then lets the kernel go on with a wait
 try:
     work = {"polite": polite, "unresponsive": unresponsive, "swallowing": swallowing}[sys.argv[1]]
-    with interrupts.shielded(float(sys.argv[2])) as thread:
-        thread.submit(work).result()
+    interrupts.shielded(work, float(sys.argv[2]))
 except KeyboardInterrupt:
     print("unwound")
     sys.exit(130)
