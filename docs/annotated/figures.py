@@ -65,10 +65,9 @@ def masks(data: Numbers) -> Sheet:
         sheet.heading(each["name"], each["remark"])
         sheet.y += OVER
         sheet.table(each["visible"], each["queries"], each["keys"], LABELS, sheet.y, cell)
-        lines = range(1, len(each["keys"]))
         right = LABELS + cell * len(each["keys"])
         below = sheet.y + cell * len(each["queries"])
-        for line in lines:
+        for line in range(1, len(each["keys"])):
             sheet.path([(LABELS + cell * line, sheet.y), (LABELS + cell * line, below)], "line thin")
         for line in range(1, len(each["queries"])):
             sheet.path([(LABELS, sheet.y + cell * line), (right, sheet.y + cell * line)], "line thin")
@@ -166,7 +165,7 @@ def schedule(data: Numbers) -> Sheet:
         points = [(step, rate * 1e3) for step, rate in curve["points"]]
         axes.curve(points, kind)
         peak = curve["d_model"] ** -0.5 * curve["warmup"] ** -0.5 * 1e3
-        sheet.dot(axes.x(curve["warmup"]), axes.y(peak), 3.5, kind.replace("dashed", ""))
+        sheet.dot(axes.x(curve["warmup"]), axes.y(peak), 3.5, kind.replace("dashed", "ink"))
         sheet.path([(30, sheet.y), (58, sheet.y)], f"curve {kind}")
         text = f"d_model {curve['d_model']}, warm-up {curve['warmup']:,}: at most {peak:.2f}"
         sheet.words(66, sheet.y + 4, text)
@@ -210,12 +209,11 @@ def beam(data: Numbers) -> Sheet:
 def collapse(data: Numbers) -> Sheet:
     """How alike the positions of a sentence are after each layer, post-LN beside pre-LN."""
     sheet = Sheet("Mean cosine between two positions of a sentence after each encoder layer, post-LN beside pre-LN")
-    settings = f"{data['layers']} layers, {data['updates']} updates, both at a rate of up to {data['peak']:.4f}"
+    settings = f"{data['layers']} layers, {data['updates']} updates at a rate of up to {data['peak']:.4f}, one seed"
     sheet.heading("Cosine between positions", settings)
     axes = Axes(sheet, (32, sheet.y + 6, WIDTH - 44, 180), (0, data["layers"]), (0, 1))
     axes.scale_y([(tick / 4, f"{tick / 4:g}") for tick in range(5)])
-    names = [(layer, f"{layer}" if layer else "embedding") for layer in range(data["layers"] + 1)]
-    axes.scale_x([(0.0, "0"), *names[1:]], "after layer (0: the embeddings)")
+    axes.scale_x([(layer, f"{layer}") for layer in range(data["layers"] + 1)], "after layer (0: the embeddings)")
     sheet.y = axes.top + axes.height + 44
     for curve in data["curves"]:
         kind = ("minus" if curve["norm"] == "post" else "plus") + ("" if curve["trained"] else " thin dashed")
@@ -232,32 +230,28 @@ def ablations(data: Numbers) -> Sheet:
     sheet = Sheet("BLEU on the dev set without each piece of the recipe, less that with all of them")
     seeds = len(data["base"]["bleu"])
     sheet.heading("BLEU without it − BLEU with all", f"mean of {seeds} seeds, 95 % t-interval; dots: the seeds")
-    differences = [value for each in data["without"] for value in each["difference"]]
-    low = min([each["low"] for each in data["without"]] + differences)
-    high = max([each["high"] for each in data["without"]] + differences)
-    clipped = (max(low, data["axis"][0]), min(high, data["axis"][1])) if "axis" in data else (low, high)
-    pad = (clipped[1] - clipped[0]) * 0.05
+    reached = [0, *(value for each in data["without"] for value in (each["low"], each["high"], *each["difference"]))]
+    pad = (max(reached) - min(reached)) * 0.05
     row = 40
     frame = (4.0, sheet.y + 4, WIDTH - 8.0, row * len(data["without"]))
-    axes = Axes(sheet, frame, (min(clipped[0], 0) - pad, max(clipped[1], 0) + pad), (0, 1))
+    axes = Axes(sheet, frame, (min(reached) - pad, max(reached) + pad), (0, 1))
     step = next(s for s in (1, 2, 5, 10, 20, 50) if (axes.x_range[1] - axes.x_range[0]) / s < 8)
     ticks = range(int(axes.x_range[0] // step) * step, int(axes.x_range[1]) + 1, step)
     axes.scale_x([(t, f"{t:+d}" if t else "0") for t in ticks if t >= axes.x_range[0]], "BLEU")
-    zero = axes.x(0)
-    sheet.path([(zero, axes.top), (zero, axes.top + axes.height)], "line")
     for number, each in enumerate(data["without"]):
         y = axes.top + row * number
         text = f"{each['mean']:+.1f} [{each['low']:+.1f}, {each['high']:+.1f}]"
         sheet.words(4, y + 12, f"without {each['name']}", "bold")
         sheet.words(WIDTH - 4, y + 12, text, "muted small", "end")
-        ends = [max(each["low"], axes.x_range[0]), min(each["high"], axes.x_range[1])]
-        sheet.path([(axes.x(end), y + 25) for end in ends], "curve plus")
+        sheet.path([(axes.x(0), y + 17), (axes.x(0), y + 33)])
+        sheet.path([(axes.x(each[end]), y + 25) for end in ("low", "high")], "curve plus")
         sheet.box(axes.x(each["mean"]) - 2, y + 19, 4, 12, "plus")
         for value in each["difference"]:
             sheet.dot(axes.x(value), y + 25, 2.6, "minus")
     sheet.y = axes.top + axes.height + 48
-    mean = sum(data["base"]["bleu"]) / seeds
-    sheet.words(0, sheet.y, f"with all: BLEU {mean:.1f}, {', '.join(f'{each:.1f}' for each in data['base']['bleu'])}")
+    base = data["base"]["bleu"]
+    each_seed = ", ".join(f"{value:.1f}" for value in base)
+    sheet.words(0, sheet.y, f"with all: BLEU {sum(base) / seeds:.1f} ({each_seed})")
     sheet.words(0, sheet.y + 16, data["about"], "muted")
     sheet.y += 22
     return sheet

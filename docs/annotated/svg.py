@@ -18,7 +18,7 @@ STYLE = """
 svg{--ink:#1f2430;--muted:#5b6472;--line:#c3c8d0;--plus:#1f62b0;--minus:#c4600f}
 @media(prefers-color-scheme:dark){svg{--ink:#e5e8ee;--muted:#a3acba;--line:#4a5261;--plus:#7cb5f2;--minus:#f2a35e}}
 text{font:12px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;fill:var(--ink)}
-.muted{fill:var(--muted)}.plus{fill:var(--plus)}.minus{fill:var(--minus)}.bold{font-weight:700}.small{font-size:10.5px}
+.ink{fill:var(--ink)}.muted{fill:var(--muted)}.plus{fill:var(--plus)}.minus{fill:var(--minus)}.bold{font-weight:700}.small{font-size:10.5px}
 .line{stroke:var(--line);fill:none}.curve{stroke:var(--ink);stroke-width:2;fill:none}
 .curve.plus{stroke:var(--plus);fill:none}.curve.minus{stroke:var(--minus);fill:none}.thin{stroke-width:1.2}
 .dashed{stroke-dasharray:5 3}

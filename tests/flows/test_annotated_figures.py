@@ -116,3 +116,10 @@ def test_the_command_says_which_figures_there_are(
     with pytest.raises(SystemExit):
         figures.main()
     assert "NAME is 'beams', allowed is positions, masks" in capsys.readouterr().err
+
+
+def test_post_ln_ends_with_positions_more_alike_than_pre_ln() -> None:
+    data = read("collapse")
+    last = {(curve["norm"], curve["trained"]): curve["cosine"][-1] for curve in data["curves"]}
+    assert all(len(curve["cosine"]) == data["layers"] + 1 for curve in data["curves"])
+    assert last["post", True] > last["pre", True]
