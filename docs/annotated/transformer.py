@@ -327,31 +327,28 @@ def beam_search(
 ) -> tuple[float, list[int]]:
     """The best translation: its score, log P(Y | X) / length_penalty, and its pieces (… eos)."""
     memory = model.encode(source)  # (1, n, d_model)
+    size = len(model.E)
+    longest = source.shape[1] - 1 + extra
     live = [(0.0, [BOS])]
     ended: list[tuple[float, list[int]]] = []
-    longest = source.shape[1] - 1 + extra
     for length in range(1, longest + 1):
-        rows = torch.tensor([written for _, written in live])  # (beam, length)
-        sources = source.expand(len(live), -1)  # (beam, n)
-        memories = memory.expand(len(live), -1, -1)  # (beam, n, d_model)
-        logits = model.decode(rows, memories, sources)[:, -1]  # (beam, vocabulary)
-        log_p = logits.log_softmax(dim=-1)  # (beam, vocabulary)
+        k = len(live)
+        rows = torch.tensor([y for _, y in live])  # (k, length)
+        sources = source.expand(k, -1)  # (k, n)
+        logits = model.decode(rows, memory.expand(k, -1, -1), sources)[:, -1]  # (k, vocabulary)
+        log_p = logits.log_softmax(dim=-1).double()  # (k, vocabulary)
         log_p[:, [PAD, BOS]] = -math.inf
-        best = log_p.topk(beam + 1)  # (beam, beam + 1)
-        found = [
-            (before + float(value), [*written, int(piece)])
-            for (before, written), values, pieces in zip(live, *best, strict=True)
-            for value, piece in zip(values, pieces, strict=True)
-        ]
-        found.sort(key=lambda each: -each[0])
-        penalty = length_penalty(length, alpha)
-        ended += [(log / penalty, y[1:]) for log, y in found[:beam] if y[-1] == EOS]
+        log_p += torch.tensor([[log] for log, _ in live], dtype=torch.double)  # (k, vocabulary): of all pieces so far
+        best = log_p.flatten().topk(2 * beam)  # (2 beam): at most k of them end in eos
+        places = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        found = [(log, [*live[at // size][1], at % size]) for log, at in places]
+        ended += [(log / length_penalty(length, alpha), y[1:]) for log, y in found[:beam] if y[-1] == EOS]
         live = [each for each in found if each[1][-1] != EOS][:beam]
         # A sum of logarithms only falls: this is the most that a live one can still reach.
         reachable = live[0][0] / length_penalty(longest, alpha)
         if len(ended) >= beam or (ended and reachable <= max(ended)[0]):
             break
-    cut = [(log / penalty, written[1:]) for log, written in live]
+    cut = [(log / length_penalty(length, alpha), y[1:]) for log, y in live]
     return max(ended or cut, key=lambda each: each[0])
 
 
