@@ -1,6 +1,5 @@
 """``repro deploy``."""
 
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,10 +28,6 @@ def deploy(
             help="deploy a rerun of the named runs in a folder of its own, with `repro check` at its end", negative=()
         ),
     ] = False,
-    notify: Annotated[
-        str,
-        Parameter(help="URL to post the end of each run to (or REPRO_NOTIFY_URL); none stops it"),
-    ] = "",
 ) -> None:
     """Create or update the deployments of these runs, by default all, at the Prefect server of PREFECT_API_URL.
 
@@ -50,8 +45,6 @@ def deploy(
     repro deploy demo --cron "0 22 * * 5"
 
     repro deploy demo --check --cron "0 1 * * *"
-
-    repro deploy --notify https://example.org/hook
     """
     if check and not runs:
         raise BadConfiguration("--check needs the names of runs, for example `repro deploy demo --check`")
@@ -65,7 +58,6 @@ def deploy(
         )
     from flows.orchestration.deploy import deploy as deploy_file
     from flows.orchestration.deploy import deploy_checks
-    from flows.orchestration.notify import notify as set_webhook
     from infra.servers.prefect_states import ensure_heartbeat_automation
 
     switch: Literal["on", "off", "as it is"] = "on" if activate or cron else "off" if pause else "as it is"
@@ -74,5 +66,3 @@ def deploy(
     else:
         deploy_file(FILE, runs, switch, say, cron)
     ensure_heartbeat_automation()
-    if address := notify or os.environ.get("REPRO_NOTIFY_URL", ""):
-        set_webhook(address, say)

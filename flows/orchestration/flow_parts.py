@@ -78,7 +78,7 @@ def known_value() -> Any:
 
 
 def summary_line(outcome: Outcome) -> str:
-    """The message of the flow run and its notification: ``demo/3 · dev: bleu 27.31, chrf 55.20 · test: …``."""
+    """The message of the flow run: ``demo/3 · dev: bleu 27.31, chrf 55.20 · test: …``."""
     numbers = {
         name: [f"{n} {card[n]:.2f}" for n in HEADLINE_METRICS if n in card] for name, card in outcome.scores.items()
     }
