@@ -31,7 +31,6 @@ from flows.runner.records import receive_records
 from flows.runner.request import ResolvedRun, RunRequest, make_plan
 from flows.runs import RUNS
 from flows.views.stage_words import outcome_json
-from flows.views.terminal import say
 from infra.errors import BadConfiguration, BadData
 from infra.processes import signals
 from infra.servers.environment import configure_libraries
@@ -298,10 +297,7 @@ def artifact(name: str, overrides: Mapping[str, object] | None = None) -> Artifa
 def _resolved(
     name: str, overrides: Mapping[str, object] | None, from_stage: str, until: str, force: Sequence[str], site: str
 ) -> ResolvedRun:
-    resolved = RunRequest(name, from_stage, until, tuple(force), _assignments(overrides), site).resolve()
-    if resolved.remark:
-        say(resolved.remark)
-    return resolved
+    return RunRequest(name, from_stage, until, tuple(force), _assignments(overrides), site).resolve()
 
 
 def _assignments(overrides: Mapping[str, object] | None) -> tuple[str, ...]:

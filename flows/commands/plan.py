@@ -9,7 +9,7 @@ from flows.commands.options import JsonOption, RunOptions
 from flows.runner.request import make_plan
 from flows.views.stage_words import outcome_json
 from flows.views.tables import stage_table
-from flows.views.terminal import print_json, say
+from flows.views.terminal import print_json
 from infra.errors import BadConfiguration
 from infra.servers.mlflow_sqlite import check_database
 
@@ -34,8 +34,6 @@ def plan_command(
     if rate < 0 or (rate and not cost):
         raise BadConfiguration(f"--rate is {rate:g}, allowed is a number of at least 0, and only with --cost")
     resolved = asked.request().resolve()
-    if resolved.remark:
-        say(resolved.remark)
     check_database(resolved.site.tracking)
     output = Console(highlight=False)
     planned = make_plan(resolved)

@@ -59,8 +59,6 @@ def run_command(
     repro run my_runs.py:TINY --json
     """
     resolved = asked.request().resolve()  # reports a wrong argument before a server is started
-    if resolved.remark:
-        say(resolved.remark)
     several = parse_seeds(seeds) if seeds else ()
     configure_libraries(resolved.site.root)
     served = server_configured()

@@ -4,7 +4,7 @@ from flows.commands.options import JsonOption
 from flows.orchestration.dispatch import dispatch_group
 from flows.tuning.sweep import SweepRequest, SweepResults
 from flows.views.tables import sweep_table
-from flows.views.terminal import console, print_json, say
+from flows.views.terminal import console, print_json
 from infra.servers.environment import configure_libraries, server_configured
 
 
@@ -24,8 +24,6 @@ def sweep(request: SweepRequest, *, as_json: JsonOption = False) -> None:
     repro sweep wmt14-ende-base --site gpu --at-once 4 --space training.label_smoothing=0.05,0.1,0.2
     """
     resolved = request.resolve()
-    if resolved.base.remark:
-        say(resolved.base.remark)
     configure_libraries(resolved.base.site.root)
     found: SweepResults = dispatch_group(resolved, server_configured())
     error = console()

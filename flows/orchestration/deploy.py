@@ -20,7 +20,7 @@ from prefect.flows import Flow
 from prefect.types.entrypoint import EntrypointType
 
 from flows.inspection.check import expected_of
-from flows.runner.find_run import find_run, foreign_sets, is_file, own_files
+from flows.runner.find_run import check_sets, find_run, is_file, own_files
 from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
 from infra.service.applications import TEMPLATE, TYPE
@@ -77,7 +77,7 @@ def _deploy_all(
 def _deployment_of(name: str) -> dict[str, Any]:
     """The deployment of a run in a user's file, nightly and paused; workers read the file at this path."""
     run = find_run(name)
-    foreign_sets(run)  # refuses those of other languages now, not at night
+    check_sets(run)  # refuses those of other languages now, not at night
     file, colon, which = name.partition(":")
     path = f"{Path(file).absolute()}{colon}{which}" if is_file(name) else name
     return _nightly(run.name, run.about, "prefect_flows.reproduce", path, "own", "0 2 * * *")

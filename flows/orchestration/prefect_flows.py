@@ -75,10 +75,7 @@ def reproduce(
     planned: RunPlan | None = known_value()
     if planned is None:
         request = RunRequest(run, from_stage, until, force, overrides, site)
-        to_plan = request.resolve(again=flow_run.run_count > 1)
-        if to_plan.remark:
-            say(to_plan.remark)
-        planned = make_plan(to_plan)
+        planned = make_plan(request.resolve(again=flow_run.run_count > 1))
     resolved = planned.resolved
     # Several may run at once. A title's settings are said once, where the flow that starts them begins each.
     label = (resolved.title or run).split(SEPARATOR)[0] if flow_run.parent_flow_run_id else ""
@@ -157,8 +154,6 @@ def _run_group(group_flow: Flow[..., Any], request: PaperRequest | SweepRequest)
     resolved: ResolvedPaper | ResolvedSweep | None = known_value()
     if resolved is None:
         resolved = request.resolve()
-        if resolved.remark:
-            say(resolved.remark)
     results = resolved.run(run_with_prefect, say)
     publish_markdown(group_flow.name, results.markdown, results.group.title)
     if results.failure:

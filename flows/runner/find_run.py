@@ -1,5 +1,7 @@
 """Finds a run by its name: one of ``flows.runs``, a row of the paper on some corpus, or one in a user's file."""
 
+import logging
+from functools import cache
 from pathlib import Path
 
 from flows.runs import RUNS, Run
@@ -9,6 +11,8 @@ from flows.runs.toml_runs import SUFFIX, run_from_toml
 from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
 from tasks.engine.own_classes import load_user_file
+
+log = logging.getLogger(__name__)
 
 
 def find_run(name: str) -> Run:
@@ -47,10 +51,10 @@ def swapped_name(name: str) -> str:
     return f"{run}{SWAPPED}{slash}{place}"
 
 
-def foreign_sets(run: Run) -> str:
-    """What to say of a run that is scored on sets of another corpus, as a built-in run with its corpus replaced is.
+def check_sets(run: Run) -> None:
+    """Warn of a run that is scored on sets of another corpus, as a built-in run with its corpus replaced is.
 
-    "" for none. Raises BadConfiguration if the other corpus has other languages.
+    Raises BadConfiguration if the other corpus has other languages.
     """
     languages = (run.corpus.source_language, run.corpus.target_language)
     for other in RUNS.values():
@@ -65,8 +69,13 @@ def foreign_sets(run: Run) -> str:
                 f"{sentence}, which is {other.corpus.source_language}-{other.corpus.target_language}, but translates "
                 f"{'-'.join(languages)}; give it sets of its own (sets, dev, filters.exclude)"
             )
-        return f"{sentence}, not of its corpus {run.corpus.name}; sets, dev and filters.exclude name others"
-    return ""
+        _warn_once(f"{sentence}, not of its corpus {run.corpus.name}; sets, dev and filters.exclude name others")
+        return
+
+
+@cache
+def _warn_once(sentence: str) -> None:
+    log.warning("%s", sentence)
 
 
 def _run_from_file(file: str, name: str) -> Run:

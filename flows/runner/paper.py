@@ -107,7 +107,6 @@ class ResolvedPaper:
 
     request: PaperRequest
     group: Group
-    remark: str = ""
 
     def run(self, run_one: RunOne, say: Say) -> "PaperResults":
         """Run each row that has work, at most ``at_once`` at a time, and write the page."""

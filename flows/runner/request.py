@@ -12,7 +12,7 @@ from datetime import datetime
 from flows.reproduce import STAGES, reproduce
 from flows.runner import records
 from flows.runner.beginning import beginning_of
-from flows.runner.find_run import find_run, foreign_sets
+from flows.runner.find_run import check_sets, find_run
 from flows.runner.interrupted import attempt_to_resume
 from flows.runner.outcome import Outcome
 from flows.runner.recorded_runs import RecordedRun, last_arguments, read_runs
@@ -66,7 +66,8 @@ class RunRequest:
         attempt = Attempt.new(frozenset((*self.force, *after)))
         scope = Scope(STAGES, self.until, attempt, COUNTED_AS)
         run = override(find_run(self.run), self.overrides)
-        return ResolvedRun(self, run, Site.named(self.site), scope, again, foreign_sets(run))
+        check_sets(run)
+        return ResolvedRun(self, run, Site.named(self.site), scope, again)
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,6 @@ class ResolvedRun:
     site: Site
     scope: Scope
     again: bool = False
-    remark: str = ""
-    """A sentence that says which sets belong to another corpus; "" if none does."""
     title: str = ""
     """The name of its run in MLflow; empty for the run's own."""
     parent: str = ""

@@ -98,10 +98,6 @@ class ResolvedSweep:
         common = json.dumps([request.run, sorted(request.spaces), request.on, sorted(request.overrides), run])
         return f"{self.base.run.name}-{hashlib.sha256(common.encode()).hexdigest()[:6]}"
 
-    @property
-    def remark(self) -> str:
-        return self.base.remark
-
     @cached_property
     def group(self) -> Group:
         """Its trials are runs of the experiment of the run."""
