@@ -85,29 +85,16 @@ class ModelInfo:
 
 
 @dataclass(frozen=True)
-class SamplingSettings:
-    """Settings of sampling: each token is drawn from the model's distribution instead of searched for."""
-
-    temperature: float = 1.0
-    """Below 1 favours likely tokens."""
-    top_k: int = 0
-    """Only this many most likely tokens are drawn; 0: all."""
-    seed: int = 1
-
-
-@dataclass(frozen=True)
 class SearchSettings:
     """Settings of beam search, or of sampling. Only sentences with equal settings share a batch."""
 
     beam: int
     alpha: float
-    sampling: SamplingSettings | None = None
+    sampling: Sampling | None = None
 
     @classmethod
     def of(cls, search: Search) -> "SearchSettings":
-        drawn = search.sampling
-        sampling = SamplingSettings(drawn.temperature, drawn.top_k, drawn.seed) if drawn else None
-        return cls(search.decoding.beam, search.decoding.alpha, sampling)
+        return cls(search.decoding.beam, search.decoding.alpha, search.sampling)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,11 @@ def test_a_prefix_begins_each_paragraph_and_samples_are_by_seed_and_number(site:
     assert answer["text"] == "Der Hund ONE DOG. TWO DOGS.\n\nDer Hund A CAT."
     drawn = ask(site, text=TEXT, sample=True, temperature=0.5, top_k=9, seed=7, prefix="Ein").json()
     assert drawn["text"] == "Ein ONE DOG. 0.5 9 7 0 TWO DOGS. 0.5 9 7 1\n\nEin A CAT. 0.5 9 7 2"
-    assert drawn["search"] == {"beam": 4, "alpha": 0.6, "sampling": {"temperature": 0.5, "top_k": 9, "seed": 7}}
+    assert drawn["search"] == {
+        "beam": 4,
+        "alpha": 0.6,
+        "sampling": {"temperature": 0.5, "top_k": 9, "top_p": 1.0, "seed": 7},
+    }
 
 
 def test_a_stream_has_the_same_sentences_as_the_whole_answer(site: Site) -> None:
