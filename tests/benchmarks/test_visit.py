@@ -10,15 +10,15 @@ from pathlib import Path
 
 from small_training import pairs, write_shards, write_text, write_vocabulary
 
-from benchmarks.gpu_pack import CODE, RUN
 from benchmarks.machine import PROJECT_ROOT
+from benchmarks.visit_pack import CODE, RUN
 from flows.runs import RUNS
 
 ABSENT = ("polars", "prefect", "mlflow", "pytest", "hypothesis", "flows", "tasks", "infra")
 
 
 def write_visit(folder: Path) -> None:
-    """A folder as ``gpu_visit.py pack`` writes it, with little data."""
+    """A folder as ``visit.py pack`` writes it, with little data."""
     for name in CODE:
         copy = shutil.copytree if (PROJECT_ROOT / name).is_dir() else shutil.copy2
         copy(PROJECT_ROOT / name, folder / name)
@@ -45,7 +45,7 @@ def test_every_phase_writes_rows_on_a_node_without_the_orchestration(tmp_path: P
     (guard / "sitecustomize.py").write_text(f"import sys\nsys.modules |= dict.fromkeys({ABSENT})\n")
     environment = {**os.environ, "PYTHONPATH": str(guard)}
     words = ["run", "--out", str(tmp_path / "out"), "--work", str(tmp_path / "work"), "--device", "cpu", "--tiny"]
-    command = [sys.executable, str(folder / "benchmarks" / "gpu_visit.py"), *words]
+    command = [sys.executable, str(folder / "benchmarks" / "visit.py"), *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     log = (tmp_path / "out" / "log.txt").read_text()
     assert [line.split(",")[0] for line in done.stdout.splitlines()] == [
@@ -56,6 +56,7 @@ def test_every_phase_writes_rows_on_a_node_without_the_orchestration(tmp_path: P
     assert {row["commit"] for row in rows} == {"1234abcd"}
     assert found["training again has the same weights to the bit"]["figure"] == 1
     assert found["training resumed has the same weights to the bit"]["figure"] == 1
+    assert found["training again, first update with another loss"]["figure"] == 0
     assert found["gradients, packed, against a CPU"]["figure"] > 0.9999
     assert {row["peer"] for row in rows} == {"", "torch"}
     assert found[f"{RUN}, updates"]["figure"] == 12

@@ -1,4 +1,4 @@
-"""Pack code and data for a visit of a GPU node (``gpu_visit.py pack``)."""
+"""Pack code and data for a visit of a GPU node (``visit.py pack``)."""
 
 import io
 import json

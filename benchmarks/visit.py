@@ -1,7 +1,7 @@
 """Measure on a GPU what only a GPU can answer; docs/gpu.md says how. Every answer is a row of ``rows.jsonl``.
 
-    python benchmarks/gpu_visit.py pack visit             here: a folder with code and data, to be copied to the node
-    python benchmarks/gpu_visit.py run --out results      there, in that folder: all phases, each in its time
+    python benchmarks/visit.py pack visit             here: a folder with code and data, to be copied to the node
+    python benchmarks/visit.py run --out results      there, in that folder: all phases, each in its time
 
 A node needs Python 3.12, torch, numpy, pyarrow, tokenizers, safetensors and sacrebleu. Each phase is a process that is
 killed at its limit; what it measured until then stays.
@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from benchmarks.gpu_pack import RUN, pack
 from benchmarks.machine import PROJECT_ROOT as ROOT
 from benchmarks.machine import processor, restart_as_job
+from benchmarks.visit_pack import RUN, pack
 
 if TYPE_CHECKING:
     from model.job import Job
@@ -88,7 +88,7 @@ class Visit:
             "machine": torch.cuda.get_device_name() if self.gpu else processor(),
             "commit": self.commit,
             "date": date.today().isoformat(),
-            "command": shlex.join(["python", "benchmarks/gpu_visit.py", *sys.argv[1:]]),
+            "command": shlex.join(["python", "benchmarks/visit.py", *sys.argv[1:]]),
             "limit": "",
             "note": "",
         }
@@ -116,15 +116,19 @@ def check(visit: Visit) -> None:
     gradients(visit)
     trainings = {"once": (0,), "again": (0,), "resumed": (7 if visit.tiny else 60, 0)}
     weights = {}
+    losses = {}
     for name, stops in trainings.items():
         shutil.rmtree(visit.work / name, ignore_errors=True)
         for stop in stops:
             job = training_job(visit, name, short=True)
             train_until(job, seconds=float("inf"), update=stop)
         weights[name] = digests(job.out)
+        losses[name] = losses_by_update(job.out)
     for name in ("again", "resumed"):
         equal = bool(weights["once"]) and weights[name] == weights["once"]
         visit.row(f"training {name} has the same weights to the bit", float(equal), "1 is yes")
+        others = (update for update, loss in losses["once"].items() if losses[name].get(update, loss) != loss)
+        visit.row(f"training {name}, first update with another loss", next(others, 0), "0 is none")
 
 
 def ceilings(visit: Visit) -> None:
@@ -227,7 +231,7 @@ def speed(visit: Visit) -> None:
 
 def profile(visit: Visit) -> None:
     """Rows about the milliseconds of an update of base by group of kernels; idle is when the device does nothing."""
-    from benchmarks.gpu_profile import profile_update
+    from benchmarks.visit_profile import profile_update
 
     folder = visit.work / "profile"
     shutil.rmtree(folder, ignore_errors=True)  # of a call that was cut off
@@ -300,7 +304,7 @@ def training_job(visit: Visit, name: str, *, short: bool) -> "Job":
     out.mkdir(exist_ok=True)
     inputs = {part: data / part for part in ("shards", "dev", "vocabulary")}
     config = {"model": asdict(model), "training": asdict(training)}
-    return Job(config, inputs, out, JobSettings(device=visit.device, log_seconds=1.0))
+    return Job(config, inputs, out, JobSettings(device=visit.device, log_seconds=0.0 if short else 1.0))
 
 
 def train_until(job: "Job", seconds: float, update: int = 0) -> "Trainer":
@@ -335,6 +339,12 @@ def digests(out: Path) -> dict[str, str]:
     return {file.parent.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
+def losses_by_update(out: Path) -> dict[int, float]:
+    """The loss of each update that ``metrics.jsonl`` has."""
+    rows = (json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines())
+    return {row["done"]: row["nll"] for row in rows if "nll" in row}
+
+
 def run_phases(visit: Visit, phases: Iterable[str]) -> None:
     """Run phases one after the other, and kill a phase at its limit; ``log.txt`` has their output."""
     for phase in phases:
@@ -362,7 +372,7 @@ PHASES: dict[str, Callable[[Visit], None]] = {"check": check, "speed": speed, "p
 
 
 def main() -> None:
-    flags = argparse.ArgumentParser(prog="gpu_visit.py", description="Measure on a GPU what only a GPU can answer.")
+    flags = argparse.ArgumentParser(prog="visit.py", description="Measure on a GPU what only a GPU can answer.")
     commands = flags.add_subparsers(dest="command", required=True)
     commands.add_parser("pack", help="write a folder to copy to the node").add_argument("folder", type=Path)
     for name in ("run", *PHASES):
