@@ -67,7 +67,7 @@ def test_the_messages_of_the_troubleshooting_page_are_those_of_the_program() -> 
 @pytest.mark.parametrize("page", ["design.md", "paper.md", "annotated/index.md"])
 def test_the_files_that_a_page_names_exist(page: str) -> None:
     text = (TOP / "docs" / page).read_text()
-    named = set(re.findall(r"\b(?:flows|tasks|model|infra)/[\w/]*\w\.py\b", text))
+    named = set(re.findall(r"\b(?:tests/)?(?:flows|tasks|model|infra)/[\w/]*\w\.py\b", text))
     assert len(named) > 10
     assert not [name for name in named if not (TOP / name).is_file()]
     places = re.findall(r"`(?:\w+\.)?(\w+)` in `([\w/]+\.py)`", text)
