@@ -23,7 +23,6 @@ from model.config import Averaging, Decoding, Model, Training
 from model.config.normalise import Normalise
 from tasks.cleaning.filters import Filters
 from tasks.corpus.catalogue import Corpus, EvaluationSet, File, Part, Text
-from tasks.evaluation.comet import Comet
 from tasks.stages.learn_bpe import Vocabulary
 from tasks.stages.shard import Sharding
 
@@ -42,7 +41,6 @@ TABLES: dict[str, type] = {
     "training": Training,
     "averaging": Averaging,
     "decoding": Decoding,
-    "comet": Comet,
     "synthetic = BackTranslation": BackTranslation,
     "synthetic = Distillation": Distillation,
 }

@@ -164,9 +164,8 @@ def score_sets(
     run: Run, system: str, hypotheses: Mapping[str, Artifact], evaluated: Mapping[str, Artifact]
 ) -> dict[str, Artifact]:
     """Score the translations of every evaluated set; gives the scores by set."""
-    comet = (run.comet,) if run.comet.path else ()
     scores = {}
     for name, translations in hypotheses.items():
         score_set = score.for_item(item_of(name, system))
-        scores[name] = score_set(translations, evaluated[name], name, run.corpus.target_language, comet)
+        scores[name] = score_set(translations, evaluated[name], name, run.corpus.target_language)
     return scores

@@ -6,8 +6,9 @@ from flows.runs.languages import standard_filters
 from flows.runs.run import Run
 from flows.runs.synthetic import BackTranslation, Distillation, monolingual
 from model.config import Averaging, Decoding, Model, Training
+from model.config.normalise import Normalise
 from model.config.paper_models import BASE, BASE_TRAINING, BIG, BIG_TRAINING, TABLE_3
-from tasks.cleaning.filters import Length
+from tasks.cleaning.filters import Empty, Filters, Length
 from tasks.corpus.catalogue import CORPORA, SETS
 from tasks.stages.learn_bpe import Vocabulary
 from tasks.stages.shard import Sharding
@@ -66,6 +67,33 @@ MULTI30K_ENDE = Run(
     averaging=Averaging(8),
     decoding=Decoding(alpha=2.0),
     expect=(*DATA_LIMITS, "warn train.dev_perplexity <= 6"),
+)
+
+EPOCH_OF_TINY = 56
+"""Updates of an epoch of multi30k-ende-tiny."""
+MULTI30K_ENDE_TINY = replace(
+    MULTI30K_ENDE,
+    name="multi30k-ende-tiny",
+    about="Multi30k English-German by the published Transformer-Tiny, lower-cased Moses tokens; hours on one core",
+    filters=Filters((Empty(),), Normalise(nfc=False, control=False, white_space=False)),
+    vocabulary=Vocabulary(size=10_100, tokens="characters", moses=True, lowercase=True),
+    sharding=Sharding(max_pieces=256),
+    model=replace(MULTI30K_ENDE.model, norm="post", qkv_bias=True),
+    training=Training(
+        updates=8_000,
+        batch_tokens=8_192,
+        schedule="inverse_sqrt",
+        warmup=2_000,
+        peak=5e-3,
+        eps=1e-8,
+        checkpoint_every=EPOCH_OF_TINY,
+        keep=10,
+        dev_every=EPOCH_OF_TINY,
+        patience=10,
+    ),
+    averaging=Averaging(10),
+    decoding=Decoding(beam=5, alpha=1.0, length_penalty="length", min_length=1),
+    expect=DATA_LIMITS,
 )
 
 MULTI30K_ENFR = replace(
@@ -206,6 +234,7 @@ RUNS = {
         DEMO,
         DEMO_DISTILLED,
         MULTI30K_ENDE,
+        MULTI30K_ENDE_TINY,
         MULTI30K_ENFR,
         MULTI30K_ENDE_BACK_TRANSLATION,
         MULTI30K_ENDE_DISTILLED,

@@ -9,7 +9,6 @@ from model.config.mixture import parse_mixture
 from tasks.cleaning.filters import Filters
 from tasks.corpus.catalogue import Corpus, EvaluationSet, files
 from tasks.engine.limits import Limits
-from tasks.evaluation.comet import Comet
 from tasks.stages.learn_bpe import Vocabulary
 from tasks.stages.register import MIN_CHAMPION_BLEU
 from tasks.stages.shard import Sharding
@@ -48,8 +47,6 @@ class Run:
     """How evaluation sets are translated, and registered versions by default (§6.1)."""
     evaluate: tuple[str, ...] = ()
     """The sets to translate and score, with the dev set among them; empty for all. A sweep scores the dev set alone."""
-    comet: Comet = Comet()  # noqa: RUF009 - frozen
-    """The checkpoint of COMET to score with; none by default. Changing it repeats scoring alone."""
     min_champion_bleu: float = MIN_CHAMPION_BLEU
     """BLEU on the dev set, from 0 to 100, below which a version never becomes ``champion``; 0 for no limit."""
     expect: tuple[str, ...] = ()

@@ -10,7 +10,6 @@ from model.metric_names import (
     BLEU,
     BLEU_PAPER,
     CHRF,
-    COMET,
     DEV_BLEU,
     DEV_PERPLEXITY,
     GPU_KWH,
@@ -23,7 +22,7 @@ from model.metric_names import (
 )
 from tasks.evaluation.training_log import metric_rows
 
-FIRST_MEASURES = (BLEU, BLEU_PAPER, CHRF, COMET, TER, PERPLEXITY)
+FIRST_MEASURES = (BLEU, BLEU_PAPER, CHRF, TER, PERPLEXITY)
 """Measures that the list of measures begins with; BLEU is the one that is drawn first."""
 TRAINING_MEASURES: dict[str, tuple[str, Callable[[float], float]]] = {
     "training hours": ("seconds", lambda seconds: seconds / 3600),

@@ -33,7 +33,7 @@ class Decoding:
     beam: int = 4
     """Hypotheses that the search keeps at each step."""
     alpha: float = 0.6
-    """Length penalty ((5 + length) / 6) ** alpha."""
+    """Exponent of the length penalty."""
     max_extra: int = 50
     """Maximum output length: the input length plus this many pieces."""
     max_ratio: float = unkeyed_default(0.0)
@@ -45,6 +45,9 @@ class Decoding:
     ensemble: tuple[int, ...] = unkeyed(())
     """Seeds, with ``training.seed`` among them: the run also trains a model with each, scores each, and scores their
     ensemble. Keys depend on the weights, not on this list. Empty: the run's own model alone."""
+    length_penalty: Literal["gnmt", "length"] = unkeyed_default("gnmt")
+    """What the log-probability of a hypothesis is divided by. gnmt: ((5 + length) / 6) ** alpha; length: length **
+    alpha, with alpha 1 as fairseq ranks. A length counts eos."""
     numerics: Numerics = unkeyed_default("fast")  # noqa: RUF009 - a string
     """strict: translations of evaluation sets that are equal to the bit on different CPUs, several times slower."""
     precision: Literal["fp32", "tf32", "bf16"] = unkeyed_default("fp32")
@@ -70,6 +73,11 @@ class Decoding:
     def search(self) -> dict[str, Any]:
         """All fields but ``ensemble``: the settings of a search, whichever models it asks."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "ensemble"}
+
+    @property
+    def penalty_formula(self) -> str:
+        """The length penalty as text."""
+        return f"{'length' if self.length_penalty == 'length' else '((5 + length) / 6)'} ** {self.alpha:g}"
 
     @property
     def most_hypotheses(self) -> int:

@@ -105,9 +105,10 @@ StepObserver = Callable[[int, Sequence[BeamEntry]], None]
 """Called after each step with the number of a sentence and its hypotheses, the likeliest first."""
 
 
-def length_penalty(length: int, alpha: float) -> float:
-    """Return ((5 + |Y|) / 6) ** alpha (§6.1; Wu et al. 2016, equation 14)."""
-    return float(((5 + length) / 6) ** alpha)
+def length_penalty(length: int, decoding: Decoding) -> float:
+    """Return ((5 + |Y|) / 6) ** alpha (§6.1; Wu et al. 2016, equation 14), or by length |Y| ** alpha."""
+    base = length if decoding.length_penalty == "length" else (5 + length) / 6
+    return float(base**decoding.alpha)
 
 
 @torch.inference_mode()
@@ -272,7 +273,7 @@ class BeamState:
         """Finish the hypotheses of the beam that have written eos, and return those of each sentence."""
         log_p_BK, pieces_BK, rows_BK = (values_BX[:, : self.decoding.beam] for values_BX in found)
         ended_BK = (pieces_BK == EOS) & (log_p_BK > -math.inf)
-        penalty = length_penalty(self.length, self.decoding.alpha)
+        penalty = length_penalty(self.length, self.decoding)
         entries: list[list[BeamEntry]] = [[] for _ in self.live]
         endings = zip(
             np.nonzero(ended_BK)[0].tolist(), rows_BK[ended_BK].tolist(), log_p_BK[ended_BK].tolist(), strict=True
@@ -299,7 +300,7 @@ class BeamState:
 
     def report(self, observe: StepObserver, ended: Sequence[Sequence[BeamEntry]], live: Continuations) -> None:
         """Call ``observe`` with the hypotheses of each sentence; the live ones are scored as if they were cut here."""
-        penalty = length_penalty(self.length, self.decoding.alpha)
+        penalty = length_penalty(self.length, self.decoding)
         width = self.log_p_BW.shape[1]
         for sentence, number in enumerate(self.live):
             entries = list(ended[sentence])
@@ -318,7 +319,7 @@ class BeamState:
         """
         greatest = log_p_BW[:, 0].tolist()
         stay = [b for b, number in enumerate(self.live) if not self.is_done(number, greatest[b])]
-        penalty = length_penalty(self.length, self.decoding.alpha)
+        penalty = length_penalty(self.length, self.decoding)
         for b in set(range(len(self.live))).difference(stay):
             best = self.best[self.live[b]]
             missing = max(0, min(self.n_best, self.decoding.beam) - len(best))
@@ -344,6 +345,6 @@ class BeamState:
     def cannot_improve(self, number: int, live_log_p: float) -> bool:
         """Whether no live hypothesis of a sentence can win any more (§6.1: "terminate early when possible")."""
         # Log-probabilities only fall and alpha >= 0: this is the upper bound.
-        reachable = live_log_p / length_penalty(self.constraints[number].max_length, self.decoding.alpha)
+        reachable = live_log_p / length_penalty(self.constraints[number].max_length, self.decoding)
         found = self.best[number]
         return len(found) == self.n_best and reachable <= found[-1].score

@@ -54,9 +54,9 @@ To call `ctranslate2.Translator` yourself:
 - Strip a line of outer blanks, split it with `tokenizer.json`, which normalises it as the training text was, and pass
   the tokens as strings. CTranslate2 adds {added} to a source and bos to a target. Decode hypotheses with
   `tokenizer.target.json` if it exists, else with `tokenizer.json`.
-- `search.json` holds the search settings that the model was scored with. Its `alpha` is that of
-  ((5 + length) / 6) ** alpha, which is not CTranslate2's `length_penalty` (length ** penalty): `translate.py` requests
-  a beam of hypotheses with their log-probabilities and ranks them itself.
+- `search.json` holds the search settings that the model was scored with. Its length penalty is {penalty}, and
+  CTranslate2's is length ** `length_penalty`: `translate.py` requests a beam of hypotheses with their
+  log-probabilities and ranks them itself.
 - Sources of more than {longest} tokens, without special ones, are too long.
 """
 
@@ -82,7 +82,9 @@ def write_folder(
     search = {"decoding": decoding.search(), "positions": positions, "longest": longest}
     (folder / "search.json").write_text(json.dumps(search, indent=1) + "\n")
     added = {"eos": "eos", "none": "nothing", "bos+eos": "bos and eos"}[ends]
-    about = ABOUT.format(name=name, quantization=quantization, added=added, longest=longest)
+    about = ABOUT.format(
+        name=name, quantization=quantization, added=added, longest=longest, penalty=decoding.penalty_formula
+    )
     (folder / "README.md").write_text(about)
 
 

@@ -5,10 +5,10 @@ of CTranslate2, ``tokenizer.json``, ``tokenizer.target.json`` if the target has 
 with the search settings and the number of positions.
 """
 
-# The search ranks hypotheses by the paper's length penalty, ((5 + length) / 6) ** alpha, while CTranslate2's is
-# length ** alpha: it requests the likeliest hypotheses and ranks them here. Two differences to the project's own search
-# remain: tokens that are never written (padding, bos, eos below the least length) lose their share of the probability
-# instead of keeping it, and if more than a beam of hypotheses finish, the least likely are not ranked.
+# The search ranks hypotheses by the paper's length penalty, ((5 + length) / 6) ** alpha, or by length ** alpha, which
+# alone CTranslate2 has: it requests the likeliest hypotheses and ranks them here. Two differences to the project's own
+# search remain: tokens that are never written (padding, bos, eos below the least length) lose their share of the
+# probability instead of keeping it, and if more than a beam of hypotheses finish, the least likely are not ranked.
 
 import argparse
 import json
@@ -148,7 +148,8 @@ def ranked(
     found = []
     for hypothesis, log_probability in zip(hypotheses, log_probabilities, strict=True):
         end = hypothesis[-1:] == [EOS]
-        penalty = ((5 + len(hypothesis)) / 6) ** search["alpha"]
+        length = len(hypothesis)
+        penalty = (length if search.get("length_penalty") == "length" else (5 + length) / 6) ** search["alpha"]
         found.append(
             Found(end, log_probability / penalty, log_probability, list(hypothesis[:-1] if end else hypothesis))
         )
@@ -197,7 +198,7 @@ def main() -> None:
         "--folder", type=Path, default=Path(__file__).resolve().parent, help="the model's folder (default: this one)"
     )
     parser.add_argument("--beam", type=int, help="hypotheses kept at each step; 1 is greedy search, the fastest")
-    parser.add_argument("--alpha", type=float, help="length penalty ((5 + length) / 6) ** alpha")
+    parser.add_argument("--alpha", type=float, help="exponent of the length penalty")
     parser.add_argument("--threads", type=int, default=0, help="threads of each batch; 0 is CTranslate2's default")
     parser.add_argument("--workers", type=int, default=1, help="batches computed at once, each with its threads")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])

@@ -53,8 +53,8 @@ With nothing but `pip install transformers torch`:
 
 The tokenizer normalises text as the training text was. The logits equal those of the trained model; the weights are
 float32. `generate` uses the beam that the model was scored
-with, but another length penalty: it divides by length ** penalty, and the model was scored with
-((5 + length) / 6) ** {alpha}. So some hypotheses differ. The model has {positions} positions.
+with, and divides by length ** penalty, while the model was scored with {penalty}: where these differ,
+so do some hypotheses. The model has {positions} positions.
 """
 
 
@@ -79,8 +79,8 @@ def write_folder(name: str, weights: Path, vocabulary: Path, decoding: Decoding,
         write_tokenizer(vocabulary / (SOURCE_FILE if pieces.joint else TARGET_FILE), folder / "target", longest)
     target = "folder" if for_both else 'folder + "/target"'
     positions = theirs.config.max_position_embeddings
-    alpha = decoding.alpha
-    (folder / "README.md").write_text(ABOUT.format(name=name, target=target, positions=positions, alpha=alpha))
+    about = ABOUT.format(name=name, target=target, positions=positions, penalty=decoding.penalty_formula)
+    (folder / "README.md").write_text(about)
     (folder / "search.json").write_text(json.dumps({"decoding": decoding.search()}, indent=1) + "\n")
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from model import metric_names
 from model.config.normalise import DOUBLE_QUOTES, SINGLE_QUOTES
+from model.data.word_splitting import moses_tokens
 from tasks.lazy_libraries import np
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def score_metrics(language: str) -> list[ScoreMetric]:
             metric_names.BLEU_INTL_LC, "international, lower-cased", BLEU(tokenize="intl", lowercase=True, force=True)
         ),
         *(paper_bleu() if language == "de" else ()),
+        moses_bleu(language),
         ScoreMetric(metric_names.CHRF, "characters 1 to 6, cased", CHRF()),
         ScoreMetric(metric_names.TER, "edits and shifts per word, lower-cased; lower is better", TER()),
     ]
@@ -100,6 +102,22 @@ def paper_bleu() -> tuple[ScoreMetric, ScoreMetric]:
             metric_names.BLEU_PAPER, tweaked, metric(), tokens, f"{made_by}|references:plain-quotes", plain_quotes
         ),
         ScoreMetric(metric_names.BLEU_PAPER_UNTWEAKED, f"paper_untweaked: {about}", metric(), tokens, made_by),
+    )
+
+
+def moses_bleu(language: str) -> ScoreMetric:
+    """BLEU of lower-cased Moses tokens, as publications on Multi30k have it (``WordSplitting``), unsmoothed.
+
+    Hypotheses and references become tokens alike, so that runs with any vocabulary compare.
+    """
+    from sacrebleu.metrics import BLEU
+
+    return ScoreMetric(
+        metric_names.BLEU_MOSES_LC,
+        "lower-cased Moses tokens, punctuation normalised, unsmoothed",
+        BLEU(tokenize="none", smooth_method="none", force=True),
+        moses_tokens(language, lowercase=True),
+        f"moses:sacremoses-{version('sacremoses')}-{language}|punctuation:normalised|lower-cased",
     )
 
 

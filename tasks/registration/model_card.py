@@ -17,7 +17,7 @@ import yaml
 from infra.store.manifest import Manifest
 from infra.tracking.model_version import scored_sets
 from infra.tracking.run_description import table
-from model.metric_names import BLEU, BLEU_PAPER, CHRF, COMET, DEV_PERPLEXITY, GPU_KWH, PERPLEXITY, TER
+from model.metric_names import BLEU, BLEU_PAPER, CHRF, DEV_PERPLEXITY, GPU_KWH, PERPLEXITY, TER
 from tasks.corpus.catalogue import OWN, TERMS, may_copy
 from tasks.durations import duration
 from tasks.evaluation.html import readable, score_text, visible
@@ -31,7 +31,6 @@ MEASURE_LABELS = {
     BLEU_PAPER: "BLEU (protocol paper)",
     CHRF: "chrF",
     TER: "TER",
-    COMET: "COMET",
     PERPLEXITY: "perplexity per piece",
 }
 SHAPE = ("layers", "decoder_layers", "d_model", "d_ff", "heads", "p_drop", "norm", "positions")

@@ -19,7 +19,6 @@ from infra.errors import BadData
 from infra.store.store import Artifact
 from model import metric_names
 from tasks.engine.stage import Facts, progress, stage
-from tasks.evaluation.comet import Comet, comet_score
 from tasks.evaluation.sentence_bleu import SENTENCE_MEANS, sentence_means
 from tasks.evaluation.translation_metrics import (
     CONFIDENCE_LEVEL,
@@ -146,13 +145,8 @@ def score_facts(card: Mapping[str, Any]) -> Facts:
 
 
 @stage(version=3)
-def score(
-    out: Path, hypotheses: Artifact, pairs: Artifact, set_name: str, language: str, comet: tuple[Comet, ...] = ()
-) -> Facts:
-    """Score the hypotheses of one set against its references, which are in ``language``.
-
-    ``comet`` is empty, or holds the checkpoint of COMET to score with as well.
-    """
+def score(out: Path, hypotheses: Artifact, pairs: Artifact, set_name: str, language: str) -> Facts:
+    """Score the hypotheses of one set against its references, which are in ``language``."""
     references = pl.read_parquet(pairs.path() / "pairs.parquet", columns=["pair_id", "source", "target"])
     translated = pl.read_parquet(
         hypotheses.path() / "hypotheses.parquet",
@@ -161,9 +155,6 @@ def score(
     card, table = score_card(
         join_hypotheses(references.rename({"target": "reference"}), translated, set_name), set_name, language
     )
-    for checkpoint in comet:
-        texts = (table[side].to_list() for side in ("source", "hypothesis", "reference"))
-        card["scores"][metric_names.COMET] = comet_score(checkpoint, *texts)
     changed = {name: hypotheses.facts[name] for name in ("source_input",) if name in hypotheses.facts}
     card |= changed
     (out / "card.json").write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n")

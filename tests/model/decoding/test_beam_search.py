@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -19,7 +20,6 @@ from model.decoding.beam_search import (
     Ensemble,
     SearchConstraints,
     beam_search,
-    length_penalty,
     stable_topk,
 )
 from model.decoding.translation import Hypothesis
@@ -100,6 +100,12 @@ def recomputed(table: Table, sentence: int, hypothesis: Hypothesis) -> float:
     return sum(table.log_p(sentence, (BOS, *written[:t]))[piece] for t, piece in enumerate(written))
 
 
+def penalty(length: int, decoding: Decoding) -> float:
+    """The length penalty by its plain formula."""
+    base = {"gnmt": (5 + length) / 6, "length": length}[decoding.length_penalty]
+    return float(base**decoding.alpha)
+
+
 def all_scores(
     table: Table, sentence: int, constraint: SearchConstraints, decoding: Decoding
 ) -> dict[tuple[int, ...], float]:
@@ -111,7 +117,7 @@ def all_scores(
             body = (*constraint.prefix, *rest)
             if len(body) + 1 >= constraint.min_length:
                 log_p = recomputed(table, sentence, Hypothesis(body, len(body) + 1, 0, 0, finished=True))
-                found[body] = log_p / length_penalty(length + 1, decoding.alpha)
+                found[body] = log_p / penalty(length + 1, decoding)
     return found
 
 
@@ -123,6 +129,7 @@ def all_scores(
     shortest=st.integers(1, 4),
     prefix=st.lists(st.integers(3, 4), max_size=3),
     alpha=st.floats(0, 2),
+    kind=st.sampled_from(["gnmt", "length"]),
     n_best=st.integers(1, 4),
 )
 @settings(max_examples=60)
@@ -134,10 +141,11 @@ def test_a_wide_beam_finds_the_best_of_all_allowed_sequences(
     shortest: int,
     prefix: list[int],
     alpha: float,
+    kind: Literal["gnmt", "length"],
     n_best: int,
 ) -> None:
     constraint = SearchConstraints(longest, min(shortest, longest), tuple(prefix[: longest - 1]))
-    decoding, table = Decoding(beam=90, alpha=alpha), Table([sentence], size, coarse)
+    decoding, table = Decoding(beam=90, alpha=alpha, length_penalty=kind), Table([sentence], size, coarse)
     expected = sorted(all_scores(table, sentence, constraint, decoding).values(), reverse=True)[:n_best]
     [found] = beam_search(table, [constraint], decoding, CPU, n_best)
     assert [h.score for h in found if h.finished] == pytest.approx(expected, abs=1e-5)
@@ -258,7 +266,7 @@ def test_each_step_extends_hypotheses_of_the_step_before(sentence: int, beam: in
             assert hypothesis.length == length
             assert hypothesis.pieces[: length - 1] == parent.pieces
             assert hypothesis.log_probability == pytest.approx(recomputed(table, sentence, hypothesis), abs=1e-5)
-            assert hypothesis.score == pytest.approx(hypothesis.log_probability / length_penalty(length, 0.6))
+            assert hypothesis.score == pytest.approx(hypothesis.log_probability / penalty(length, Decoding()))
         before = [hypothesis for hypothesis in found if not hypothesis.finished]
         assert len(before) <= beam
 

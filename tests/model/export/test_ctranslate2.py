@@ -42,14 +42,14 @@ def test_scores_and_hypotheses_are_this_projects(
     requested = sources(24)
     asked_pieces = [[own.vocabulary.source.id_to_token(i) for i in source] for source in requested]
     ended = 0
-    for beam, alpha in ((1, 0.6), (4, 0.6), (4, 0.0), (3, 2.0)):
-        decoding = replace(DECODING, beam=beam, alpha=alpha)
+    searches = [replace(DECODING, beam=beam, alpha=alpha) for beam, alpha in ((1, 0.6), (4, 0.6), (4, 0.0), (3, 2.0))]
+    for decoding in (*searches, replace(DECODING, beam=4, alpha=1.0, length_penalty="length")):
         expected = own.search(requested, decoding)
         found = folder.search_best(asked_pieces, asdict(decoding))
         ids = [tuple(own.vocabulary.target.token_to_id(piece) for piece in pieces) for pieces in found]
         same = sum(pieces == hypothesis.pieces for pieces, hypothesis in zip(ids, expected, strict=True))
         # Where more than a beam end, CTranslate2 drops the least likely, which a great alpha may like best.
-        assert same >= len(requested) - (alpha == 2.0), (beam, alpha)
+        assert same >= len(requested) - (decoding.alpha == 2.0), decoding
         ended += sum(hypothesis.finished for hypothesis in expected)
     assert ended >= 4 * 6
     targets = [hypothesis.pieces for hypothesis in expected]

@@ -10,7 +10,6 @@ from tasks.cleaning.filters import Distinct, Filters, Language, Length, LengthRa
 from tasks.cleaning.language_id import Identified
 from tasks.cleaning.web_filters import Alphabet, ManyPartners, RepeatedWords
 from tasks.corpus.catalogue import Corpus, EvaluationSet, File, Part, Text
-from tasks.evaluation.comet import Comet
 from tasks.stages.learn_bpe import Vocabulary
 from tasks.stages.shard import Sharding
 
@@ -61,8 +60,6 @@ TEXT = Text(File("a", sha256=SHA256))
         (Sharding, {"min_pieces": -1}, "sharding.min_pieces"),
         (Sharding, {"max_pieces": 0}, "sharding.max_pieces"),
         (Sharding, {"max_ratio": 0.5}, "sharding.max_ratio"),
-        (Comet, {"path": "a.ckpt", "sha256": "xyz"}, "comet.sha256"),
-        (Comet, {"sha256": SHA256}, "comet.sha256"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused_by_its_field(

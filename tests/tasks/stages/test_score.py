@@ -15,11 +15,11 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 
 from infra.errors import BadData
 from infra.store.store import Artifact
-from tasks.evaluation.comet import Comet
 from tasks.evaluation.sentence_bleu import SENTENCE_MEANS, nltk_sentence_bleu, sentence_means
 from tasks.evaluation.translation_metrics import (
     ScoreMetric,
     interval,
+    moses_bleu,
     paper_bleu,
     plain_quotes,
     score_metrics,
@@ -64,7 +64,8 @@ def test_card_is_what_sacrebleu_says_whatever_the_order(tmp_path: Path) -> None:
         "chrf": CHRF(),
         "ter": TER(),
     }
-    assert list(card["scores"]) == [*public, *SENTENCE_MEANS], "the protocols of the paper are for German alone"
+    names = [*list(public)[:4], "bleu_moses_lc", *list(public)[4:], *SENTENCE_MEANS]
+    assert list(card["scores"]) == names, "the protocols of the paper are for German alone"
     assert not facts.keys() & {*SENTENCE_MEANS}
     for name, metric in public.items():
         expected = metric.corpus_score(HYPOTHESES, [REFERENCES]).score
@@ -138,6 +139,16 @@ def test_the_paper_s_tweak_makes_the_quotes_of_the_references_plain_and_no_other
     assert untweaked.signature.endswith("-de|hyphens:split")
 
 
+def test_moses_tokens_of_both_sides_are_lower_cased_with_plain_punctuation() -> None:
+    measure = moses_bleu("de")
+    hypotheses, references = ["Der “alte” Hund BELLT, laut.", "Er rennt"], ['der "alte" Hund bellt , laut.', "Er geht"]
+    tokens = ['der " alte " hund bellt , laut .', "er rennt"]
+    assert [measure.prepare(line) for line in hypotheses] == tokens
+    expected = BLEU(tokenize="none", smooth_method="none").corpus_score(tokens, [[tokens[0], "er geht"]])
+    assert total(measure.metric, measure.count(hypotheses, references)) == pytest.approx(expected.score)
+    assert measure.signature.endswith("-de|punctuation:normalised|lower-cased")
+
+
 def test_the_paper_s_protocol_agrees_with_an_example_worked_by_hand() -> None:
     measure, _ = paper_bleu()
     for hypothesis, reference, hypothesis_tokens, reference_tokens in ROWS:
@@ -176,22 +187,3 @@ def test_hypotheses_of_another_set_are_refused(tmp_path: Path, ids: list[str]) -
     hypotheses = translated(tmp_path / "t", ids, (HYPOTHESES * 2)[: len(ids)])
     with pytest.raises(BadData):
         score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy", "en")
-
-
-def test_comet_is_scored_only_with_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[object, ...]] = []
-
-    def scored(comet: Comet, *texts: list[str]) -> dict[str, object]:
-        asked.append((comet, *texts))
-        return {"score": 65.0, "low": 60.0, "high": 70.0, "protocol": "COMET", "signature": "unbabel-comet"}
-
-    monkeypatch.setattr("tasks.stages.score.comet_score", scored)
-    hypotheses, checkpoint = translated(tmp_path / "t", IDS, HYPOTHESES), Comet("model.ckpt", "0" * 64)
-    without = score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy", "en")
-    assert "comet" not in without
-    given = Artifact("prepare_sets", "toy", tmp_path / "pairs")
-    facts = score.body(tmp_path, hypotheses, given, "toy", "en", (checkpoint,))
-    assert asked == [(checkpoint, SOURCES, HYPOTHESES, REFERENCES)]
-    assert facts["comet"] == 65.0
-    assert "comet: COMET" in facts["protocols"]
-    assert json.loads((tmp_path / "card.json").read_text())["scores"]["comet"]["high"] == 70.0
