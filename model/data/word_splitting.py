@@ -12,8 +12,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import JobError
-
 LIBRARIES = {"spacy": "spacy", "moses": "sacremoses"}
 RECORDS = tuple(f"{by}.json" for by in LIBRARIES)
 NEEDED = "vocabulary.tokens is spacy, which needs the extra: pip install -e '.[spacy]'"
@@ -77,6 +75,8 @@ class WordSplitting:
 @cache
 def spacy_tokenizer(language: str) -> Any:
     """spaCy's tokenizer of a language. Raises JobError without spaCy, or where spaCy does not know the language."""
+    from ..errors import JobError  # exported folders hold this file alone
+
     try:
         import spacy
     except ImportError as error:

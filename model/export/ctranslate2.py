@@ -24,6 +24,7 @@ from ..config import Decoding, Model
 from ..config.engines import Quantization
 from ..config.keying import require
 from ..config.special_pieces import BOS, EOS, SPECIAL_TOKENS, UNK
+from ..data import word_splitting
 from ..data.bpe import SOURCE_FILE, TARGET_FILE, TokenizerPair
 from ..data.source_ends import TOKENS_AROUND, number_of_ends
 from ..network.attention import Attention
@@ -36,7 +37,7 @@ POSITIONS = 2_048
 """Least number of rows of a table of sines and cosines, which grows on demand in ``model.network``."""
 ABOUT = """# {name} for CTranslate2
 
-Weights are {quantization}. With nothing but `pip install ctranslate2 tokenizers`:
+Weights are {quantization}. With nothing but `pip install ctranslate2 {libraries}`:
 
     python translate.py < in.txt > out.txt
 
@@ -51,9 +52,9 @@ From Python, in this folder:
 
 To call `ctranslate2.Translator` yourself:
 
-- Strip a line of outer blanks, split it with `tokenizer.json`, which normalises it as the training text was, and pass
-  the tokens as strings. CTranslate2 adds {added} to a source and bos to a target. Decode hypotheses with
-  `tokenizer.target.json` if it exists, else with `tokenizer.json`.
+- Strip a line of outer blanks (where `word_splitting.py` exists, take `Folder.words`), split it with `tokenizer.json`,
+  which normalises it as the training text was, and pass the tokens as strings. CTranslate2 adds {added} to a source and
+  bos to a target. Decode hypotheses with `tokenizer.target.json` if it exists, else with `tokenizer.json`.
 - `search.json` holds the search settings that the model was scored with. Its length penalty is {penalty}, and
   CTranslate2's is length ** `length_penalty`: `translate.py` requests a beam of hypotheses with their
   log-probabilities and ranks them itself.
@@ -70,22 +71,29 @@ def write_folder(
     """
     model = load_model(weights)
     pieces = TokenizerPair.load(vocabulary)
-    split = pieces.splitting.by if pieces.splitting else "none"
-    require(split == "none", "the splitting of words", split, "none: such a folder splits text by its tokenizer alone")
+    splitting = pieces.splitting
+    by_spacy = splitting is not None and splitting.by == "spacy"
+    require(not by_spacy, "vocabulary.tokens", "spacy", "bpe, characters or words: such a folder is without spaCy")
     positions = len(table(model.source_positions))
     write_ctranslate2(model, names(pieces.source), names(pieces.target), folder, quantization)
     for file in (SOURCE_FILE, TARGET_FILE)[: 1 if pieces.joint else 2]:
         shutil.copyfile(vocabulary / file, folder / file)
     shutil.copyfile(ctranslate2_runtime.__file__, folder / "translate.py")
+    if splitting:
+        file, record = splitting.record
+        (folder / file).write_text(record)
+        shutil.copyfile(word_splitting.__file__, folder / ctranslate2_runtime.SPLITTING)
     ends = model.config.source_ends
     longest = positions - number_of_ends(ends)
     search = {"decoding": decoding.search(), "positions": positions, "longest": longest}
     (folder / "search.json").write_text(json.dumps(search, indent=1) + "\n")
     added = {"eos": "eos", "none": "nothing", "bos+eos": "bos and eos"}[ends]
-    about = ABOUT.format(
-        name=name, quantization=quantization, added=added, longest=longest, penalty=decoding.penalty_formula
-    )
-    (folder / "README.md").write_text(about)
+    about = {"name": name, "quantization": quantization, "added": added, "longest": longest}
+    about |= {
+        "penalty": decoding.penalty_formula,
+        "libraries": f"tokenizers {splitting.library}" if splitting else "tokenizers",
+    }
+    (folder / "README.md").write_text(ABOUT.format(**about))
 
 
 def write_ctranslate2(

@@ -1,8 +1,9 @@
 """Translate lines with a model in CTranslate2's format: ``python translate.py < in.txt > out.txt``.
 
 This file is copied into the model's folder and needs only ctranslate2 and tokenizers. The folder also holds the files
-of CTranslate2, ``tokenizer.json``, ``tokenizer.target.json`` if the target has its own vocabulary, and ``search.json``
-with the search settings and the number of positions.
+of CTranslate2, ``tokenizer.json``, ``tokenizer.target.json`` if the target has its own vocabulary, ``search.json``
+with the search settings and the number of positions, and ``word_splitting.py`` if text is split into words first, by
+sacremoses.
 """
 
 # The search ranks hypotheses by the paper's length penalty, ((5 + length) / 6) ** alpha, or by length ** alpha, which
@@ -11,6 +12,7 @@ with the search settings and the number of positions.
 # probability instead of keeping it, and if more than a beam of hypotheses finish, the least likely are not ranked.
 
 import argparse
+import importlib.util
 import json
 import math
 import sys
@@ -28,6 +30,7 @@ EOS = "</s>"
 LEAST_SHARE = 4
 """Sources that a worker gets at least: fewer cost more apart than together."""
 NEVER = ["<pad>", "<s>"]
+SPLITTING = "word_splitting.py"
 NO_PENALTY = 1e-9
 """Keeps scores log-probabilities; at exactly 0 CTranslate2 stops a search once nothing likelier can follow."""
 
@@ -55,14 +58,30 @@ class Folder:
         path = self.folder / "tokenizer.target.json"
         return tokenizer(path) if path.exists() else self.source
 
+    @cached_property
+    def splitting(self) -> Any:
+        """How text is split into words first; None where the tokenizer alone splits it."""
+        path = self.folder / SPLITTING
+        if not path.exists():
+            return None
+        spec: Any = importlib.util.spec_from_file_location(path.stem, path)
+        module: Any = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module  # where its dataclass looks for it
+        spec.loader.exec_module(module)
+        return module.WordSplitting.load(self.folder)
+
+    def words(self, lines: Sequence[str]) -> list[str]:
+        """The lines as the source's tokenizer takes them."""
+        if self.splitting:
+            lines = self.splitting.split([self.source.normalizer.normalize_str(line) for line in lines], 0)
+        return [line.strip() for line in lines]
+
     def translate(self, lines: Sequence[str], search: Mapping[str, Any]) -> list[str]:
         """Translate lines in their order; an empty line stays empty.
 
         Raises ValueError that names the line (counted from 1) with more tokens than the model has positions.
         """
-        sources = [
-            e.tokens for e in self.source.encode_batch([line.strip() for line in lines], add_special_tokens=False)
-        ]
+        sources = [each.tokens for each in self.source.encode_batch(self.words(lines), add_special_tokens=False)]
         for number, source in enumerate(sources, start=1):
             if len(source) > self.longest:
                 raise ValueError(
@@ -71,7 +90,9 @@ class Folder:
         ids: list[list[int]] = []
         for pieces in self.search_best(sources, search):
             ids.append([self.target.token_to_id(piece) for piece in pieces])  # type: ignore[misc]
-        return [" ".join(text.splitlines()) for text in self.target.decode_batch(ids, skip_special_tokens=True)]
+        join = self.splitting.join if self.splitting else str
+        texts = self.target.decode_batch(ids, skip_special_tokens=True)
+        return [" ".join(join(text).splitlines()) for text in texts]
 
     def search_best(self, sources: Sequence[Sequence[str]], search: Mapping[str, Any]) -> list[list[str]]:
         """Return the best hypothesis of each source; both are tokens without eos."""

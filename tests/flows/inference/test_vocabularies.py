@@ -15,12 +15,15 @@ from infra.tracking.registry import resolve
 from tests.flows.test_cli import call
 
 WORDS = ("vocabulary.tokens=words", "vocabulary.joint=false", "model.tied=false", "vocabulary.lowercase=true")
+MOSES = ("vocabulary.moses=true", "vocabulary.tokens=characters", "vocabulary.lowercase=true")
 LINES = ["The old woman sees a dog.", "A dog runs.", "Жук sees the zebrafish"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("overrides", "unknown"), [(WORDS, 2), (("vocabulary.scripts=Latin",), 3)], ids=["words", "scripts"]
+    ("overrides", "unknown"),
+    [(WORDS, 2), (("vocabulary.scripts=Latin",), 3), (MOSES, 3)],
+    ids=["words", "scripts", "moses"],
 )
 def test_typed_text_is_read_as_training_text_was(
     small: Path,
@@ -68,5 +71,5 @@ def test_a_version_of_spacy_s_tokens_reads_text_as_they_are_and_is_not_exported(
     assert vocabulary.source_pieces(vocabulary.encode_source(["A\u00a0dog."])[0]) == ["▁a", "▁dog", "▁."]
     assert all(translation.text for translation in translated(served.translator, LINES, served.decoding))
     for form in ("ctranslate2", "huggingface"):
-        with pytest.raises(BadConfiguration, match="the splitting of words is 'spacy', allowed is none"):
+        with pytest.raises(BadConfiguration, match="is 'spacy', allowed is"):
             export(version, site, form, "float32", tmp_path / form)

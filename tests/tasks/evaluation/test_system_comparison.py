@@ -26,7 +26,17 @@ def text(seed: int, wrong: float, count: int = 60) -> list[str]:
 
 
 REFERENCES = text(1, 0.0)
-NAMES = ("bleu", "bleu_lc", "bleu_intl", "bleu_intl_lc", "bleu_paper", "bleu_paper_untweaked", "bleu_moses_lc", "chrf", "ter")
+NAMES = (
+    "bleu",
+    "bleu_lc",
+    "bleu_intl",
+    "bleu_intl_lc",
+    "bleu_paper",
+    "bleu_paper_untweaked",
+    "bleu_moses_lc",
+    "chrf",
+    "ter",
+)
 
 
 def table(hypotheses: list[str], references: list[str] = REFERENCES) -> pl.DataFrame:
