@@ -94,7 +94,6 @@ class S3Store(Store):
         if not self._manifests.remove(stage, key):
             return
         self.bucket.delete(f"{stage}/{key}/{name}" for name in self.bucket.list(f"{stage}/{key}"))
-        self._manifests.forget(stage, key)
         if (self.folder(stage, key) / MANIFEST).exists():  # another folder of that name is no copy of the artifact
             self._local.remove(stage, key)
 

@@ -178,9 +178,6 @@ class Bucket:
         with self._translated_errors(name):
             return self._files.call_s3(request, Bucket=self.name, **arguments)
 
-    def _where(self, name: str) -> str:
-        return f"{self.url(name)} at {endpoint()}"
-
     @contextlib.contextmanager
     def _translated_errors(self, name: str) -> Iterator[None]:
         """Turn errors about ``name`` into those of this module, each with one sentence."""
@@ -194,7 +191,7 @@ class Bucket:
     def _to_fault(self, name: str, error: Exception) -> Exception:
         from botocore.exceptions import ClientError, NoCredentialsError, PartialCredentialsError
 
-        where = self._where(name)
+        where = f"{self.url(name)} at {endpoint()}"
         cause = error.__cause__ or error  # s3fs raises an OSError from the error of botocore
         if isinstance(cause, NoCredentialsError | PartialCredentialsError):
             return BadConfiguration(f"no credentials for {where}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")

@@ -112,6 +112,7 @@ class RemoteManifests:
         if not self.is_unchanged(stage, key, self.etag(stage, key)):
             return not self.has(stage, key)
         self._bucket.delete([f"{stage}/{key}/{MANIFEST}"])
+        self._copy(stage, key).unlink(missing_ok=True)
         self._listed[stage, key].pop(MANIFEST, None)
         return True
 
@@ -141,10 +142,6 @@ class RemoteManifests:
         listed = self._listed[remote.manifest.stage, remote.manifest.key]
         names = (name.removeprefix(prefix) for name in listed if name.startswith(prefix))
         return sorted(name for name in names if name not in remote.manifest.files)
-
-    def forget(self, stage: str, key: str) -> None:
-        """Remove this machine's copy of a manifest."""
-        self._copy(stage, key).unlink(missing_ok=True)
 
     def _sha256(self, name: str) -> str:
         digest = hashlib.sha256()
