@@ -62,6 +62,7 @@ APART = 10
 T_QUANTILES = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776}
 """The 97.5 % quantile of Student's distribution by degrees of freedom."""
 SHAPE = Shape(N=2, d_model=64, d_ff=128, h=4, d_k=16, d_v=16, P_drop=0.1, norm="pre")
+ABOUT = f"{UPDATES} updates of {BATCH_TOKENS} pieces; {SHAPE.norm}-LN, N {SHAPE.N}, d_model {SHAPE.d_model}"
 WHOLE = "all"
 """The name of the recipe that leaves nothing out."""
 Numbers = dict[str, Any]
@@ -217,31 +218,41 @@ def measured(recipe: Recipe, text: Text, seed: int) -> Numbers:
 
 
 def summary(rows: list[Numbers], seeds: list[int]) -> Numbers:
-    """The numbers of the figure: the base's BLEU, and the differences from it seed by seed."""
+    """The numbers of the figure: what each piece changes, seed by seed, in BLEU and in nats per piece of the dev set.
+
+    Nats are the logarithm of the perplexity. Of the last checkpoint alone the BLEU was measured, and no perplexity.
+    """
     found = {(row["recipe"], row["seed"]): row for row in rows}
     seeds = [seed for seed in seeds if all((recipe.name, seed) in found for recipe in RECIPES)]
-    base = [found[WHOLE, seed]["bleu"] for seed in seeds]
-    other = {each.name: [found[each.name, seed]["bleu"] for seed in seeds] for each in RECIPES[1:]}
-    other["averaging"] = [found[WHOLE, seed]["bleu_last"] for seed in seeds]
-    without = [{"name": name, "bleu": values, **interval(values, base)} for name, values in other.items()]
+
+    def values(name: str, score: str) -> list[float]:
+        return [found[name, seed][score] for seed in seeds]
+
+    def nats(name: str) -> list[float]:
+        return [round(math.log(value), 3) for value in values(name, "perplexity")]
+
+    base = values(WHOLE, "bleu")
+    names = [recipe.name for recipe in RECIPES[1:]]
+    bleus = {name: values(name, "bleu") for name in names} | {"averaging": values(WHOLE, "bleu_last")}
     return {
-        "about": f"{UPDATES} updates of {BATCH_TOKENS:,} pieces; {SHAPE.norm}-LN, N {SHAPE.N}, d_model {SHAPE.d_model}",
+        "about": ABOUT,
         "seeds": seeds,
-        "base": {"bleu": base},
-        "without": without,
+        "base": {"bleu": base, "nats": nats(WHOLE)},
+        "bleu": [{"name": name, "values": each, **interval(each, base)} for name, each in bleus.items()],
+        "nats": [{"name": name, "values": nats(name), **interval(nats(name), nats(WHOLE))} for name in names],
     }
 
 
 def interval(values: list[float], base: list[float]) -> Numbers:
     """Differences of pairs, their mean, and its 95 % interval by Student's distribution."""
-    difference = [round(value - before, 2) for value, before in zip(values, base, strict=True)]
+    difference = [round(value - before, 3) for value, before in zip(values, base, strict=True)]
     mean = statistics.fmean(difference)
     error = statistics.stdev(difference) / math.sqrt(len(difference)) * T_QUANTILES[len(difference) - 1]
     return {
         "difference": difference,
-        "mean": round(mean, 2),
-        "low": round(mean - error, 2),
-        "high": round(mean + error, 2),
+        "mean": round(mean, 3),
+        "low": round(mean - error, 3),
+        "high": round(mean + error, 3),
     }
 
 
@@ -266,12 +277,15 @@ def main() -> None:
     flags.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="default: 1 2 3")
     flags.add_argument("--collapse", action="store_true", help="post-LN beside pre-LN, in place of the ablations")
     chosen = flags.parse_args()
+    if len(chosen.seeds) > 1 + max(T_QUANTILES):
+        flags.error(f"--seeds has {len(chosen.seeds)} seeds, allowed is up to {1 + max(T_QUANTILES)}")
     text = Text.of_demo()
     torch.set_num_threads(1)  # after the model is loaded, which sets it too: so small a training is fastest so
     if chosen.collapse:
         write("collapse", collapse(text))
         return
-    rows = read("trainings")["trainings"] if (DATA / "trainings.json").exists() else []
+    kept = read("trainings") if (DATA / "trainings.json").exists() else {}
+    rows = kept["trainings"] if kept.get("about") == ABOUT else []  # other settings begin from nothing
     done = {(row["recipe"], row["seed"]) for row in rows}
     for seed in chosen.seeds:
         for recipe in RECIPES:
@@ -279,7 +293,7 @@ def main() -> None:
                 continue
             rows.append(measured(recipe, text, seed))
             print(json.dumps(rows[-1], ensure_ascii=False), flush=True)
-            write("trainings", {"trainings": rows})
+            write("trainings", {"about": ABOUT, "trainings": rows})
     if len(chosen.seeds) > 1:  # an interval needs two
         write("ablations", summary(rows, chosen.seeds))
 

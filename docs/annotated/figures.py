@@ -11,6 +11,7 @@ trainings of their own (docs/annotated/ablations.py), which ``--from`` does not 
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -226,35 +227,45 @@ def collapse(data: Numbers) -> Sheet:
 
 
 def ablations(data: Numbers) -> Sheet:
-    """What each piece of the recipe is worth: BLEU lost without it."""
-    sheet = Sheet("BLEU on the dev set without each piece of the recipe, less that with all of them")
-    seeds = len(data["base"]["bleu"])
-    sheet.heading("BLEU without it − BLEU with all", f"mean of {seeds} seeds, 95 % t-interval; dots: the seeds")
-    reached = [0, *(value for each in data["without"] for value in (each["low"], each["high"], *each["difference"]))]
-    pad = (max(reached) - min(reached)) * 0.05
-    row = 40
-    frame = (4.0, sheet.y + 4, WIDTH - 8.0, row * len(data["without"]))
-    axes = Axes(sheet, frame, (min(reached) - pad, max(reached) + pad), (0, 1))
-    step = next(s for s in (1, 2, 5, 10, 20, 50) if (axes.x_range[1] - axes.x_range[0]) / s < 8)
-    ticks = range(int(axes.x_range[0] // step) * step, int(axes.x_range[1]) + 1, step)
-    axes.scale_x([(t, f"{t:+d}" if t else "0") for t in ticks if t >= axes.x_range[0]], "BLEU")
-    for number, each in enumerate(data["without"]):
-        y = axes.top + row * number
-        text = f"{each['mean']:+.1f} [{each['low']:+.1f}, {each['high']:+.1f}]"
-        sheet.words(4, y + 12, f"without {each['name']}", "bold")
-        sheet.words(WIDTH - 4, y + 12, text, "muted small", "end")
-        sheet.path([(axes.x(0), y + 17), (axes.x(0), y + 33)])
-        sheet.path([(axes.x(each[end]), y + 25) for end in ("low", "high")], "curve plus")
-        sheet.box(axes.x(each["mean"]) - 2, y + 19, 4, 12, "plus")
-        for value in each["difference"]:
-            sheet.dot(axes.x(value), y + 25, 2.6, "minus")
-    sheet.y = axes.top + axes.height + 48
-    base = data["base"]["bleu"]
-    each_seed = ", ".join(f"{value:.1f}" for value in base)
-    sheet.words(0, sheet.y, f"with all: BLEU {sum(base) / seeds:.1f} ({each_seed})")
-    sheet.words(0, sheet.y + 16, data["about"], "muted")
-    sheet.y += 22
+    """What each piece of the recipe is worth: BLEU and loss on the dev set without it."""
+    sheet = Sheet("BLEU and loss on the dev set without each piece of the recipe, less those with all of them")
+    remark = f"mean of {len(data['seeds'])} seeds, 95 % t-interval; dots: the seeds"
+    sheet.heading("BLEU without it − BLEU with all", remark)
+    _differences(sheet, data["bleu"], (1, 2, 5, 10, 20, 50), 1, _with_all("BLEU", data["base"]["bleu"], 1))
+    sheet.heading("Loss without it − loss with all", "nats per piece: above 0 the piece is worth something")
+    _differences(sheet, data["nats"], (0.1, 0.2, 0.5, 1, 2, 5), 2, _with_all("loss", data["base"]["nats"], 2))
+    sheet.words(0, sheet.y, data["about"], "muted")
+    sheet.y += 6
     return sheet
+
+
+def _with_all(name: str, values: list[float], digits: int) -> str:
+    each = ", ".join(f"{value:.{digits}f}" for value in values)
+    return f"with all: {name} {sum(values) / len(values):.{digits}f} ({each})"
+
+
+def _differences(sheet: Sheet, rows: list[Numbers], steps: tuple[float, ...], digits: int, below: str) -> None:
+    """A row for each piece: its name, the mean with its interval in words and as a line, and a dot for each seed."""
+    reached = [0, *(value for each in rows for value in (each["low"], each["high"], *each["difference"]))]
+    pad = (max(reached) - min(reached)) * 0.05
+    height = 36
+    frame = (4.0, sheet.y, WIDTH - 8.0, height * len(rows))
+    axes = Axes(sheet, frame, (min(reached) - pad, max(reached) + pad), (0, 1))
+    low, high = axes.x_range
+    step = next(each for each in steps if (high - low) / each < 8)
+    ticks = [step * count for count in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    axes.scale_x([(tick, f"{tick:+g}" if tick else "0") for tick in ticks], below)
+    for number, each in enumerate(rows):
+        y = axes.top + height * number
+        mean, least, most = (f"{each[key]:+.{digits}f}" for key in ("mean", "low", "high"))
+        sheet.words(4, y + 12, f"without {each['name']}", "bold")
+        sheet.words(WIDTH - 4, y + 12, f"{mean} [{least}, {most}]", "muted small", "end")
+        sheet.path([(axes.x(0), y + 16), (axes.x(0), y + 32)])
+        sheet.path([(axes.x(each[end]), y + 24) for end in ("low", "high")], "curve plus")
+        sheet.box(axes.x(each["mean"]) - 2, y + 18, 4, 12, "plus")
+        for value in each["difference"]:
+            sheet.dot(axes.x(value), y + 24, 2.6, "minus")
+    sheet.y = axes.top + axes.height + 50
 
 
 DRAW: dict[str, Callable[[Numbers], Sheet]] = {

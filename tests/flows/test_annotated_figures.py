@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 import pytest
 import torch
 from figures import DATA, DRAW, FIGURES, Numbers, read
+from scipy import stats
 from transformer import causal_mask, learning_rate, positional_encoding
 
 MADE = sorted(path.stem for path in FIGURES.glob("*.svg"))
@@ -116,6 +117,29 @@ def test_the_command_says_which_figures_there_are(
     with pytest.raises(SystemExit):
         figures.main()
     assert "NAME is 'beams', allowed is positions, masks" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("measure", ["bleu", "nats"])
+def test_differences_of_the_ablations_follow_from_the_trainings(measure: str) -> None:
+    data = read("ablations")
+    rows = {(row["recipe"], row["seed"]): row for row in read("trainings")["trainings"]}
+    assert len(data["seeds"]) >= 2, "an interval needs two"
+
+    def values(name: str, last: bool = False) -> list[float]:
+        if measure == "nats":
+            return [math.log(rows[name, seed]["perplexity"]) for seed in data["seeds"]]
+        return [rows[name, seed]["bleu_last" if last else "bleu"] for seed in data["seeds"]]
+
+    base = values("all")
+    assert data["base"][measure] == pytest.approx(base, abs=0.001)
+    for each in data[measure]:
+        averaging = each["name"] == "averaging"
+        without = values("all", last=True) if averaging else values(each["name"])
+        difference = [value - before for value, before in zip(without, base, strict=True)]
+        assert each["difference"] == pytest.approx(difference, abs=0.002), each["name"]
+        assert each["mean"] == pytest.approx(sum(difference) / len(base), abs=0.002)
+        ends = stats.ttest_1samp(difference, 0).confidence_interval(0.95)
+        assert [each["low"], each["high"]] == pytest.approx([ends.low, ends.high], rel=1e-3, abs=0.02)
 
 
 def test_post_ln_ends_with_positions_more_alike_than_pre_ln() -> None:
