@@ -68,6 +68,8 @@ class Site:
     """Where jobs compute (REPRO_DEVICE); mps: Apple's GPU, written for and never run."""
     gpus: tuple[str, ...] = ()
     """GPUs of this machine, each for one job at a time (REPRO_GPUS, separated by commas; default: CUDA's)."""
+    gpu_pool: str = ""
+    """Work pool for stages that need a GPU (REPRO_GPU_POOL); empty: the process of the run executes them."""
     strict: bool = False
     """A cached artifact counts only if the present code and libraries made it (REPRO_STRICT=1)."""
     compile: Compile = "auto"
@@ -159,6 +161,7 @@ class Site:
             dask=os.environ.get("REPRO_DASK") or site.dask,
             device=device,
             gpus=visible_gpus(os.environ) if device in ("auto", "cuda") else (),
+            gpu_pool=os.environ.get("REPRO_GPU_POOL") or site.gpu_pool,
             strict=_word("REPRO_STRICT", "01"[site.strict], Literal["0", "1"]) == "1",
             compile=_word("REPRO_COMPILE", site.compile, Compile),
             packed_attention=_word("REPRO_PACKED_ATTENTION", site.packed_attention, PackedAttention),

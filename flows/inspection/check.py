@@ -65,7 +65,7 @@ def fresh_run(request: RunRequest) -> ResolvedRun:
     resolved = request.resolve()
     folder = resolved.site.root / "check" / file_name(resolved.run.name)
     shutil.rmtree(folder, ignore_errors=True)
-    alone = replace(resolved.site, root=folder, remote="", tracking_uri="", tracking_file="")
+    alone = replace(resolved.site, root=folder, remote="", tracking_uri="", tracking_file="", gpu_pool="")
     return replace(resolved, site=alone)
 
 

@@ -5,6 +5,7 @@ applies to new schedules only. Times that a user gave (``--cron``) stay until ot
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import RunnerDeployment
-from prefect.exceptions import ObjectNotFound
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.flows import Flow
 from prefect.types.entrypoint import EntrypointType
 
@@ -103,6 +104,20 @@ def _nightly(name: str, about: str, flow: str, run: str, tag: str, cron: str) ->
     }
 
 
+def deploy_stage(client: SyncPrefectClient, pool: str, say: Callable[[str], None]) -> None:
+    """Create or update ``stage/<pool>``, by which a run has workers of the pool make a stage, when a run needs it."""
+    ensure_pool(client, pool, say)
+    declared = {
+        "name": pool,
+        "description": "One stage that needs a GPU, of a run that a worker of another pool carries out.",
+        "entrypoint": "flows.orchestration.prefect_flows.stage",
+        "parameters": {},
+        "tags": ["stage"],
+        "work_pool": {"name": pool},
+    }
+    _deploy(client, declared, "as it is", lambda _: None)
+
+
 def _own_times(cron: str) -> dict[str, Any]:
     """A schedule of these times as prefect.yaml declares one."""
     try:
@@ -120,7 +135,8 @@ def ensure_pool(client: SyncPrefectClient, name: str, say: Callable[[str], None]
     try:
         pool = client.read_work_pool(name)
     except ObjectNotFound:
-        client.create_work_pool(WorkPoolCreate(name=name, type=TYPE, base_job_template=TEMPLATE))
+        with suppress(ObjectAlreadyExists):  # another run made it at this moment
+            client.create_work_pool(WorkPoolCreate(name=name, type=TYPE, base_job_template=TEMPLATE))
         say(f"created work pool {name}; start a worker with PYTHONSAFEPATH=1 prefect worker start --pool {name}")
     else:
         if pool.type == TYPE and pool.base_job_template != TEMPLATE:

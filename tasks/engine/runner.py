@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from infra.errors import BadData, Pruned, describe, fault_of_disk
+from infra.errors import BadConfiguration, BadData, Pruned, describe, fault_of_disk
 from infra.processes import signals
 from infra.processes.locks import file_lock
 from infra.processes.threads import run_in_threads
@@ -17,9 +17,9 @@ from infra.tracking.provenance import provenance
 from infra.tracking.tracker import PRUNED
 from tasks.engine.datasets import log_datasets
 from tasks.engine.jobs import StageJobs, launcher_of
-from tasks.engine.lookup import Hit, Miss, MissReason, code_of, look_up, store_for
+from tasks.engine.lookup import Hit, Miss, MissReason, code_of, look_up, remedy, store_for
 from tasks.engine.planner import StageResult, StageState
-from tasks.engine.run_settings import RunSettings
+from tasks.engine.run_settings import RemoteStage, RunSettings
 from tasks.engine.stage import Engine, Facts, StageCall, StageContext, stage_context
 
 
@@ -110,7 +110,7 @@ class Runner(Engine):
             log_datasets(settings.tracker, "", call)
 
     def make(self, call: StageCall, resolution: Resolution) -> Hit:
-        """Make the artifact, unless there is one by now."""
+        """Have the artifact made, here or by a worker of another pool, unless there is one by now."""
         if call.key in self._hits:  # a Prefect task is called again if Prefect's server was lost after a success
             return self._hits[call.key]
         settings = self.settings
@@ -120,15 +120,18 @@ class Runner(Engine):
         def waiting(holder: str) -> None:
             settings.display.say(f"{call.label}: waiting for {holder}, which makes the same artifact")
 
-        lock_file = store.lock_file(call.stage.name, call.key)
-        with _failures_noted(resolution, settings.store.root), file_lock(lock_file, waiting) as lock:
-            lookup = self._look_again(store, call, attempt)
+        with _failures_noted(resolution, settings.store.root):
+            with file_lock(store.lock_file(call.stage.name, call.key), waiting) as lock:
+                lookup = self._look_again(store, call, attempt)
+                if isinstance(lookup, Miss):
+                    settings.display.begin(call, lookup)
+                if isinstance(lookup, Miss) and call.stage.needs not in settings.dispatch:
+                    with self._new_artifact(store, call, attempt, lock) as new:
+                        new.facts = call.stage.body(new.out, **call.arguments)
+                    assert new.artifact
+                    lookup = Hit(new.artifact, is_new=True)
             if isinstance(lookup, Miss):
-                settings.display.begin(call, lookup)
-                with self._new_artifact(store, call, attempt, lock) as new:
-                    new.facts = call.stage.body(new.out, **call.arguments)
-                assert new.artifact
-                lookup = Hit(new.artifact, is_new=True)
+                lookup = Hit(self._make_elsewhere(call, attempt), is_new=True)
         self._hits[call.key] = lookup
         return lookup
 
@@ -203,6 +206,20 @@ class Runner(Engine):
         with settings.tracker_lock:
             settings.tracker.log_files(run_id, partial(settings.files, call, new.artifact))
         self._finish(run_id, "FINISHED", new.facts)
+
+    def _make_elsewhere(self, call: StageCall, attempt: str) -> Artifact:
+        """Have a worker of another pool make the artifact."""
+        settings = self.settings
+        settings.dispatch[call.stage.needs](RemoteStage(call, attempt, settings.tracker.run_id))
+        # An artifact of any attempt counts: the worker may already have been making it for another run.
+        lookup = look_up(settings.store, settings.site, call)
+        if isinstance(lookup, Miss):
+            because = " ".join(filter(None, (lookup.reason, lookup.detail, f"{lookup.change}")))
+            message = f"another worker made {call.label}, but the store of this one does not have it ({because})"
+            raise BadConfiguration(f"{message}; {remedy(lookup)}")
+        with settings.tracker_lock:
+            settings.tracker.cached(call.stage.name, call.item, call.key, dict(lookup.artifact.facts), "completed")
+        return lookup.artifact
 
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
         """Show the progress of a call; raises the exception of a signal."""

@@ -168,7 +168,7 @@ def stage(
     Bump ``version`` when the code gives other results. With ``resume`` the next attempt gets the folder of an
     interrupted one.
     ``still_valid`` tells whether the effects of the stage outside its folder (a registered version) still exist.
-    ``needs`` is what its jobs compute on, and a tag of its task run.
+    ``needs`` is the kind of worker that should make it; without such a worker the run makes it itself.
     ``origin`` finds the finished artifact that a call continues.
     """
 

@@ -1,6 +1,7 @@
-"""Deployments on a real Prefect server, executed by a real worker on a bucket."""
+"""Deployments on a real Prefect server, executed by real workers of two pools that share only a bucket."""
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 from s3_server import Server
-from services import FINAL_STATES, TIMEOUT_SECONDS, Services, request_json, wait_for
+from services import FINAL_STATES, TIMEOUT_SECONDS, Services, kill_tree, request_json, wait_for
 from small_pipeline import write_run_file
 
 from flows.reproduce import STAGES, SYNTHETIC_STAGES
@@ -66,6 +67,12 @@ def ended(prefect: Services, run: str) -> dict[str, Any]:
     return dict(wait_for(final_state))
 
 
+def children(prefect: Services, stage: str) -> list[str]:
+    """The ids of flow runs that ran this stage for other runs, newest last."""
+    found = [each for each in prefect.flow_runs() if f"stage:{stage}" in each["tags"]]
+    return [each["id"] for each in sorted(found, key=lambda each: str(each["created"]))]
+
+
 def test_deploying_twice_changes_nothing_and_keeps_schedules_active_or_paused(prefect: Services) -> None:
     before = deployed(prefect)
     assert set(before["pools"]) == {"cpu", "gpu"}
@@ -118,46 +125,58 @@ def test_several_runs_and_a_run_of_a_file_are_deployed_and_activated(prefect: Se
 
 
 @pytest.fixture
-def worker(prefect: Services, s3: Server, tmp_path: Path) -> Iterator[str]:
-    """A worker whose root is in a bucket; gives the name of the small run."""
+def workers(prefect: Services, s3: Server, tmp_path: Path) -> Iterator[str]:
+    """Two workers that share a bucket and MLflow, each with a cache of its own; gives the name of the small run."""
     runs = write_run_file(tmp_path / "my_runs.py", tmp_path / "mirror")
-    variables = {
+    together = {
         "REPRO_ROOT": f"s3://{s3.bucket}/prefix",
         "REPRO_MIRRORS": str(tmp_path / "mirror"),
-        "REPRO_CACHE": str(tmp_path / "cache"),
         "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db",
     }
-    prefect.worker("cpu", **variables)
+    prefect.worker("cpu", **together, REPRO_CACHE=str(tmp_path / "cpu"), REPRO_GPU_POOL="gpu")
+    prefect.worker("gpu", **together, REPRO_CACHE=str(tmp_path / "gpu"))
     yield f"{runs}:SMALL"
     prefect.end_workers()
 
 
-def test_two_runs_at_once_make_each_stage_once(prefect: Services, worker: str, tmp_path: Path) -> None:
-    both = [begin(prefect, run=worker), begin(prefect, run=worker, until="train")]
+def test_gpu_stages_run_once_in_the_gpu_pool_for_two_runs(prefect: Services, workers: str, tmp_path: Path) -> None:
+    before = [len(children(prefect, stage)) for stage in ("train", "translate")]
+    both = [begin(prefect, run=workers), begin(prefect, run=workers, until="train")]
     states = [ended(prefect, run) for run in both]
     assert [state["name"] for state in states] == ["Completed"] * 2, states
     assert "small/1 · dev: bleu " in states[0]["message"]
+    assert [len(children(prefect, stage)) for stage in ("train", "translate")] == [before[0] + 1, before[1] + 2]
     client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
     runs = client.search_runs([each.experiment_id for each in client.search_experiments()])
-    assert {run.info.status for run in runs} == {"FINISHED"}
-    stages = [run.data.tags["stage"] for run in runs if "stage" in run.data.tags]
-    assert set(stages) == set(STAGES) - {*SYNTHETIC_STAGES}
-    assert stages.count("train") == 1
+    parents = {run.info.run_id for run in runs if "stage" not in run.data.tags}
+    assert len(parents) == 2, [run.data.tags for run in runs if run.info.run_id in parents]
+    places: dict[str, set[str]] = {}
+    for run in runs:
+        assert run.info.status == "FINISHED"
+        if run.info.run_id not in parents:
+            assert run.data.tags["mlflow.parentRunId"] in parents
+            cache = Path(run.data.tags["place"].partition(":")[2]).relative_to(tmp_path).parts[0]
+            places.setdefault(cache, set()).add(run.data.tags["stage"])
+    assert places == {"cpu": set(STAGES) - {*SYNTHETIC_STAGES, "train", "translate"}, "gpu": {"train", "translate"}}
 
 
-def test_a_failure_is_the_message_of_its_flow_run(prefect: Services, worker: str) -> None:
-    state = ended(prefect, begin(prefect, run=worker, overrides=["training.factor=1e30"]))
+def test_a_remote_failure_is_the_message_of_the_run(prefect: Services, workers: str) -> None:
+    trained = len(children(prefect, "train"))
+    state = ended(prefect, begin(prefect, run=workers, overrides=["training.factor=1e30"]))
     assert state["name"] == "Failed"
     assert "train failed: the loss of update" in state["message"]
-    words = ["--param", f"run={worker}", "--param", "from_stage=shard", "--param", "until=shard"]
+    assert len(children(prefect, "train")) == trained + 1, "the same would diverge again"
+    words = ["--param", f"run={workers}", "--param", "from_stage=shard", "--param", "until=shard"]
     prefect.cli("deployment", "run", "reproduce/demo", *words, "--watch")
 
 
-def test_a_duplicate_run_is_skipped_and_cancelling_a_run_ends_its_training(
-    prefect: Services, worker: str, tmp_path: Path
+def test_a_duplicate_run_is_skipped_and_cancelling_a_run_cancels_its_remote_stage(
+    prefect: Services, workers: str, tmp_path: Path
 ) -> None:
-    parameters = {"run": worker, "overrides": ["training.updates=100000", "training.checkpoint_every=20"]}
+    parameters = {"run": workers, "overrides": ["training.updates=100000", "training.checkpoint_every=20"]}
+    before = len(children(prefect, "train"))
     first = begin(prefect, **parameters)
+    wait_for(lambda: len(children(prefect, "train")) > before)  # training is dispatched
     wait_for(lambda: bool(checkpoints(tmp_path)))  # a checkpoint is written
     second = ended(prefect, begin(prefect, **parameters))
     assert second["name"] == "Skipped"
@@ -165,12 +184,37 @@ def test_a_duplicate_run_is_skipped_and_cancelling_a_run_ends_its_training(
     # As the UI's button does.
     request_json(f"{prefect.api}/flow_runs/{first}/set_state", {"state": {"type": "CANCELLING"}})
     assert ended(prefect, first)["name"] == "Cancelled"
+    assert ended(prefect, children(prefect, "train")[-1])["name"] == "Cancelled"
     wait_for(lambda: not trainings(tmp_path))  # the training's processes end
     assert checkpoints(tmp_path), "the next run resumes from them"
 
 
+def test_another_worker_resumes_the_training_of_a_lost_one(
+    prefect: Services, workers: str, s3: Server, tmp_path: Path
+) -> None:
+    def is_kept() -> bool:
+        listed = s3.client.list_objects_v2(Bucket=s3.bucket, Prefix="prefix/train/").get("Contents", ())
+        return any(each["Key"].endswith("/index.json") for each in listed)
+
+    overrides = ["training.updates=3000", "training.checkpoint_every=50", "training.dev_every=3000"]
+    before = len(children(prefect, "train"))
+    run = begin(prefect, run=workers, overrides=overrides, until="train")
+    wait_for(is_kept)  # a checkpoint is in the bucket
+    lost = prefect.workers[-1]
+    variables = {name: psutil.Process(lost.pid).environ()[name] for name in ("REPRO_ROOT", "MLFLOW_TRACKING_URI")}
+    kill_tree(lost.pid)
+    lost.wait()
+    shutil.rmtree(tmp_path / "gpu")
+    prefect.worker("gpu", **variables, REPRO_CACHE=str(tmp_path / "other"))
+    assert ended(prefect, run)["name"] == "Completed"
+    first, second = children(prefect, "train")[before:]
+    assert ended(prefect, first)["name"] == "Crashed"
+    assert ended(prefect, second)["name"] == "Completed"
+    assert "resumes from what another machine sent" in (prefect.folder / "gpu-worker.log").read_text()
+
+
 def checkpoints(folder: Path) -> list[Path]:
-    return list((folder / "cache").glob("*/train/*.partial-resume-*/checkpoints/*"))
+    return list((folder / "gpu").glob("*/train/*.partial-resume-*/checkpoints/*"))
 
 
 def trainings(folder: Path) -> list[psutil.Process]:
