@@ -1,4 +1,4 @@
-"""Measure on the demo's corpus what each piece of the paper's recipe is worth, and how post-LN collapses.
+"""Measure on the demo's corpus what each part of the paper's recipe is worth, and how post-LN collapses.
 
     python docs/annotated/ablations.py                 all trainings that data/trainings.json lacks, then the numbers
     python docs/annotated/ablations.py --seeds 1 2 3   with these seeds (the default)
@@ -6,7 +6,7 @@
 
 The root (``REPRO_ROOT``, by default the nearest ``.repro``) must hold a finished ``repro run demo``: its shards are the
 training text, its version's vocabulary is used, its dev set is translated. The teaching model is trained as in
-transformer.py, one piece of the recipe left out at a time, with the same weights at the start and the same batches for
+transformer.py, one part of the recipe left out at a time, with the same weights at the start and the same batches for
 the same seed. Every training is added to docs/annotated/data/trainings.json as it ends, so an interrupted command goes
 on. ``python docs/annotated/figures.py ablations collapse`` draws the result.
 """
@@ -99,7 +99,7 @@ def without_warmup(step: int, d_model: int, warmup: int) -> float:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is trained: by default with every piece of the paper's recipe."""
+    """How a model is trained: by default with every part of the paper's recipe."""
 
     name: str = WHOLE
     shape: Shape = SHAPE
@@ -218,7 +218,7 @@ def measured(recipe: Recipe, text: Text, seed: int) -> Numbers:
 
 
 def summary(rows: list[Numbers], seeds: list[int]) -> Numbers:
-    """The numbers of the figure: what each piece changes, seed by seed, in BLEU and in nats per piece of the dev set.
+    """The numbers of the figure: what each part changes, seed by seed, in BLEU and in nats per piece of the dev set.
 
     Nats are the logarithm of the perplexity. Of the last checkpoint alone the BLEU was measured, and no perplexity.
     """

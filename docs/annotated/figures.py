@@ -227,12 +227,12 @@ def collapse(data: Numbers) -> Sheet:
 
 
 def ablations(data: Numbers) -> Sheet:
-    """What each piece of the recipe is worth: BLEU and loss on the dev set without it."""
-    sheet = Sheet("BLEU and loss on the dev set without each piece of the recipe, less those with all of them")
+    """What each part of the recipe is worth: BLEU and loss on the dev set without it."""
+    sheet = Sheet("BLEU and loss on the dev set without each part of the recipe, less those with all of them")
     remark = f"mean of {len(data['seeds'])} seeds, 95 % t-interval; dots: the seeds"
     sheet.heading("BLEU without it − BLEU with all", remark)
     _differences(sheet, data["bleu"], (1, 2, 5, 10, 20, 50), 1, _with_all("BLEU", data["base"]["bleu"], 1))
-    sheet.heading("Loss without it − loss with all", "nats per piece: above 0 the piece is worth something")
+    sheet.heading("Loss without it − loss with all", "nats per piece: above 0 the part is worth something")
     _differences(sheet, data["nats"], (0.1, 0.2, 0.5, 1, 2, 5), 2, _with_all("loss", data["base"]["nats"], 2))
     sheet.words(0, sheet.y, data["about"], "muted")
     sheet.y += 6
@@ -245,7 +245,7 @@ def _with_all(name: str, values: list[float], digits: int) -> str:
 
 
 def _differences(sheet: Sheet, rows: list[Numbers], steps: tuple[float, ...], digits: int, below: str) -> None:
-    """A row for each piece: its name, the mean with its interval in words and as a line, and a dot for each seed."""
+    """A row for each part: its name, the mean with its interval in words and as a line, and a dot for each seed."""
     reached = [0, *(value for each in rows for value in (each["low"], each["high"], *each["difference"]))]
     pad = (max(reached) - min(reached)) * 0.05
     height = 36

@@ -339,7 +339,8 @@ def beam_search(
         log_p = logits.log_softmax(dim=-1).double()  # (k, vocabulary)
         log_p[:, [PAD, BOS]] = -math.inf
         log_p += torch.tensor([[log] for log, _ in live], dtype=torch.double)  # (k, vocabulary): of all pieces so far
-        best = log_p.flatten().topk(2 * beam)  # (2 beam): at most k of them end in eos
+        # Each live one can end in one way only, so at least `beam` of these 2 beam go on.
+        best = log_p.flatten().topk(2 * beam)  # (2 beam)
         places = zip(best.values.tolist(), best.indices.tolist(), strict=True)
         found = [(log, [*live[at // size][1], at % size]) for log, at in places]
         ended += [(log / length_penalty(length, alpha), y[1:]) for log, y in found[:beam] if y[-1] == EOS]

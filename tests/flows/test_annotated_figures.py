@@ -68,6 +68,22 @@ def test_weights_of_every_query_sum_to_one(kind: str) -> None:
         assert not weights[..., future].any()
 
 
+def looks(kind: str, row: str, key: str) -> set[tuple[int, int]]:
+    """The layers and heads, counted from 1, whose largest weight in a row lies on a key."""
+    data = read(f"attention-{kind}")
+    most = tensor(data["weights"])[:, :, data["queries"].index(row)].argmax(-1)
+    return {(layer + 1, head + 1) for layer, head in (most == data["keys"].index(key)).nonzero().tolist()}
+
+
+def test_the_heads_look_where_the_page_says() -> None:
+    assert looks("cross", "▁kaufen", "▁buy") == {(1, 1), (1, 2), (2, 1), (2, 2), (2, 4)}
+    assert [len(looks("cross", piece, "▁trains")) for piece in ("z", "üge")] == [7, 6]
+    assert looks("decoder", "▁kaufen", "▁muss") == {(2, 1), (2, 4)}
+    rows = read("attention-decoder")["queries"]
+    for head in (1, 3):
+        assert sum((2, head) in looks("decoder", row, "▁muss") for row in rows) == len(rows) / 2 == 5
+
+
 def test_smoothing_gives_one_epsilon_to_all_entries_alike() -> None:
     data = read("smoothing")
     for kind in ("hard", "smoothed", "model"):
