@@ -3,7 +3,7 @@
 Each stage runs on synthetic text (benchmarks/text.py) in its own process, which reports wall and CPU seconds and peak
 memory with mapped files; with --workers the workers' seconds and, for each, the greatest memory of one are added. With
 --peers, plain polars (streaming) and pandas clean the same files with the same filters and 64-bit hashes; they do not
-number, shuffle or keep rejected pairs.
+number, shuffle or keep rejected pairs; and tokenizers' trainer learns pieces from the cleaned text.
 """
 
 import argparse
@@ -56,6 +56,7 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
         folder = Path(name)
         run_part("make", folder, chosen)
         stages = {stage: run_part(stage, folder, chosen) for stage in STAGES}
+        learning = run_part("tokenizers", folder, chosen) if chosen.peers else {}
         peers: dict[str, list[dict[str, Any]]] = {}
         for _ in range(chosen.rounds if chosen.peers else 0):
             for peer in ("same", *PEERS):
@@ -67,6 +68,7 @@ def measure(arguments: Sequence[str]) -> dict[str, Any]:
     return {
         **settings("preparation.py", arguments, chosen),
         "stages": stages,
+        "learning": learning,
         "whole": {**whole, "pairs_per_cpu_second": chosen.pairs / whole["cpu"]},
         "cleaning": {
             peer: {clock: spread(rates[peer][clock]) for clock in CLOCKS}
@@ -106,7 +108,8 @@ def part(chosen: argparse.Namespace) -> dict[str, Any]:
         return {}
     wall = time.perf_counter()
     cpu = cpu_seconds()
-    facts = {"learn_bpe": learn, "shard": shards, "encode": encode}.get(chosen.do, cleaners.CLEANERS.get(chosen.do))
+    parts = {"learn_bpe": learn, "tokenizers": learn_by_tokenizers, "shard": shards, "encode": encode}
+    facts = parts.get(chosen.do, cleaners.CLEANERS.get(chosen.do))
     assert facts, chosen.do
     found = facts(folder)
     most = [resource.getrusage(whose).ru_maxrss for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -130,6 +133,27 @@ def learn(folder: Path) -> dict[str, Any]:
     (folder / "learn_bpe").mkdir()
     corpus = Artifact("clean", "made-up", folder / "clean")
     return dict(learn_bpe.body(folder / "learn_bpe", corpus, Vocabulary(size=VOCABULARY)))
+
+
+def learn_by_tokenizers(folder: Path) -> dict[str, Any]:
+    """The library's trainer over the same text, split and normalised alike."""
+    import pyarrow.parquet as pq
+    from tokenizers import pre_tokenizers, trainers
+
+    from model.config.special_pieces import SPECIAL_TOKENS
+    from tasks.stages.learn_bpe import Vocabulary, untrained_tokenizer
+
+    tokenizer = untrained_tokenizer(Vocabulary(size=VOCABULARY))
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    batches = pq.ParquetFile(folder / "clean" / "pairs.parquet").iter_batches(columns=["source", "target"])
+    lines = (column.to_pylist() for batch in batches for column in batch.columns)
+    tokenizer.train_from_iterator(lines, trainer)
+    return {"size": tokenizer.get_vocab_size()}
 
 
 def shards(folder: Path) -> dict[str, Any]:
@@ -185,6 +209,13 @@ def table(report: Mapping[str, Any]) -> str:
     encode = report["stages"]["encode"]
     lines = [what, *aligned(rows), f"encoding: {encode['own']:,.0f} lines a CPU second, {encode['ratio']:.2f} times"]
     lines[-1] += f" encode_batch_fast's {encode['tokenizers']:,.0f}"
+    if report["learning"]:
+        own = report["stages"]["learn_bpe"]
+        peer = report["learning"]
+        lines.append(
+            f"learning pieces: tokenizers' trainer {peer['cpu']:,.1f} CPU seconds and {peer['mib']:,} MiB, "
+            f"{peer['cpu'] / own['cpu']:.2f} and {peer['mib'] / own['mib']:.2f} times as much"
+        )
     if report["cleaning"]:
         rows = [["cleaning, same filters", "pairs/s", "pairs/CPU s", "own, times", "by CPU seconds", "memory", "kept"]]
         for peer, row in report["cleaning"].items():

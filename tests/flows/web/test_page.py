@@ -226,7 +226,7 @@ def test_the_page_works_by_keyboard(page: Page) -> None:
 
 
 def test_everything_is_reached_by_keyboard_in_order_with_a_visible_focus(page: Page) -> None:
-    assert walk(page)[:2] == ["A  API"]
+    assert walk(page)[0] == "A  API"
     page.locator("#beam").select_option("sample")
     page.locator("#beside").select_option("other/2")
     translate(page)
