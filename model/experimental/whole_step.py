@@ -1,7 +1,7 @@
 """Updates whose forward and backward passes are one compiled graph, replayed with the optimizer as one CUDA graph.
 
-A training takes it with ``REPRO_COMPILE=update``. On an H200 it makes updates of the base model 1.14 to 1.3 times as
-fast (docs/gpu.md).
+A training takes it with ``REPRO_COMPILE=update``. On an H200, with
+torch's attention, updates of the base model are 1.14 times as fast (docs/gpu.md).
 
 A GPU then gets one call for an update in place of hundreds; small models, which are done before the next call arrives,
 gain most. It needs batches of one shape: what changes from update to update is copied into tensors that stay. So is the
