@@ -17,7 +17,7 @@ from flows.runner.request import ResolvedRun, make_plan
 from flows.runner.seeds import parse_seeds, run_seeds
 from flows.runs.recorded_results import Sums, recorded_sums
 from flows.views.stage_words import outcome_json
-from flows.views.tables import score_table, seed_table, stage_table
+from flows.views.tables import score_card, score_table, seed_table, stage_table
 from flows.views.terminal import console, print_json, say
 from infra.guards.shown_text import shown
 from infra.servers.environment import configure_libraries, server_configured
@@ -32,6 +32,9 @@ def run_command(
     asked: RunOptions,
     *,
     seeds: Annotated[str, Parameter(help="run once per seed and compare the results, for example 1,2,3")] = "",
+    every: Annotated[
+        bool, Parameter(name="--all", help="show the scores by every protocol, not the headlines alone", negative=())
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run every stage of a run that is not cached.
@@ -39,6 +42,8 @@ def run_command(
     For example:
 
     repro run demo
+
+    repro run demo --all
 
     repro run demo --from train
 
@@ -71,7 +76,7 @@ def run_command(
         if as_json:
             print_json(outcome_json(failed.outcome))
         raise
-    _show(outcome, resolved, served)
+    _show(outcome, resolved, served, every)
     if compared := compare_files(outcome, open_store(resolved.site), recorded_sums(resolved.run)):
         console().print(f"numerics: {compared}", markup=False, soft_wrap=True)
     if as_json:
@@ -105,14 +110,16 @@ def _run_seeds(resolved: ResolvedRun, seeds: tuple[int, ...], served: bool, as_j
         raise GroupFailed(results)
 
 
-def _show(outcome: Outcome, resolved: ResolvedRun, served: bool) -> None:
+def _show(outcome: Outcome, resolved: ResolvedRun, served: bool, every: bool) -> None:
     """Print stages, scores, a few translations, and the commands and addresses to look at next."""
     error = console()
     error.print()
     error.print(stage_table(outcome.rows))
     if outcome.own_scores:
         error.print()
-        error.print(score_table(outcome.own_scores))
+        error.print((score_table if every else score_card)(outcome.own_scores))
+        if not every:
+            error.print("scores by every protocol: the same command with --all, or the report", style="dim")
     if spreads := outcome.seed_spreads(resolved.run.training.seed):
         error.print()
         error.print(seed_table(sorted(resolved.run.decoding.ensemble), spreads))

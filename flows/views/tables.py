@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from flows.views.stage_words import why
 from infra.guards.shown_text import shown_lines
+from model.metric_names import BLEU, CHRF, PERPLEXITY
 from tasks.durations import duration
 from tasks.engine.planner import StageResult
+from tasks.evaluation.html import score_text
 from tasks.evaluation.seed_spread import SeedSpread
 
 if TYPE_CHECKING:
     from flows.tuning.sweep import SweepResults
     from infra.service.supervision import ProgramState
 
+CARD = {"BLEU": BLEU, "chrF": CHRF, "perplexity": PERPLEXITY}
+"""The columns of a score card."""
 MAX_FACT_LENGTH = 40
 """Facts longer than this, such as checksums and signatures, are shown in the manifest only."""
 COLOURS = {"completed": "green", "hit": "cyan", "cached": "cyan", "failed": "red"}
@@ -40,8 +46,24 @@ def stage_table(rows: Sequence[StageResult]) -> Table:
     return table
 
 
+def score_card(scores: Mapping[str, Mapping[str, Any]]) -> Group:
+    """A row for each set with the facts of its score: BLEU with its interval, chrF, perplexity; below, the signature.
+
+    A column without any value is left out: translations of another system have no perplexity.
+    """
+    table = plain_table()
+    table.add_column("set")
+    columns = {title: name for title, name in CARD.items() if any(name in facts for facts in scores.values())}
+    for title in columns:
+        table.add_column(title, justify="right", no_wrap=True)
+    for each, facts in scores.items():
+        table.add_row(cell(each), *(score_text(facts, name) for name in columns.values()))
+    signatures = dict.fromkeys(f"{facts['signature']}" for facts in scores.values() if "signature" in facts)
+    return Group(table, *(Text(f"BLEU: {shown_lines(each)}", "dim") for each in signatures))
+
+
 def score_table(scores: Mapping[str, Mapping[str, Any]]) -> Table:
-    """One row per metric, one column per evaluation set."""
+    """Every protocol: one row per metric, one column per evaluation set."""
     table = plain_table()
     table.add_column("score")
     for name in scores:

@@ -1,0 +1,31 @@
+"""The score card in the terminal: what a reader compares, by set."""
+
+from typing import Any
+
+from rich.console import Console
+
+from flows.views.tables import score_card
+from model.metric_names import BLEU, BLEU_LC, CHRF, PERPLEXITY
+
+SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+FACTS = {BLEU: 26.0, "bleu_low": 25.2, "bleu_high": 26.81, BLEU_LC: 27.3, CHRF: 55.125, "signature": SIGNATURE}
+
+
+def printed(scores: dict[str, dict[str, Any]]) -> list[str]:
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(score_card(scores))
+    return capture.get().splitlines()
+
+
+def test_a_set_is_a_row_of_bleu_with_its_interval_chrf_and_perplexity_above_the_signature() -> None:
+    scores = {"dev": {**FACTS, PERPLEXITY: 7.5}, "test": {**FACTS, PERPLEXITY: 8.0}}
+    head, dev, test, signature = printed(scores)
+    assert head.split() == ["set", "BLEU", "chrF", "perplexity"]
+    assert dev.split() == ["dev", "26.00", "(25.20–26.81)", "55.12", "7.50"]
+    assert test.split()[-1] == "8.00"
+    assert signature == f"BLEU: {SIGNATURE}"
+
+
+def test_translations_of_another_system_have_no_perplexity() -> None:
+    assert printed({"test": FACTS})[0].split() == ["set", "BLEU", "chrF"]
