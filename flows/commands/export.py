@@ -40,7 +40,7 @@ def export(
     version = resolve(site.tracking, model)
     suffix = "" if quantization == "float32" else f"-{quantization}"
     folder = out or Path("exports") / f"{version.name}-{version.version}-{to}{suffix}"
-    card = as_markdown(find_card(version, site)) if to == "huggingface" else ""
+    card = (lambda: as_markdown(find_card(version, site))) if to == "huggingface" else str
     export(version, site, to, quantization, folder, card)
     say(f"{version.name}/{version.version} is exported to {folder}; {folder / 'README.md'} shows how to use it")
     print(folder)

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from flows.commands.options import EngineOption, QuantizationOption
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
+from infra.extras import check_installed
 from infra.processes.compute import keep_pages
 from infra.servers.credentials import read_credentials
 from infra.servers.loopback import on_loopback
@@ -39,12 +40,14 @@ def serve(
 
     REPRO_AUTH=reader:long-enough-a-word repro serve --host 0.0.0.0 --allow-host translate.example.org
     """
+    if not 0 <= port < 2**16:
+        raise BadConfiguration(f"--port is {port}, allowed is 0 to 65535")
+    if engine == "ctranslate2":
+        check_installed("ctranslate2", "--engine ctranslate2")
     from flows.web.limits import Limits
     from flows.web.server import address, bind_socket, end_at_once
     from flows.web.server import serve as serve_until_stopped
 
-    if not 0 <= port < 2**16:
-        raise BadConfiguration(f"--port is {port}, allowed is 0 to 65535")
     inside = on_loopback(host)
     credentials = read_credentials(os.environ)
     if not inside and credentials is None:

@@ -2,21 +2,26 @@
 
 import shutil
 import uuid
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
 from flows.inference.load_version import decoding_config, title
 from infra.errors import BadConfiguration
+from infra.extras import check_installed
 from infra.site import Site
 from infra.tracking.model_files import local_folder
 from infra.tracking.model_version import Version
 from model.config.engines import Quantization
 
 Target = Literal["ctranslate2", "huggingface"]
+LIBRARIES: Mapping[Target, str] = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
 
 
-def export(version: Version, site: Site, to: Target, quantization: Quantization, out: Path, card: str = "") -> None:
-    """Write the folder ``out`` atomically; its ``README.md`` begins with the text of the ``card``.
+def export(
+    version: Version, site: Site, to: Target, quantization: Quantization, out: Path, card: Callable[[], str] = str
+) -> None:
+    """Write the folder ``out`` atomically; its ``README.md`` begins with the text that ``card`` gives.
 
     Raises BadConfiguration if it exists, a library is missing, or the format does not support the model, BadData for
     files that are not those that were registered.
@@ -25,6 +30,7 @@ def export(version: Version, site: Site, to: Target, quantization: Quantization,
         raise BadConfiguration(f"{out} exists: remove it, or name another folder with --out")
     if to == "huggingface" and quantization != "float32":
         raise BadConfiguration(f"--quantization is {quantization!r}, allowed is float32 where --to is huggingface")
+    check_installed(LIBRARIES[to], f"the format {to}")
     folder = local_folder(site.tracking, version)
     partial = out.with_name(f"{out.name}.partial-{uuid.uuid4().hex[:8]}")
     partial.mkdir(parents=True)
@@ -39,13 +45,8 @@ def export(version: Version, site: Site, to: Target, quantization: Quantization,
 
             write_for_transformers(*arguments)
         readme = partial / "README.md"
-        readme.write_text("\n".join(filter(None, (card, readme.read_text()))))
+        readme.write_text("\n".join(filter(None, (card(), readme.read_text()))))
         partial.rename(out)
-    except ModuleNotFoundError as error:
-        library = f"{error.name}".split(".")[0]
-        if library not in ("ctranslate2", "transformers"):
-            raise
-        raise BadConfiguration(f"{library} is not installed here: pip install -e '.[{to}]'") from error
     except ValueError as error:
         raise BadConfiguration(f"{title(version)} cannot be exported to {to}: {error}") from error
     finally:

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import BadConfiguration, BadData, fault_for
+from infra.extras import check_installed
 from infra.site import Site
 from infra.tracking.model_files import files_digest, local_folder
 from infra.tracking.model_version import PREFERRED, Version
 from infra.tracking.registry import resolve, versions
 from model.config import Decoding
 from model.config.engines import COMPARED, EngineChoice, Quantization
+from model.data.word_splitting import WordSplitting
 from model.errors import JobError
 
 if TYPE_CHECKING:
@@ -74,16 +76,19 @@ def load_version(
 ) -> "VersionTranslator":
     """Load a version; with ``others`` an ensemble, by the mean of probabilities, that searches as the first one.
 
-    Raises BadConfiguration if versions do not fit together, BadData for damaged files. The first search raises
-    BadConfiguration if ``engine`` is ``ctranslate2`` and its library is missing.
+    Raises BadConfiguration if versions do not fit together or a library is missing, BadData for damaged files.
     """
+    if engine == "ctranslate2":
+        check_installed("ctranslate2", "--engine ctranslate2")
+    folder = local_folder(site.tracking, version)
+    if splitting := WordSplitting.load(folder / "vocabulary"):
+        check_installed(splitting.library, title(version))
     from model.decoding.search_engine import SearchEngine
     from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter
     from model.decoding.version_translator import VersionTranslator
 
     if engine == "own" and quantization != "float32":
         raise BadConfiguration(f"--quantization is {quantization!r}, allowed is float32 with --engine own")
-    folder = local_folder(site.tracking, version)
     translator = _load_models(version, folder, others, site)
     decoding = decoding_config(version)
 
@@ -102,10 +107,6 @@ def load_version(
                 workers=site.threads_each,  # each computes a batch of its own
                 lines=dev_lines(version, site),
             )
-        except ModuleNotFoundError as error:
-            if f"{error.name}".split(".")[0] != "ctranslate2":
-                raise
-            raise BadConfiguration("ctranslate2 is not installed here: pip install -e '.[ctranslate2]'") from error
         except ImportError as error:
             raise BadConfiguration(f"--engine is 'ctranslate2', and its library cannot be loaded: {error}") from error
 

@@ -4,7 +4,7 @@
 and scope behind them. ``make_plan`` looks every stage up in the store.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -22,9 +22,11 @@ from flows.runs.overrides import changes_results, override, without_replaced
 from flows.runs.synthetic import COUNTED_AS
 from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
+from infra.extras import check_installed
 from infra.site import Site, open_store
 from infra.store.store import Store
 from model.config import check_whole_updates
+from tasks.cleaning.language_id import Identified
 from tasks.engine.keys import differences
 from tasks.engine.limits import Limits
 from tasks.engine.lookup import Hit, Miss
@@ -139,10 +141,24 @@ def make_plan(resolved: ResolvedRun) -> RunPlan:
         _check_places(limits, rows)
     if any(row.stage == "train" and row.state != "hit" for row in rows):
         _check_training(resolved.run, site)
+    _check_extras(resolved.run, site, {row.stage for row in rows if row.state != "hit"})
     if any(row.state != "hit" for row in rows):  # else the records are not needed
         rows = _with_changes(rows, store, name, initial)
     started = records.start_time(site.root, name)
     return RunPlan(resolved, started, store, scope, initial, interrupted, Outcome(name, rows), planner.lookups)
+
+
+def _check_extras(run: Run, site: Site, to_make: Set[str]) -> None:
+    """Raise BadConfiguration for an optional library that a stage to be made needs and that is missing.
+
+    ``learn_bpe`` checks its own when it is called. The stage itself would fail after servers and other stages.
+    """
+    if to_make and site.launcher == "kubernetes":
+        check_installed("kubernetes", "REPRO_LAUNCHER=kubernetes")
+    if to_make and site.dask:
+        check_installed("distributed", "REPRO_DASK")
+    if "clean" in to_make and any(isinstance(rule, Identified) for rule in run.filters.rules):
+        check_installed("py3langid", "the rule Identified")
 
 
 def _check_training(run: Run, site: Site) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.errors import BadConfiguration, Fault, NetworkFault, OutOfMemory
+from infra.extras import check_installed
 from infra.launch.batch_queue import QueueLauncher, QueueStatus, job_name
 from infra.launch.command import command, variables
 from infra.launch.job import EXIT, JobSpec
@@ -190,12 +191,9 @@ def kubernetes_launcher() -> QueueLauncher:
     Raises BadConfiguration if the package ``kubernetes``, a cluster or a setting is missing.
     """
     settings = KubernetesSettings.from_environment()
-    try:
-        from kubernetes import client, config
-    except ImportError as error:
-        raise BadConfiguration(
-            "the launcher 'kubernetes' needs the extra kubernetes: pip install -e '.[kubernetes]'"
-        ) from error
+    check_installed("kubernetes", "the launcher 'kubernetes'")
+    from kubernetes import client, config
+
     configuration = client.Configuration()
     try:
         # The library reads KUBECONFIG only once, at import.

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from infra.errors import BadConfiguration, Fault, JobFailed, NetworkFault
+from infra.errors import Fault, JobFailed, NetworkFault
+from infra.extras import check_installed
 from infra.processes.children import SAFE_PATH
 
 DASK_SECONDS = 30.0
@@ -81,10 +82,9 @@ def executor(workers: int = 1, threads: int = 1, dask: str = "", at_once: int = 
 
 @contextmanager
 def _dask(address: str) -> Iterator[Workers]:
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise BadConfiguration("site.dask needs the extra dask: pip install -e '.[dask]'") from error
+    check_installed("distributed", "site.dask")
+    from distributed import Client
+
     try:
         client = Client(address, timeout=DASK_SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:

@@ -5,6 +5,7 @@ servers keep their schema version in a table of the same name. An address may ho
 """
 
 from infra.errors import BadConfiguration, NetworkFault
+from infra.extras import check_installed
 
 VARIABLE = "REPRO_DATABASE_URL"
 PATIENCE_SECONDS = 10
@@ -14,6 +15,7 @@ class Databases:
     """The databases ``<name>_prefect`` and ``<name>_mlflow`` on one PostgreSQL server."""
 
     def __init__(self, address: str) -> None:
+        check_installed("psycopg2", "PostgreSQL")
         from sqlalchemy import make_url
         from sqlalchemy.exc import ArgumentError
 
@@ -60,8 +62,6 @@ class Databases:
                 self._at("postgres"), isolation_level="AUTOCOMMIT", connect_args=patience, poolclass=NullPool
             )
             connection = engine.connect()
-        except ImportError:
-            raise BadConfiguration("PostgreSQL needs psycopg2: pip install -e '.[postgresql]'") from None
         except OperationalError as error:
             raise NetworkFault(f"PostgreSQL at {self.place} refuses the connection: {_first_line(error)}") from None
         with connection:

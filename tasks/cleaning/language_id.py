@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from infra.errors import BadConfiguration
+from infra.extras import check_installed
 from model.config.keying import require
 from tasks.cleaning.filters import SIDES, _NamedFilter
 from tasks.lazy_libraries import pl
@@ -52,8 +52,7 @@ class Identified(_NamedFilter):
 
 @cache
 def _identifier() -> Any:
-    try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-    except ImportError as error:
-        raise BadConfiguration("the rule identified needs the extra: pip install -e '.[language-id]'") from error
+    check_installed("py3langid", "the rule Identified")
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

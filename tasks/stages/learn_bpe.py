@@ -13,11 +13,11 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from infra.errors import BadConfiguration, BadData
+from infra.extras import check_installed
 from infra.store.files import write_atomically
 from infra.store.store import Artifact
 from model.config.keying import require, unkeyed_default
@@ -32,7 +32,7 @@ from model.data.bpe import (
     foreign_as_substitute,
     with_plain_quotes,
 )
-from model.data.word_splitting import NEEDED, WordSplitting
+from model.data.word_splitting import WordSplitting
 from model.lazy_import import lazy_import
 from tasks.bpe.merges import learn_merges
 from tasks.bpe.symbols import byte_codes, character_codes
@@ -102,8 +102,8 @@ class Vocabulary:
 
         Raises BadConfiguration where spaCy is to split, but is not installed.
         """
-        if self.tokens == "spacy" and not find_spec("spacy"):
-            raise BadConfiguration(NEEDED)
+        if self.tokens == "spacy":
+            check_installed("spacy", "vocabulary.tokens=spacy")
         return (source, target) if self.splits_words else ()
 
     def splitting(self, languages: tuple[str, ...]) -> WordSplitting | None:

@@ -125,9 +125,7 @@ def test_a_version_is_searched_by_ctranslate2_by_default(
     assert [each["engine"] for each in mixed] == [OWN, CTRANSLATE2]
     drawn = Search(Decoding(), sampling=Sampling())
     assert {each["engine"] for each in served.translate(SOURCES, drawn)} == {OWN}
-    monkeypatch.setitem(sys.modules, "ctranslate2.specs", None)
-    monkeypatch.delitem(sys.modules, "model.export.ctranslate2_form", raising=False)
-    monkeypatch.delitem(sys.modules, "model.export.ctranslate2", raising=False)
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(BadConfiguration, match=r"ctranslate2 is not installed here: pip install"):
         ServedVersion(registered, load_version(registered, site, "ctranslate2"))
     with pytest.raises(BadConfiguration, match=r"--quantization is 'int8', allowed is float32 with --engine own"):

@@ -1,5 +1,6 @@
 """A request, resolved: sets of another corpus are said or refused wherever one is, so by sweeps and schedules too."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,3 +81,26 @@ def test_a_plan_names_a_raised_version_of_a_stage_and_an_artifact_that_is_new_am
     assert "stage version" not in why(rows["score", "dev"])
     assert {row.stage for row in rows.values() if row.state != "hit"} == {"translate", "score", "report", "register"}
     assert differences({"set": {"artifact": "clean", "key": "a"}}, {}) == ["set: new, clean"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "library"),
+    [("REPRO_LAUNCHER", "kubernetes", "kubernetes"), ("REPRO_DASK", "tcp://nowhere:1", "distributed")],
+)
+def test_a_plan_says_what_is_not_installed(
+    variable: str, value: str, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a run says so after servers have started and earlier stages have run."""
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(BadConfiguration, match=rf"{library} is not installed here: pip install .*{variable}"):
+        plan(RunRequest("demo"))
+    monkeypatch.delenv(variable)
+    assert plan(RunRequest("demo")).rows
+
+
+def test_a_plan_says_that_a_filter_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "py3langid", None)
+    request = RunRequest("demo", overrides=("filters.rules=+Identified(source=en,target=de)",))
+    with pytest.raises(BadConfiguration, match="language-id"):
+        plan(request)

@@ -1,0 +1,22 @@
+"""Optional libraries, by the extra of this project that installs each. None is imported to see if it is there."""
+
+from importlib.util import find_spec
+
+from infra.errors import BadConfiguration
+
+EXTRAS = {
+    "ctranslate2": "ctranslate2",
+    "transformers": "huggingface",
+    "distributed": "dask",
+    "py3langid": "language-id",
+    "spacy": "spacy",
+    "psycopg2": "postgresql",
+    "kubernetes": "kubernetes",
+}
+
+
+def check_installed(library: str, needed_by: str) -> None:
+    """Raise BadConfiguration where an optional library is missing that ``needed_by`` needs; takes no time."""
+    if library in EXTRAS and find_spec(library) is None:
+        install = f"pip install -e '.[{EXTRAS[library]}]'"
+        raise BadConfiguration(f"{library} is not installed here: {install} ({needed_by} needs it)")
