@@ -1,5 +1,6 @@
 """Files for a public forge are valid, and its workflow and the hooks before a commit run what `make` runs."""
 
+import json
 import re
 import subprocess
 import sys
@@ -39,6 +40,13 @@ def test_the_workflow_runs_the_check_of_every_landing() -> None:
     check = TOP / ".ci" / "run"
     assert check.stat().st_mode & 0o111
     assert re.search(r"^make test$", check.read_text(), re.MULTILINE)
+
+
+def test_the_devcontainer_sets_up_by_make() -> None:
+    container = json.loads((TOP / ".devcontainer" / "devcontainer.json").read_text())
+    program, target = container["onCreateCommand"].split()
+    assert program == "make"
+    assert re.search(rf"^{target}:", (TOP / "Makefile").read_text(), re.MULTILINE)
 
 
 def test_hooks_are_the_programs_of_make_lint() -> None:

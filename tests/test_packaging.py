@@ -5,8 +5,8 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -18,34 +18,43 @@ from flows import __version__
 TOP = Path(__file__).resolve().parents[1]
 PACKAGES = ("flows", "tasks", "model", "infra")
 PROJECT = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]
-BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
-REPRO = [sys.executable, "-P", "-c", "from flows.cli import main; main()"]
+BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, f'build_{sys.argv[1]}')(sys.argv[2])"
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that holds what a wheel of this tree installs, and nothing of the tree."""
+    """A new environment with a wheel of this tree's sdist, and with this environment's libraries; its packages."""
     base = tmp_path_factory.mktemp("wheel")
-    source, site = base / "source", base / "site"
+    source, environment = base / "source", base / "environment"
     for package in PACKAGES:
         # Links are kept as they are: in a built wheel they must be files.
         shutil.copytree(TOP / package, source / package, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "prefect.yaml"):
         shutil.copy(TOP / name, source)
-    done = subprocess.run([sys.executable, "-c", BUILD, str(base)], cwd=source, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    (wheel,) = base.glob("*.whl")
-    assert wheel.name.startswith(f"{PROJECT['name'].replace('-', '_')}-{__version__}-")
-    zipfile.ZipFile(wheel).extractall(site)
+    called = f"{PROJECT['name'].replace('-', '_')}-{__version__}"
+    done_in(source, sys.executable, "-c", BUILD, "sdist", f"{base}")
+    shutil.unpack_archive(base / f"{called}.tar.gz", base, filter="data")
+    done_in(base / called, sys.executable, "-c", BUILD, "wheel", f"{base}")
+    done_in(base, sys.executable, "-m", "venv", f"{environment}")
+    (wheel,) = base.glob(f"{called}-*.whl")
+    done_in(base, f"{environment}/bin/pip", "install", "--quiet", "--no-index", "--no-deps", f"{wheel}")
+    (site,) = environment.glob("lib/python*/site-packages")
+    (site / "libraries.pth").write_text(sysconfig.get_path("purelib"))
     return site
 
 
+def done_in(folder: Path, *command: str) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def repro(site: Path, folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    """The command as the wheel has it, started in ``folder``."""
+    """The command as the wheel installs it, started in ``folder``."""
     others = {"PREFECT_API_URL", "PREFECT_PROFILE"}
     clean = {name: value for name, value in os.environ.items() if name not in others}
-    own = {"PYTHONPATH": str(site), "PREFECT_HOME": f"{folder}/prefect", "REPRO_ROOT": f"{folder}/root"}
-    return subprocess.run([*REPRO, *words], cwd=folder, env=clean | own, capture_output=True, text=True)
+    own = {"PREFECT_HOME": f"{folder}/prefect", "REPRO_ROOT": f"{folder}/root"}
+    command = [f"{site.parents[2]}/bin/repro", *words]
+    return subprocess.run(command, cwd=folder, env=clean | own, capture_output=True, text=True)
 
 
 def test_a_wheel_holds_every_file_of_the_packages(installed: Path) -> None:
@@ -64,10 +73,17 @@ def test_deploy_works_from_a_wheel(installed: Path, tmp_path: Path) -> None:
     assert "no Prefect server is configured" in done.stderr
 
 
+def test_the_help_and_a_plan_work_from_a_wheel(installed: Path, tmp_path: Path) -> None:
+    for words, said in ((["--help"], "translate"), (["plan", "demo"], "learn_bpe")):
+        done = repro(installed, tmp_path, *words)
+        assert done.returncode == 0, done.stderr
+        assert said in done.stdout
+
+
 def test_the_version_is_the_packages(installed: Path, tmp_path: Path) -> None:
     done = repro(installed, tmp_path, "--version")
     assert (done.returncode, done.stdout) == (0, f"{__version__}\n")
-    (metadata,) = installed.glob("*.dist-info/METADATA")
+    (metadata,) = installed.glob("attention_repro-*.dist-info/METADATA")
     assert re.search(r"^Version: (.*)$", metadata.read_text(), re.MULTILINE)[1] == __version__  # type: ignore[index]
     assert yaml.safe_load((TOP / "CITATION.cff").read_text())["version"] == __version__
 

@@ -31,19 +31,22 @@ def export(
     if to == "huggingface" and quantization != "float32":
         raise BadConfiguration(f"--quantization is {quantization!r}, allowed is float32 where --to is huggingface")
     check_installed(LIBRARIES[to], f"the format {to}")
+    from model.decoding.sentence_splitting import DEFAULT_LANGUAGE
+
     folder = local_folder(site.tracking, version)
     partial = out.with_name(f"{out.name}.partial-{uuid.uuid4().hex[:8]}")
     partial.mkdir(parents=True)
+    language = version.tags.get("source_language", "") or DEFAULT_LANGUAGE
     arguments = (title(version), folder / "weights", folder / "vocabulary", decoding_config(version), partial)
     try:
         if to == "ctranslate2":
             from model.export.ctranslate2 import write_folder as write_for_ctranslate2
 
-            write_for_ctranslate2(*arguments, quantization)
+            write_for_ctranslate2(*arguments, quantization, language)
         else:
             from model.export.huggingface import write_folder as write_for_transformers
 
-            write_for_transformers(*arguments)
+            write_for_transformers(*arguments, language)
         readme = partial / "README.md"
         readme.write_text("\n".join(filter(None, (card(), readme.read_text()))))
         partial.rename(out)

@@ -32,6 +32,7 @@ from flows.orchestration.remote_stage import DeploymentDispatch
 from flows.orchestration.single_stage import StageRequest, run_single_stage
 from flows.reproduce import StageName
 from flows.reproduce import reproduce as call_stages
+from flows.runner.find_run import without_path
 from flows.runner.group import GroupFailed
 from flows.runner.outcome import Outcome, cached_outcome
 from flows.runner.paper import PaperRequest, ResolvedPaper
@@ -49,7 +50,8 @@ from tasks.engine.prefect_runner import PrefectRunner, plain_server_errors, publ
 def reproduce_name() -> str:
     parameters = flow_run.parameters
     start = parameters.get("from_stage")
-    return f"{parameters['run']} from {start}" if start else str(parameters["run"])
+    name = without_path(parameters["run"])
+    return f"{name} from {start}" if start else name
 
 
 @flow(name="reproduce", flow_run_name=reproduce_name, **OPTIONS)
@@ -123,7 +125,7 @@ def finished_outcome(request: RunRequest, fault: NetworkFault) -> Outcome:
 
 def stage_name() -> str:
     parameters = flow_run.parameters
-    return f"{parameters['run']}: {parameters['stage']} {parameters.get('item', '')}".strip()
+    return f"{without_path(parameters['run'])}: {parameters['stage']} {parameters.get('item', '')}".strip()
 
 
 @flow(name="stage", flow_run_name=stage_name, **OPTIONS)
@@ -171,7 +173,7 @@ def paper(
     return _run_group(paper, PaperRequest(rows, corpus, scale, at_once, overrides, site))
 
 
-@flow(name="sweep", flow_run_name="sweep of {run}", **OPTIONS)
+@flow(name="sweep", flow_run_name=lambda: f"sweep of {without_path(flow_run.parameters['run'])}", **OPTIONS)
 @documented_as(SweepRequest)
 def sweep(
     run: str,

@@ -45,6 +45,11 @@ def is_file(name: str) -> bool:
     return ":" in name or name.removesuffix(SWAPPED).endswith(SUFFIX)
 
 
+def without_path(name: str) -> str:
+    """The name without the folder, the file and its ending: what a user's run is called where the file is not read."""
+    return name.rpartition("/")[2].rpartition(":")[2].replace(SUFFIX, "") if is_file(name) else name
+
+
 def swapped_name(name: str) -> str:
     """The name of the run with its sides swapped; of an artifact of it where ``name`` is RUN/STAGE."""
     run, slash, place = (name, "", "") if is_file(name) else name.partition("/")

@@ -27,6 +27,8 @@ from ..config.special_pieces import BOS, EOS, SPECIAL_TOKENS, UNK
 from ..data import word_splitting
 from ..data.bpe import SOURCE_FILE, TARGET_FILE, TokenizerPair
 from ..data.source_ends import TOKENS_AROUND, number_of_ends
+from ..decoding import sentence_splitting
+from ..decoding.sentence_splitting import DEFAULT_LANGUAGE
 from ..network.attention import Attention
 from ..network.transformer import DecoderLayer, EncoderLayer, FeedForward, Positions, Transformer, sinusoid
 from ..network.weights import load_model
@@ -37,7 +39,8 @@ POSITIONS = 2_048
 """Least number of rows of a table of sines and cosines, which grows on demand in ``model.network``."""
 ABOUT = """# {name} for CTranslate2
 
-Weights are {quantization}. With nothing but `pip install ctranslate2 {libraries}`:
+Lines are split into sentences, as by `repro translate`; `--no-split` takes each line as one sentence. Weights are
+{quantization}. With nothing but `pip install ctranslate2 {libraries}`:
 
     python translate.py < in.txt > out.txt
 
@@ -52,9 +55,8 @@ From Python, in this folder:
 
 To call `ctranslate2.Translator` yourself:
 
-- Strip a line of outer blanks (where `word_splitting.py` exists, take `Folder.words`), split it with `tokenizer.json`,
-  which normalises it as the training text was, and pass the tokens as strings. CTranslate2 adds {added} to a source and
-  bos to a target. Decode hypotheses with `tokenizer.target.json` if it exists, else with `tokenizer.json`.
+- Split a line into sentences with `Folder.sentences`, these into tokens with `Folder.pieces`, and pass the tokens as
+  strings. CTranslate2 adds {added} to a source and bos to a target. `Folder.text` decodes hypotheses.
 - `search.json` holds the search settings that the model was scored with. Its length penalty is {penalty}, and
   CTranslate2's is length ** `length_penalty`: `translate.py` requests a beam of hypotheses with their
   log-probabilities and ranks them itself.
@@ -63,9 +65,17 @@ To call `ctranslate2.Translator` yourself:
 
 
 def write_folder(
-    name: str, weights: Path, vocabulary: Path, decoding: Decoding, folder: Path, quantization: Quantization
+    name: str,
+    weights: Path,
+    vocabulary: Path,
+    decoding: Decoding,
+    folder: Path,
+    quantization: Quantization,
+    language: str = DEFAULT_LANGUAGE,
 ) -> None:
     """Write a trained model, its tokenizers, ``translate.py``, ``search.json`` and a ``README.md`` into ``folder``.
+
+    ``language`` is the source's, by whose rules lines are split into sentences.
 
     Raises JobError for incomplete weights or vocabulary, ValueError for a vocabulary of spaCy's tokens.
     """
@@ -79,19 +89,20 @@ def write_folder(
     for file in (SOURCE_FILE, TARGET_FILE)[: 1 if pieces.joint else 2]:
         shutil.copyfile(vocabulary / file, folder / file)
     shutil.copyfile(ctranslate2_runtime.__file__, folder / "translate.py")
+    shutil.copyfile(sentence_splitting.__file__, folder / ctranslate2_runtime.SENTENCES)
     if splitting:
         file, record = splitting.record
         (folder / file).write_text(record)
         shutil.copyfile(word_splitting.__file__, folder / ctranslate2_runtime.SPLITTING)
     ends = model.config.source_ends
     longest = positions - number_of_ends(ends)
-    search = {"decoding": decoding.search(), "positions": positions, "longest": longest}
+    search = {"decoding": decoding.search(), "positions": positions, "longest": longest, "source_language": language}
     (folder / "search.json").write_text(json.dumps(search, indent=1) + "\n")
     added = {"eos": "eos", "none": "nothing", "bos+eos": "bos and eos"}[ends]
     about = {"name": name, "quantization": quantization, "added": added, "longest": longest}
     about |= {
         "penalty": decoding.penalty_formula,
-        "libraries": f"tokenizers {splitting.library}" if splitting else "tokenizers",
+        "libraries": f"tokenizers sentencex {splitting.library if splitting else ''}".strip(),
     }
     (folder / "README.md").write_text(ABOUT.format(**about))
 

@@ -1,9 +1,9 @@
 """Translate lines with a model in CTranslate2's format: ``python translate.py < in.txt > out.txt``.
 
-This file is copied into the model's folder and needs only ctranslate2 and tokenizers. The folder also holds the files
-of CTranslate2, ``tokenizer.json``, ``tokenizer.target.json`` if the target has its own vocabulary, ``search.json``
-with the search settings and the number of positions, and ``word_splitting.py`` if text is split into words first, by
-sacremoses.
+This file is copied into the model's folder and needs only ctranslate2, tokenizers, and sentencex to split lines into
+sentences. The folder also holds the files of CTranslate2, ``tokenizer.json``, ``tokenizer.target.json`` if the target
+has its own vocabulary, ``search.json`` with the search settings, the number of positions and the language of the
+source, ``sentence_splitting.py``, and ``word_splitting.py`` if text is split into words first, by sacremoses.
 """
 
 # The search ranks hypotheses by the paper's length penalty, ((5 + length) / 6) ** alpha, or by length ** alpha, which
@@ -16,7 +16,7 @@ import importlib.util
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ EOS = "</s>"
 LEAST_SHARE = 4
 """Sources that a worker gets at least: fewer cost more apart than together."""
 NEVER = ["<pad>", "<s>"]
+SENTENCES = "sentence_splitting.py"
 SPLITTING = "word_splitting.py"
 NO_PENALTY = 1e-9
 """Keeps scores log-probabilities; at exactly 0 CTranslate2 stops a search once nothing likelier can follow."""
@@ -45,6 +46,7 @@ class Folder:
         self.search: dict[str, Any] = settings["decoding"]
         self.positions: int = settings["positions"]
         self.longest: int = settings.get("longest", self.positions - 1)  # folders of earlier exports add eos alone
+        self.language: str = settings.get("source_language", "en")
         self.folder = folder
         self.workers = workers
         self.model = ctranslate2.Translator(str(folder), device, intra_threads=threads, inter_threads=workers)
@@ -61,38 +63,52 @@ class Folder:
     @cached_property
     def splitting(self) -> Any:
         """How text is split into words first; None where the tokenizer alone splits it."""
-        path = self.folder / SPLITTING
-        if not path.exists():
-            return None
+        return self._module(SPLITTING).WordSplitting.load(self.folder) if (self.folder / SPLITTING).exists() else None
+
+    @cached_property
+    def sentences(self) -> Callable[[str], Sequence[str]]:
+        """Splits a line into sentences. Raises ModuleNotFoundError if sentencex is not installed."""
+        splitter: Callable[[str], Callable[[str], Sequence[str]]] = self._module(SENTENCES).splitter
+        return splitter(self.language)
+
+    def _module(self, file: str) -> Any:
+        path = self.folder / file
         spec: Any = importlib.util.spec_from_file_location(path.stem, path)
         module: Any = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module  # where its dataclass looks for it
         spec.loader.exec_module(module)
-        return module.WordSplitting.load(self.folder)
+        return module
 
-    def words(self, lines: Sequence[str]) -> list[str]:
-        """The lines as the source's tokenizer takes them."""
+    def pieces(self, lines: Sequence[str]) -> list[list[str]]:
+        """The tokens of each line, without special ones."""
         if self.splitting:
             lines = self.splitting.split([self.source.normalizer.normalize_str(line) for line in lines], 0)
-        return [line.strip() for line in lines]
+        stripped = [line.strip() for line in lines]
+        return [each.tokens for each in self.source.encode_batch(stripped, add_special_tokens=False)]
 
-    def translate(self, lines: Sequence[str], search: Mapping[str, Any]) -> list[str]:
-        """Translate lines in their order; an empty line stays empty.
+    def text(self, pieces: Sequence[str]) -> str:
+        """The translation that the tokens of a hypothesis spell, on one line."""
+        ids: list[Any] = [self.target.token_to_id(piece) for piece in pieces]
+        text = self.target.decode(ids, skip_special_tokens=True)
+        return " ".join((self.splitting.join(text) if self.splitting else text).splitlines())
 
-        Raises ValueError that names the line (counted from 1) with more tokens than the model has positions.
+    def translate(self, lines: Sequence[str], search: Mapping[str, Any], split: bool = True) -> list[str]:
+        """Translate lines in their order, sentence by sentence or without ``split`` whole; an empty line stays empty.
+
+        Raises ValueError that names the line (counted from 1) with more tokens in a sentence than the model has
+        positions, ModuleNotFoundError to ``split`` without sentencex.
         """
-        sources = [each.tokens for each in self.source.encode_batch(self.words(lines), add_special_tokens=False)]
-        for number, source in enumerate(sources, start=1):
-            if len(source) > self.longest:
+        texts = [self.sentences(line) if split else [line] for line in lines]
+        encoded = iter(self.pieces([sentence for text in texts for sentence in text]))
+        sources = [[next(encoded) for _ in text] for text in texts]
+        for number, sentences in enumerate(sources, start=1):
+            longest = max(map(len, sentences), default=0)
+            if longest > self.longest:
                 raise ValueError(
-                    f"line {number} has {len(source)} pieces, the longest that this model takes has {self.longest}"
+                    f"line {number} has {longest} pieces, the longest that this model takes has {self.longest}"
                 )
-        ids: list[list[int]] = []
-        for pieces in self.search_best(sources, search):
-            ids.append([self.target.token_to_id(piece) for piece in pieces])  # type: ignore[misc]
-        join = self.splitting.join if self.splitting else str
-        texts = self.target.decode_batch(ids, skip_special_tokens=True)
-        return [" ".join(join(text).splitlines()) for text in texts]
+        found = iter(self.search_best([pieces for sentences in sources for pieces in sentences], search))
+        return [" ".join(filter(None, (self.text(next(found)) for _ in sentences))) for sentences in sources]
 
     def search_best(self, sources: Sequence[Sequence[str]], search: Mapping[str, Any]) -> list[list[str]]:
         """Return the best hypothesis of each source; both are tokens without eos."""
@@ -220,16 +236,19 @@ def main() -> None:
     )
     parser.add_argument("--beam", type=int, help="hypotheses kept at each step; 1 is greedy search, the fastest")
     parser.add_argument("--alpha", type=float, help="exponent of the length penalty")
+    parser.add_argument("--no-split", action="store_true", help="take each line as one sentence, without sentencex")
     parser.add_argument("--threads", type=int, default=0, help="threads of each batch; 0 is CTranslate2's default")
     parser.add_argument("--workers", type=int, default=1, help="batches computed at once, each with its threads")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     options = parser.parse_args()
+    if not options.no_split and importlib.util.find_spec("sentencex") is None:
+        parser.error("sentencex is missing: pip install sentencex, or take each line as one sentence with --no-split")
     changed = {name: getattr(options, name) for name in ("beam", "alpha") if getattr(options, name) is not None}
     folder = Folder(options.folder, options.threads, options.workers, options.device)
     lines = sys.stdin.buffer.read().decode("utf-8", "replace").split("\n")
     if not lines[-1]:
         lines.pop()
-    for text in folder.translate(lines, folder.search | changed):
+    for text in folder.translate(lines, folder.search | changed, split=not options.no_split):
         print(text)
 
 

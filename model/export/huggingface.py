@@ -26,6 +26,7 @@ from ..config.keying import require
 from ..config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from ..data.bpe import SOURCE_FILE, TARGET_FILE, TokenizerPair
 from ..data.source_ends import TOKENS_AROUND
+from ..decoding.sentence_splitting import DEFAULT_LANGUAGE
 from ..network.attention import Attention
 from ..network.transformer import DecoderLayer, EncoderLayer, Transformer
 from ..network.weights import load_model
@@ -41,15 +42,18 @@ LONGEST = 512
 """Default limit of an output in tokens; Transformers has no limit relative to the source."""
 ABOUT = """# {name} for transformers
 
-With nothing but `pip install transformers torch`:
+A model takes one sentence at a time: split lines first, as `repro translate` does. With nothing but
+`pip install transformers torch sentencex`:
 
+    from sentencex import segment
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
     folder = "."
     model = AutoModelForSeq2SeqLM.from_pretrained(folder)
     source = AutoTokenizer.from_pretrained(folder)
     target = AutoTokenizer.from_pretrained({target})
-    batch = source(["A dog runs."], return_tensors="pt", padding=True)
-    print(target.batch_decode(model.generate(**batch), skip_special_tokens=True))
+    sentences = [each.strip() for each in segment("{language}", "A dog runs. A man sleeps.")]
+    batch = source(sentences, return_tensors="pt", padding=True)
+    print(" ".join(target.batch_decode(model.generate(**batch), skip_special_tokens=True)))
 
 The tokenizer normalises text as the training text was. The logits equal those of the trained model; the weights are
 float32. `generate` uses the beam that the model was scored
@@ -58,8 +62,12 @@ so do some hypotheses. The model has {positions} positions.
 """
 
 
-def write_folder(name: str, weights: Path, vocabulary: Path, decoding: Decoding, folder: Path) -> None:
+def write_folder(
+    name: str, weights: Path, vocabulary: Path, decoding: Decoding, folder: Path, language: str = DEFAULT_LANGUAGE
+) -> None:
     """Write a trained model and its tokenizers into a folder that exists; ``README.md`` there says how to use it.
+
+    ``language`` is the source's, by whose rules that example splits a line into sentences.
 
     Raises JobError for incomplete weights or vocabulary, ValueError for a shape that no family supports.
     """
@@ -79,7 +87,9 @@ def write_folder(name: str, weights: Path, vocabulary: Path, decoding: Decoding,
         write_tokenizer(vocabulary / (SOURCE_FILE if pieces.joint else TARGET_FILE), folder / "target", longest)
     target = "folder" if for_both else 'folder + "/target"'
     positions = theirs.config.max_position_embeddings
-    about = ABOUT.format(name=name, target=target, positions=positions, penalty=decoding.penalty_formula)
+    about = ABOUT.format(
+        name=name, target=target, positions=positions, penalty=decoding.penalty_formula, language=language
+    )
     (folder / "README.md").write_text(about)
     (folder / "search.json").write_text(json.dumps({"decoding": decoding.search()}, indent=1) + "\n")
 

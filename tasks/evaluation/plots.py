@@ -5,6 +5,7 @@ Figures are about five inches wide so that their text stays readable on a phone.
 
 import io
 import math
+import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ Numbers = NDArray[np.float64]
 DOTS_PER_INCH = 160
 LEGEND_CHARACTERS = 64
 """Characters of a legend's names and lines that fit beside each other over the axes."""
+AXIS_CHARACTERS = 48
+"""Characters of labels that fit beside each other under the axes."""
 LEGEND_ROW = 13.0
 """Height of a legend's row in points."""
 
@@ -156,7 +159,9 @@ def sweep(
     legend(panels[0], theme)
     for axes, (name, setting) in zip(panels[1:], settings.items(), strict=True):
         dress(axes, theme, name, score)
-        axes.plot(setting.values, numbers, "o", color=theme.source, ms=4.5)
+        width = max(8, AXIS_CHARACTERS // max(len(set(setting.values)), 1))
+        places = [textwrap.fill(each, width) if isinstance(each, str) else each for each in setting.values]
+        axes.plot(places, numbers, "o", color=theme.source, ms=4.5)
         if setting.log:
             axes.set_xscale("log")
             label_log_axis(axes.xaxis)

@@ -8,6 +8,7 @@ import pytest
 
 from flows.orchestration.deploy import _deployment_of
 from flows.orchestration.prefect_flows import sweep
+from flows.runner.find_run import without_path
 from flows.runner.request import RunRequest, make_plan, plan
 from flows.runs import DEMO, MULTI30K_ENDE, MULTI30K_ENFR
 from flows.runs.toml_runs import toml_of
@@ -34,6 +35,14 @@ def test_a_run_with_sets_of_other_languages_is_refused(tmp_path: Path, monkeypat
         _deployment_of(f"{file}")
     with pytest.raises(BadConfiguration, match=REFUSED):
         sweep.fn(run=f"{file}", spaces=SPACE)  # by name, as Prefect calls it
+
+
+@pytest.mark.parametrize(
+    ("run", "name"),
+    [("/home/me/mine.toml", "mine"), ("/runs/own.py:MINE", "MINE"), ("a/b.toml-swapped", "b-swapped"), ("demo", "demo")],
+)
+def test_prefect_names_a_run_of_a_file_without_its_path(run: str, name: str) -> None:
+    assert without_path(run) == name
 
 
 def test_sets_of_another_corpus_in_the_same_languages_are_said_once(

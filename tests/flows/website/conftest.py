@@ -18,7 +18,7 @@ MILLISECONDS = 60_000
 DEVICES = {
     "light": {"viewport": {"width": 1280, "height": 800}},
     "dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
-    "phone": {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True},
+    "phone": {"viewport": {"width": 375, "height": 812}, "is_mobile": True, "has_touch": True},
 }
 
 

@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from small_models import ENDS, LINES, SHAPES, SMALL, name_of, sources, translated, write_model
 
 from model.config import Decoding, Model
+from model.decoding.search_engine import SearchEngine
+from model.decoding.sentence_splitting import splitter
+from model.decoding.translation import Search
 from model.decoding.translator import Translator
+from model.decoding.version_translator import VersionTranslator
 from model.network.weights import load_model
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -81,19 +85,25 @@ def test_lines_are_translated_in_their_order_whatever_the_batch(
     assert folder.search == DECODING.search()
 
 
-def test_the_folder_translates_where_this_project_is_not(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["--no-split"]], ids="".join)
+def test_the_folder_translates_as_the_command_where_this_project_is_not(tmp_path: Path, options: list[str]) -> None:
+    """Sentence by sentence, as ``repro translate`` does by default, or each line whole."""
     own, _ = exported(tmp_path, SHAPES[1])
     script = str(tmp_path / "out" / "translate.py")
     alone = (
         "import runpy, sys; sys.modules.update(dict.fromkeys(['model', 'flows', 'infra', 'tasks']));"
-        f"sys.argv = ['translate.py', '--beam', '2']; runpy.run_path({script!r}, run_name='__main__')"
+        f"sys.argv = ['translate.py', '--beam', '2', *{options}]; runpy.run_path({script!r}, run_name='__main__')"
     )
+    lines = [*LINES, "A dog runs. The men run again."]
     done = subprocess.run(
-        [sys.executable, "-c", alone], input="\r\n".join(LINES) + "\n", capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-c", alone], input="\r\n".join(lines) + "\n", capture_output=True, text=True, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
-    expected = [translation.text for translation in translated(own, LINES, replace(DECODING, beam=2))]
-    assert done.stdout == "".join(f"{line}\n" for line in expected)
+    decoding = replace(DECODING, beam=2)
+    version = VersionTranslator("", own, SearchEngine(own), splitter("en"), decoding, own.longest_source)
+    expected = version.translate(lines, Search(decoding, split="never" if options else "always"))
+    assert done.stdout == "".join(f"{line.hypotheses[0].text if line.hypotheses else ''}\n" for line in expected)
+    assert len(expected[-1].sources) == (1 if options else 2)
 
 
 @settings(max_examples=200)

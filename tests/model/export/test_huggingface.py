@@ -1,5 +1,6 @@
 """A model exported to Transformers has the same logits, and its tokenizers give the same tokens."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,20 @@ def test_pieces_and_greedy_search_are_this_projects(tmp_path: Path, config: Mode
     own = translated(Translator.load(weights, vocabulary, "cpu"), lines, Decoding(beam=1, max_extra=40))
     assert len({translation.text for translation in own}) > 1
     assert found == [pieces.decode_target(translation.pieces[:15]) for translation in own]
+
+
+def test_the_example_of_the_folder_translates_sentence_by_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, _, out = exported(tmp_path, SHAPES[0], Decoding(beam=1))
+    monkeypatch.chdir(out)
+    example = re.findall("^    (.*)$", Path("README.md").read_text(), re.MULTILINE)
+    found: dict[str, Any] = {}
+    exec("\n".join(example), found)
+    assert found["sentences"] == ["A dog runs.", "A man sleeps."]
+    alone = [found["model"].generate(**found["source"]([each], return_tensors="pt")) for each in found["sentences"]]
+    texts = [found["target"].batch_decode(each, skip_special_tokens=True)[0] for each in alone]
+    assert capsys.readouterr().out == " ".join(texts) + "\n"
 
 
 @pytest.mark.parametrize(
