@@ -39,7 +39,12 @@ def test_a_run_with_sets_of_other_languages_is_refused(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize(
     ("run", "name"),
-    [("/home/me/mine.toml", "mine"), ("/runs/own.py:MINE", "MINE"), ("a/b.toml-swapped", "b-swapped"), ("demo", "demo")],
+    [
+        ("/home/me/mine.toml", "mine"),
+        ("/runs/own.py:MINE", "MINE"),
+        ("a/b.toml-swapped", "b-swapped"),
+        ("demo", "demo"),
+    ],
 )
 def test_prefect_names_a_run_of_a_file_without_its_path(run: str, name: str) -> None:
     assert without_path(run) == name
