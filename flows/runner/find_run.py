@@ -1,18 +1,15 @@
 """Finds a run by its name: one of ``flows.runs``, a row of the paper on some corpus, or one in a user's file."""
 
-import logging
-from functools import cache
 from pathlib import Path
 
 from flows.runs import RUNS, Run
+from flows.runs.overrides import warn_once
 from flows.runs.paper_rows import parse_run_name
 from flows.runs.reversal import SWAPPED, swapped_run
 from flows.runs.toml_runs import SUFFIX, run_from_toml
 from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
 from tasks.engine.own_classes import load_user_file
-
-log = logging.getLogger(__name__)
 
 
 def find_run(name: str) -> Run:
@@ -74,13 +71,8 @@ def check_sets(run: Run) -> None:
                 f"{sentence}, which is {other.corpus.source_language}-{other.corpus.target_language}, but translates "
                 f"{'-'.join(languages)}; give it sets of its own (sets, dev, filters.exclude)"
             )
-        _warn_once(f"{sentence}, not of its corpus {run.corpus.name}; sets, dev and filters.exclude name others")
+        warn_once(f"{sentence}, not of its corpus {run.corpus.name}; sets, dev and filters.exclude name others")
         return
-
-
-@cache
-def _warn_once(sentence: str) -> None:
-    log.warning("%s", sentence)
 
 
 def _run_from_file(file: str, name: str) -> Run:

@@ -12,6 +12,7 @@ from datetime import datetime
 from flows.reproduce import STAGES, reproduce
 from flows.runner import records
 from flows.runner.beginning import beginning_of
+from flows.runner.changed_text import warn_of_changed_files
 from flows.runner.find_run import check_sets, find_run
 from flows.runner.interrupted import attempt_to_resume
 from flows.runner.outcome import Outcome
@@ -69,6 +70,7 @@ class RunRequest:
         scope = Scope(STAGES, self.until, attempt, COUNTED_AS)
         run = override(find_run(self.run), self.overrides)
         check_sets(run)
+        warn_of_changed_files(run)
         return ResolvedRun(self, run, Site.named(self.site), scope, again)
 
 

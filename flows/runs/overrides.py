@@ -1,18 +1,22 @@
 """Apply ``--set training.updates=200`` to a run: typed values, checked by the dataclasses that hold them."""
 
+import logging
 import re
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from operator import itemgetter
 from typing import Any, TypeVar, get_type_hints
 
 from flows.runs.plain_values import RULE, from_plain
 from flows.runs.presets import NAMED
+from flows.runs.run import Run, fewest_updates
 from flows.runs.unknown_names import unknown_name
 from infra.errors import BadConfiguration
 from tasks.cleaning.filters import Filter
 
+log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 ADDED_UP = ("preset", "filters.rules")
 """Paths of which each assignment counts: ``filters.rules=+Length`` changes the rules that are there."""
@@ -37,12 +41,32 @@ def override(run: Value, assignments: Sequence[str]) -> Value:
             run = _with_field(run, path.split("."), text, path)
         except ValueError as error:
             raise BadConfiguration(f"--set {path}={text}: {error}") from error
+    if isinstance(run, Run):
+        run = _averages_what_is_saved(run, assignments)
     try:
         checked: Value = _checked(run)
         _check_used(checked, assignments)
     except ValueError as error:
         raise BadConfiguration(f"--set {', '.join(sorted(assignments))}: {error}") from error
     return checked
+
+
+def _averages_what_is_saved(run: Run, assignments: Sequence[str]) -> Run:
+    """The unchecked run; where assigned updates save fewer checkpoints than it averages, it averages these."""
+    training = run.training
+    assigned = {assignment.partition("=")[0] for assignment in assignments}
+    count = run.averaging.count
+    every = training.checkpoint_every
+    if "training.updates" not in assigned or "averaging.count" in assigned or training.updates < 1 or every < 1:
+        return run
+    saved = -(-fewest_updates(training, training.updates) // every)
+    if saved >= count:
+        return run
+    warn_once(
+        f"averaging.count is {saved} in place of {count}: {training.updates} updates save {saved} "
+        f"checkpoint{'s' * (saved > 1)}, one every {every} (training.checkpoint_every)"
+    )
+    return _unchecked(run, averaging=replace(run.averaging, count=saved))
 
 
 def _single_fields(assignments: Sequence[str]) -> list[tuple[str, str]]:
@@ -152,6 +176,12 @@ def _rules_from(text: str, present: Sequence[Filter], whole: str) -> tuple[Filte
             values = {field.strip(): value.strip() for field, _, value in pairs}
             rules.append(from_plain(Filter, {RULE: name, **values}, whole))
     return tuple(rules)
+
+
+@cache
+def warn_once(sentence: str) -> None:
+    """Log a warning, once in a process: a request is resolved several times."""
+    log.warning("%s", sentence)
 
 
 def _unchecked(holder: Any, **values: Any) -> Any:

@@ -113,9 +113,7 @@ class Run:
     def _check_saved(self, updates: int) -> None:
         """Raise ValueError unless a training of ``updates`` saves the checkpoints to average."""
         count = self.averaging.count
-        patience = self.training.patience
-        # The first validation is the best so far; training can stop after ``patience`` more.
-        fewest = min(updates, (patience + 1) * self.training.dev_every) if patience else updates
+        fewest = fewest_updates(self.training, updates)
         saved = -(-fewest // self.training.checkpoint_every)
         allowed = (
             f"at most {saved}, the checkpoints that {fewest} updates save every training.checkpoint_every; "
@@ -139,3 +137,9 @@ class Run:
         budget = self.training.batch_tokens
         within = longest + added <= budget or self.training.batch_sentences > 0
         require(within, "sharding.max_pieces", longest, f"below training.batch_tokens, which is {budget}{room}")
+
+
+def fewest_updates(training: Training, updates: int) -> int:
+    """The number of updates after which a training of ``updates`` ends at the earliest."""
+    # The first validation is the best so far; training can stop after ``patience`` more.
+    return min(updates, (training.patience + 1) * training.dev_every) if training.patience else updates

@@ -8,7 +8,6 @@ keep their numbers.
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Iterable, Iterator
 
@@ -21,9 +20,6 @@ BEGIN = 4096
 """Bytes that determine whether a file is UTF-16."""
 LONGEST = 64 << 20
 """Bytes of the longest line; a longer one is no text and would fill the memory."""
-
-FIRST_LINES = 5
-"""Lines with text that decide whether a file is JSON Lines. A real text may have a line that is a JSON object."""
 
 _SEGMENT_TAG = re.compile(r"<seg\b|</seg>", re.IGNORECASE)
 
@@ -55,24 +51,6 @@ def decoded(stream: io.BufferedReader, label: str) -> Iterator[pl.Series]:
         block = stream.read(BLOCK)
     if last := b"".join(unfinished):
         yield _split(last)
-
-
-def refuse_json_lines(blocks: Iterable[pl.Series], label: str, formats: str) -> Iterator[pl.Series]:
-    """The blocks of a plain text. Raises BadData, which names ``formats``, if its first lines are JSON objects."""
-    for number, block in enumerate(blocks):
-        begin = [line for line in block.head(10 * FIRST_LINES) if line.strip()][:FIRST_LINES] if number == 0 else []
-        if begin and all(map(_is_json_object, begin)):
-            raise BadData(f"{label} has a JSON object on each line, allowed is {formats}: convert it to one of these")
-        yield block
-
-
-def _is_json_object(line: str) -> bool:
-    if not line.lstrip().startswith("{"):
-        return False
-    try:
-        return bool(json.loads(line))
-    except (ValueError, RecursionError):
-        return False
 
 
 def segments(blocks: Iterable[list[str]], label: str) -> Iterator[list[str]]:

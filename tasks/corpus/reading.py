@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from infra.errors import BadData
-from tasks.corpus import archives, plain, table_columns, tmx
+from tasks.corpus import archives, json_lines, plain, table_columns, tmx
 from tasks.corpus.catalogue import TABLES, Text, text_suffix
 from tasks.lazy_libraries import pl
 
@@ -22,10 +22,10 @@ def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[pl.Se
     """The lines of a text, without their line ends, in series of any length.
 
     ``member`` is a member of a tar archive. ``column`` is a column of a table (``.csv``, ``.tsv``, ``.parquet``,
-    ``.arrow``) or the language of a ``.tmx``; each row gives one line, even if the value contains line ends. ``.gz``,
+    ``.arrow``, ``.jsonl``) or the language of a ``.tmx``; each row gives one line, even if the value contains line ends. ``.gz``,
     ``.xz``, ``.bz2`` and ``.zst`` are decompressed. ``.sgm`` gives the stripped text of its segments, with entities
     left as they are (as in sacreBLEU). Raises BadData naming the file when it is truncated, damaged, UTF-16, unsafe,
-    expands too much, is JSON Lines, or lacks the member or column.
+    expands too much, is JSON Lines under another name, or lacks the member or column.
     """
     label = _label(path, member, column)
     kind = text_suffix(member or path.name)
@@ -45,11 +45,13 @@ def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[pl.Se
         lines = plain.decoded(stream, label)
         if kind == ".tsv":
             yield from map(_series, table_columns.tsv(map(pl.Series.to_list, lines), column, label))
+        elif kind == ".jsonl":
+            yield from map(_series, json_lines.values(map(pl.Series.to_list, lines), column, label))
         elif kind in (".sgm", ".sgml"):
             yield from map(_series, plain.segments(map(pl.Series.to_list, lines), label))
         else:
             formats = f"text with one sentence on each line, .sgm, or a column of {', '.join(TABLES)}"
-            yield from plain.refuse_json_lines(lines, label, formats)
+            yield from json_lines.refuse(lines, label, formats)
 
 
 def _series(lines: list[str]) -> pl.Series:

@@ -76,7 +76,7 @@ def _lines(values: Any, fields: list[str]) -> list[str]:
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     # Strings of Parquet and Arrow may be invalid UTF-8.
-    return [_line(value) for value in values.cast(pa.large_binary()).to_pylist()]
+    return [one_line(value) for value in values.cast(pa.large_binary()).to_pylist()]
 
 
 def _column(rows: Iterable[list[str]], column: str, label: str) -> Iterator[list[str]]:
@@ -132,5 +132,6 @@ def _check(kind: Any, fields: list[str], label: str) -> None:
         raise BadData(f"{label} holds {kind}, not text")
 
 
-def _line(value: bytes | None) -> str:
+def one_line(value: bytes | None) -> str:
+    """The text without line ends; what is no UTF-8 becomes U+FFFD."""
     return _LINE_ENDS.sub(" ", (value or b"").decode("utf-8", "replace"))

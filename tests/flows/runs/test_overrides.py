@@ -77,11 +77,16 @@ def test_any_order_gives_the_same_run_or_the_same_refusal(paths: list[str], data
     assert result(words) == result(data.draw(st.permutations(words)))
 
 
+def test_fewer_updates_average_the_checkpoints_that_they_save(caplog: pytest.LogCaptureFixture) -> None:
+    assert override(RUNS["demo"], ["training.updates=45"]).averaging.count == 3
+    assert "averaging.count is 3 in place of 5: 45 updates save 3 checkpoints, one every 15" in caplog.text
+    with pytest.raises(BadConfiguration, match="averaging.count is 5, allowed is at most 3"):
+        override(RUNS["demo"], ["training.updates=45", "averaging.count=5"])
+
+
 def test_only_what_all_of_them_come_to_is_checked() -> None:
-    alone = "training.updates=60"
-    with pytest.raises(
-        BadConfiguration, match=r"^--set training.updates=60: averaging.count is \d+, allowed is at most"
-    ):
+    alone = "training.checkpoint_every=800"
+    with pytest.raises(BadConfiguration, match=f"^--set {alone}: averaging.count is 5, allowed is at most 2"):
         override(RUNS["demo"], [alone])
     assert override(RUNS["demo"], [alone, "averaging.count=1"]).averaging.count == 1
     both = ["sharding.min_pieces=300", "sharding.max_pieces=320", "training.batch_tokens=400"]

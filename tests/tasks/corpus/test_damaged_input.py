@@ -4,6 +4,7 @@ import bz2
 import gzip
 import hashlib
 import io
+import json
 import lzma
 import shutil
 import tempfile
@@ -51,15 +52,23 @@ def tgz(lines: list[str]) -> bytes:
         return archive(Path(folder) / "a.tgz", dict.fromkeys(("before", "in/text"), plain(lines))).read_bytes()
 
 
-def zst(lines: list[str]) -> bytes:
+def zst_of(data: bytes) -> bytes:
     packed = pa.BufferOutputStream()
     with pa.CompressedOutputStream(packed, "zstd") as stream:
-        stream.write(plain(lines))
+        stream.write(data)
     return bytes(packed.getvalue())
+
+
+def zst(lines: list[str]) -> bytes:
+    return zst_of(plain(lines))
 
 
 def csv(lines: list[str]) -> bytes:
     return plain(["n,text", *(f'{n},"{line}"' for n, line in enumerate(lines))])
+
+
+def json_lines(lines: list[str]) -> bytes:
+    return plain([json.dumps({"n": n, "in": {"text": line}}) for n, line in enumerate(lines)])
 
 
 def parquet(lines: list[str]) -> bytes:
@@ -84,6 +93,8 @@ FORMS: dict[str, tuple[Callable[[list[str]], bytes], str, str]] = {
     "text.tsv": (lambda lines: plain([f"{n}\t{line}" for n, line in enumerate(lines)]), "", "2"),
     "text.csv": (csv, "", "text"),
     "text.parquet": (parquet, "", "text"),
+    "text.jsonl": (json_lines, "", "in.text"),
+    "text.jsonl.zst": (lambda lines: zst_of(json_lines(lines)), "", "in.text"),
     "text.tmx": (tmx, "", "en"),
 }
 """By name: how it is written, the member, the column."""

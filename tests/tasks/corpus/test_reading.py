@@ -63,6 +63,32 @@ def test_byte_order_mark_goes_and_utf16_is_refused(tmp_path: Path) -> None:
 ROWS = [json.dumps({"english": f"A dog {n}.", "german": {"text": "Ein Hund."}}) for n in range(20)]
 
 
+@pytest.mark.parametrize(
+    ("line", "column", "sentence"),
+    [
+        ('{"a": "one", "b": null}', "c", "line 2 has no field 'c'; it has a, b"),
+        ('{"a": {"b": 3}}', "a.b", "line 2 has 3, allowed is text"),
+        ('{"a": "one"}', "a.b", "line 2 has no field 'b'; it has str"),
+        ('{"a": "one"', "a", "line 2 is "),
+        ('["one"]', "a", "allowed is a JSON object"),
+    ],
+)
+def test_a_line_without_the_field_is_named(tmp_path: Path, line: str, column: str, sentence: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f"\n{line}\n")
+    with pytest.raises(BadData, match="rows.jsonl, column ") as caught:
+        all_lines(path, column=column)
+    assert sentence in str(caught.value)
+
+
+def test_fields_of_json_lines_become_lines(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [{"a.b": "whole", "a": {"b": "nested", "c": "one\r\ntwo"}}, {"a.b": "\ud83d", "a": {"c": None}}]
+    path.write_text("\n\n".join(map(json.dumps, rows)))
+    assert all_lines(path, column="a.b") == ["whole", "\ufffd" * 3]
+    assert all_lines(path, column="a.c") == ["one two", ""]
+
+
 @given(rows=st.integers(1, 20), blank=st.integers(0, 3), mark=st.sampled_from(["", "\ufeff"]))
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_json_lines_are_refused_by_their_content(tmp_path: Path, rows: int, blank: int, mark: str) -> None:

@@ -1,0 +1,31 @@
+"""Notices files of a user's text that changed after ``repro new`` pinned them."""
+
+import hashlib
+from pathlib import Path
+
+from flows.runs import Run
+from flows.runs.overrides import warn_once
+from tasks.corpus.catalogue import File, files
+
+
+def warn_of_changed_files(run: Run) -> None:
+    """Warn if files of the run on this machine are no longer those that it pins. Reads each file whose size fits."""
+    changed = [file.url for file in files(run.corpus, run.sets) if _is_changed(file)]
+    if changed:
+        warn_once(
+            f"{', '.join(changed)} changed after {run.name} pinned it by checksum: stages that are cached keep the old "
+            f"text, a download of it stops. For the new text repeat `repro new {run.name} …` with --replace"
+        )
+
+
+def _is_changed(file: File) -> bool:
+    path = Path(file.url)
+    if not path.is_absolute() or not file.sha256:
+        return False
+    try:
+        if file.size and path.stat().st_size != file.size:
+            return True
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest() != file.sha256
+    except OSError:  # downloads say so, where they need it
+        return False
