@@ -1,6 +1,7 @@
 """``repro new``."""
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,16 +9,20 @@ import polars as pl
 from cyclopts import Parameter
 
 from flows.runner.find_run import find_run, is_file
-from flows.runs import RUNS, own_text
+from flows.runner.update_time import seconds_of_update
+from flows.runs import RUNS, Run, own_text
 from flows.runs.own_text import TextFile, TextReport, remarks_on_columns, remarks_on_set, remarks_on_text
 from flows.runs.paper_rows import parse_run_name
+from flows.runs.piped_text import save_pipes
 from flows.runs.reversal import SWAPPED
+from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, fitting, for_pairs, seconds_of, within
 from flows.runs.toml_runs import SUFFIX, toml_of
 from flows.views.terminal import say
-from infra.errors import BadConfiguration
+from infra.errors import BadConfiguration, Fault
 from infra.store.files import write_atomically
 from model.config.keying import require_name
 from tasks.cleaning.filters import SIDES
+from tasks.durations import duration
 
 Pair = tuple[str, str]
 
@@ -25,10 +30,14 @@ Pair = tuple[str, str]
 def new(
     name: str,
     *,
-    source: Annotated[str, Parameter(help="training text to translate from: FILE, or FILE:COLUMN of a table or TMX")],
+    source: Annotated[
+        str,
+        Parameter(help="training text to translate from: FILE, or FILE:COLUMN of a table, JSONL or TMX; - is a pipe"),
+    ],
     target: Annotated[str, Parameter(help="its translation, line by line: FILE or FILE:COLUMN")],
     dev: Annotated[
-        Pair | None, Parameter(help="source and target of the dev set; without it 1,000 pairs are held out")
+        Pair | None,
+        Parameter(help="source and target of the dev set; without it 5 % of the pairs are held out, from 200 to 1,000"),
     ] = None,
     test: Annotated[tuple[Pair, ...], Parameter(help="source and target of a test set; repeatable")] = (),
     languages: Annotated[
@@ -38,19 +47,25 @@ def new(
         Literal["tiny", "small", "base"] | None,
         Parameter(help="of the model; by default it follows the number of pairs"),
     ] = None,
+    budget: Annotated[
+        str, Parameter(help="time for the whole run on this machine, such as 30m: sets updates, and a smaller model")
+    ] = "",
     like: Annotated[str, Parameter(help="take model and training of this run, in place of --size")] = "",
     replace: Annotated[bool, Parameter(help="write over an existing NAME.toml", negative=())] = False,
 ) -> None:
     """Write NAME.toml, a run of your own text, and say what the text looks like.
 
-    Text may be plain, .gz, .xz, .bz2, .zst, .tsv, .csv, .parquet, .arrow or .tmx, or a dataset on the Hugging Face Hub,
-    whose revision is pinned. The file pins it by checksum; edit it, then use it like a built-in run.
+    Text may be plain, .gz, .xz, .bz2, .zst, .tsv, .csv, .jsonl, .parquet, .arrow or .tmx, or a dataset on the Hugging
+    Face Hub, whose revision is pinned. The file pins it by checksum; edit it, then use it like a built-in run. Model
+    and training follow the number of pairs; a few updates are timed here to say how long the run takes.
 
     For example:
 
     repro new my-run --source train.en.gz --target train.de.gz --dev dev.en dev.de --test test.en test.de
 
-    repro new my-run --source pairs.tsv:1 --target pairs.tsv:2 --languages en de --size tiny
+    repro new my-run --source pairs.tsv:1 --target pairs.tsv:2 --languages en de --budget 30m
+
+    zstd -dc pairs.jsonl.zst | repro new my-run --source -:translation.en --target -:translation.de
 
     repro new my-run --source hf://datasets/ME/MINE/train.parquet:en --target hf://datasets/ME/MINE/train.parquet:de
 
@@ -69,6 +84,8 @@ def new(
     file = Path(f"{name}{SUFFIX}")
     if file.exists() and not replace:
         raise BadConfiguration(f"{file} exists; give another name, or --replace")
+    seconds = seconds_of(budget) if budget else 0.0
+    source, target = save_pipes([source, target], name, replace)
     sides = TextFile.parse(source, "--source"), TextFile.parse(target, "--target")
     if sides[0] == sides[1]:
         raise BadConfiguration(f"--source and --target are both {source!r}; give the two sides of the text")
@@ -76,21 +93,26 @@ def new(
     if first is None:
         raise BadConfiguration(f"{source} and {target} hold no line")
     known = _checked(languages) if languages else _languages(sides, first)
-    pairs = sum(frame.height for frame in own_text.read(*sides))
-    base = find_run(like) if like else own_text.LIKE[size or own_text.default_size(pairs)]
-    kept = own_text.filters_of(base, known, ())
+    pairs, length = own_text.measure(*sides)
+    likes = [find_run(like)] if like else [row.run for row in fitting(pairs, size or "")]
+    fitted = _fit_time([for_pairs(each, pairs) for each in likes], length, seconds)
+    kept = own_text.filters_of(fitted, known, ())
     tests = {"test" if len(test) == 1 else f"test{n}": _files(each, "--test") for n, each in enumerate(test, 1)}
+    held = None
     if dev:
         sets = {"dev": _files(dev, "--dev")} | tests
     else:
         paths = _held_out_paths(name, known, sides, replace)
-        sets = {"dev": _held_out(paths, own_text.hold_out(*sides, pairs, kept))} | tests
+        held = own_text.hold_out(*sides, pairs, kept)
+        sets = {"dev": _held_out(paths, held)} | tests
     try:
-        run = own_text.run_of(name, base, known, sides, sets, pairs)
+        run = own_text.run_of(name, fitted, known, sides, sets)
     except ValueError as error:
         raise BadConfiguration(f"{error}") from error
     frames = {each: pl.concat([first.head(0), *own_text.read(*pair)]) for each, pair in sets.items()}
-    report = own_text.look(*sides, pairs, run.filters, list(frames.values()))
+    if (count := frames["dev"].height) < own_text.FEWEST_DEV:
+        raise BadConfiguration(f"--dev has {count} pairs, allowed are at least {own_text.FEWEST_DEV}")
+    report = own_text.look(*sides, pairs, run.filters, list(frames.values()), held)
     _say_report(report)
     remarks = [
         *remarks_on_columns(sides, first.row(0)),
@@ -99,11 +121,40 @@ def new(
     ]
     for remark in remarks:
         say(f"warning: {remark}")
+    base = find_run(like or fitted.name)
     write_atomically(file, toml_of(run, base, like if is_file(like) else ""))
-    say(f"wrote {file}: {known[0]}-{known[1]}, {pairs:,} pairs, model and training of {base.name}")
+    say(f"wrote {file}: {known[0]}-{known[1]}, {pairs:,} pairs, {_settings(run)}; the rest as in {base.name}")
     if remarks:
         say(f"after the text or the command is mended, --replace writes {file} again")
     say(f"next: repro plan {file}, then repro run {file}")
+
+
+def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
+    """The first of the runs that learns enough within the ``budget`` (seconds; 0: none); says how long it trains."""
+    measured = partial(seconds_of_update, length=length)
+    try:
+        run, seconds = within(budget, runs, measured) if budget else (runs[0], measured(runs[0]))
+    except BadConfiguration:
+        raise
+    except Fault as fault:
+        if budget:
+            raise
+        say(f"how long the training takes could not be measured: {fault}")
+        return runs[0]
+    updates = run.training.updates
+    whole = duration(seconds * updates * (1 + OTHER_SHARE) + OTHER_STAGES)
+    say(f"the run takes about {whole} here: {updates:,} updates, each {seconds:.2f} s, measured now, and other stages")
+    if budget and updates == runs[0].training.updates:
+        say("this is within the budget; so much text needs no more updates")
+    return run
+
+
+def _settings(run: Run) -> str:
+    model = run.model
+    return (
+        f"{model.layers} layers of {model.d_model}, dropout {model.p_drop:g}, {run.vocabulary.size:,} pieces, "
+        f"{run.training.updates:,} updates of {run.training.batch_tokens:,} tokens"
+    )
 
 
 def _files(words: Pair, option: str) -> tuple[TextFile, TextFile]:
@@ -153,8 +204,12 @@ def _held_out(paths: list[Path], frame: pl.DataFrame) -> tuple[TextFile, TextFil
 
 def _say_report(report: TextReport) -> None:
     """What was seen in the text, and what would be filtered."""
-    share = report.rejected / report.looked_at
-    say(f"{report.pairs:,} pairs; filters reject {report.rejected:,} ({share:.1%}) of the first {report.looked_at:,}")
+    share = report.rejected / max(1, report.looked_at)
+    held = f", {report.held_out:,} of them in the held-out set" if report.held_out else ""
+    say(
+        f"{report.pairs:,} pairs{held}; filters reject {report.rejected:,} ({share:.1%}) of "
+        f"{'the first ' * (report.pairs > own_text.LOOKED_AT)}{report.looked_at:,}"
+    )
     for rule, count in sorted(report.rejected_by.items(), key=lambda each: -each[1]):
         source, target = (text if len(text) <= 60 else text[:57] + "..." for text in report.samples[rule])
         say(f"  {rule}: {count:,}, for example {source!r} | {target!r}")

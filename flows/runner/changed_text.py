@@ -1,10 +1,10 @@
 """Notices files of a user's text that changed after ``repro new`` pinned them."""
 
-import hashlib
 from pathlib import Path
 
 from flows.runs import Run
 from flows.runs.overrides import warn_once
+from infra.store.files import sha256_of
 from tasks.corpus.catalogue import File, files
 
 
@@ -25,7 +25,6 @@ def _is_changed(file: File) -> bool:
     try:
         if file.size and path.stat().st_size != file.size:
             return True
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest() != file.sha256
+        return sha256_of(path) != file.sha256
     except OSError:  # downloads say so, where they need it
         return False

@@ -42,7 +42,7 @@ def override(run: Value, assignments: Sequence[str]) -> Value:
         except ValueError as error:
             raise BadConfiguration(f"--set {path}={text}: {error}") from error
     if isinstance(run, Run):
-        run = _averages_what_is_saved(run, assignments)
+        run = _with_saved_averaged(run, assignments)
     try:
         checked: Value = _checked(run)
         _check_used(checked, assignments)
@@ -51,7 +51,7 @@ def override(run: Value, assignments: Sequence[str]) -> Value:
     return checked
 
 
-def _averages_what_is_saved(run: Run, assignments: Sequence[str]) -> Run:
+def _with_saved_averaged(run: Any, assignments: Sequence[str]) -> Any:
     """The unchecked run; where assigned updates save fewer checkpoints than it averages, it averages these."""
     training = run.training
     assigned = {assignment.partition("=")[0] for assignment in assignments}

@@ -1,33 +1,35 @@
 """A run of a user's own text: what the text looks like, and the run that is made from it (``repro new``)."""
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
 
-from flows.runs.built_in_runs import DATA_LIMITS, MULTI30K_ENDE, PAPER_BASE, WMT14_SAMPLE_ENDE
+from flows.runs.built_in_runs import DATA_LIMITS
 from flows.runs.hugging_face import SCHEME, hub_files
 from flows.runs.languages import SCRIPT_OF, WITHOUT_SPACES, standard_filters
 from flows.runs.run import Run
 from infra.errors import BadConfiguration, BadData
+from infra.store.files import sha256_of
 from tasks.cleaning.filters import KNOWN, SIDES, STOP_WORDS, Filters, InvalidUnicode, Language, Length, NotIn
+from tasks.cleaning.line_shift import LineShift, find_line_shift
 from tasks.cleaning.partitions import first_rejecting_rule, normalise_sides, shuffle_positions
 from tasks.corpus.catalogue import ARCHIVES, COMPRESSED, TABLES, Corpus, EvaluationSet, File, Part, Text, text_suffix
 from tasks.corpus.reading import read_pairs
 from tasks.stages.clean import FEWEST_JUDGED
 
-LIKE = {"tiny": MULTI30K_ENDE, "small": WMT14_SAMPLE_ENDE, "base": PAPER_BASE}
-"""The run whose model and training a size stands for."""
-SMALL_PAIRS = 40_000
-BASE_PAIRS = 2_000_000
-"""From so many pairs on ``small`` and ``base`` are the default."""
 LOOKED_AT = 200_000
 """Pairs that the rules are tried on."""
 HELD_OUT = 1_000
+HELD_OUT_SHARE = 0.05
+FEWEST_HELD_OUT = 200
 SEED = 1
-"""Pairs that are held out as a dev set, at most a twentieth of the corpus, and the seed that chooses them."""
+"""At most so many pairs and this share are held out as a dev set, but at least so many; the seed chooses them."""
+FEWEST_DEV = 50
+"""Pairs of a dev set that a user gives: the BLEU of fewer says nothing."""
+CHARACTERS_OF_PIECE = 4
+"""A rough mean, for how long an update takes."""
 MANY = 0.2
 """The share of lines from which on swapped sides and repeated lines are said."""
 MANY_BROKEN = 0.01
@@ -63,7 +65,7 @@ class TextFile:
         if text_suffix(path.name) in TABLES and not column:
             raise BadConfiguration(
                 f"{option} is {words!r}, a table; add its column: {words}:{2 if option == '--target' else 1}, "
-                f"{words}:english, for TMX the language"
+                f"{words}:english, for TMX the language, for JSONL a field such as translation.en"
             )
         if column and text_suffix(path.name) not in TABLES:
             raise BadConfiguration(f"{option} is {words!r}, allowed is a column of a table: {', '.join(TABLES)}")
@@ -94,11 +96,11 @@ class TextFile:
         absolute = path.parent.resolve() / path.name  # a link keeps its name, whose suffix tells the format
         near = absolute.is_relative_to(folder.resolve())
         url = url or str(absolute.relative_to(folder.resolve()) if near else absolute)
-        with absolute.open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
         # With its folders: en/text.txt and de/text.txt are two files.
         return Text(
-            File(f"{run}/{url.removeprefix(SCHEME).lstrip('/')}", url, found, size=absolute.stat().st_size),
+            File(
+                f"{run}/{url.removeprefix(SCHEME).lstrip('/')}", url, sha256_of(absolute), size=absolute.stat().st_size
+            ),
             column=self.column,
         )
 
@@ -115,6 +117,9 @@ class TextReport:
     swapped: int = 0
     """Pairs that look as if their sides were exchanged."""
     repeated: int = 0
+    held_out: int = 0
+    """Pairs of the text that the held-out dev set has, repeated ones too; no rule is tried on them."""
+    shift: LineShift | None = None
 
     @property
     def rejected(self) -> int:
@@ -135,8 +140,27 @@ def read(source: TextFile, target: TextFile) -> Iterator[pl.DataFrame]:
         yield from read_pairs((text(paths[0], source.column), text(paths[1], target.column)), paths)
 
 
-def look(source: TextFile, target: TextFile, pairs: int, filters: Filters, known: Sequence[pl.DataFrame]) -> TextReport:
-    """Try the rules on the first ``LOOKED_AT`` of the text's ``pairs``; ``known``: the evaluation sets."""
+def measure(source: TextFile, target: TextFile) -> tuple[int, int]:
+    """The number of pairs, and about how many pieces a sentence of the source has."""
+    pairs = characters = 0
+    for frame in read(source, target):
+        pairs += frame.height
+        characters += int(frame["source"].str.len_chars().sum())
+    return pairs, max(4, characters // (CHARACTERS_OF_PIECE * pairs))
+
+
+def look(
+    source: TextFile,
+    target: TextFile,
+    pairs: int,
+    filters: Filters,
+    known: Sequence[pl.DataFrame],
+    held_out: pl.DataFrame | None = None,
+) -> TextReport:
+    """Try the rules on the first ``LOOKED_AT`` of the text's ``pairs``.
+
+    ``known``: the evaluation sets; ``held_out``: the one of them whose pairs are from this text.
+    """
     report = TextReport(pairs)
     head = list[pl.DataFrame]()
     count = 0
@@ -146,6 +170,11 @@ def look(source: TextFile, target: TextFile, pairs: int, filters: Filters, known
         if count >= LOOKED_AT:
             break
     frame = normalise_sides(pl.concat(head), filters.normalise)
+    report.shift = find_line_shift(frame["source"], frame["target"])
+    if held_out is not None:
+        whole = frame.height
+        frame = frame.join(normalise_sides(held_out, filters.normalise), on=SIDES, how="anti", maintain_order="left")
+        report.held_out = whole - frame.height
     sets = normalise_sides(pl.concat([frame.head(0), *(each.select(SIDES) for each in known)]), filters.normalise)
     seen = pl.any_horizontal(pl.col(side).is_in(sets[side].unique().implode()) for side in SIDES)
     frame = frame.with_columns(seen.alias(KNOWN))
@@ -184,7 +213,7 @@ def guess_language(file: TextFile, frame: pl.DataFrame, side: str) -> str:
 
 def hold_out(source: TextFile, target: TextFile, pairs: int, filters: Filters) -> pl.DataFrame:
     """The pairs of a dev set, as they are in the text, chosen by seed among those that the filters keep."""
-    count = min(HELD_OUT, pairs // 20)
+    count = max(FEWEST_HELD_OUT, min(HELD_OUT, int(HELD_OUT_SHARE * pairs)))
     best = pl.DataFrame()
     first = 0
     for frame in read(source, target):
@@ -194,16 +223,12 @@ def hold_out(source: TextFile, target: TextFile, pairs: int, filters: Filters) -
         both = pl.concat([best, fresh] if best.height else [fresh]).unique("source", keep="first", maintain_order=True)
         best = both.sort("order").head(count)
         first = first + frame.height
-    if not best.height:
+    if pairs < 2 * FEWEST_HELD_OUT or best.height < FEWEST_HELD_OUT:
         raise BadConfiguration(
-            f"{source.path.name} has {pairs} pairs, too few to hold out a dev set; give one by --dev"
+            f"{source.path.name} has {pairs} pairs, too few to hold out {FEWEST_HELD_OUT} for a dev set; give one by "
+            "--dev"
         )
     return best.select(SIDES)
-
-
-def default_size(pairs: int) -> str:
-    """The size of the model for so many pairs."""
-    return "tiny" if pairs < SMALL_PAIRS else "small" if pairs < BASE_PAIRS else "base"
 
 
 def run_of(
@@ -212,7 +237,6 @@ def run_of(
     languages: tuple[str, str],
     train: tuple[TextFile, TextFile],
     sets: Mapping[str, tuple[TextFile, TextFile]],
-    pairs: int,
 ) -> Run:
     """A run of this text with the model and training of ``like``; the first of the sets is the dev set.
 
@@ -224,8 +248,6 @@ def run_of(
     for each, files in sets.items():
         source, target = (_only_text(each, file, name) for file in files)
         evaluation.append(EvaluationSet(each, source, target))
-    # BPE cannot learn more pieces than the text has repeated pairs of pieces; small text is no use for rare ones.
-    size = min(like.vocabulary.size, max(1_000, pairs // 4))
     return replace(
         like,
         name=name,
@@ -234,7 +256,6 @@ def run_of(
         sets=tuple(evaluation),
         dev=evaluation[0].name,
         filters=filters_of(like, languages, tuple(sets)),
-        vocabulary=replace(like.vocabulary, size=size),
         expect=DATA_LIMITS,  # how well a model of this text does, nobody knows
     )
 
@@ -264,6 +285,8 @@ def remarks_on_text(report: TextReport, run: Run) -> Iterator[str]:
             yield f"nothing is known of the language {each!r}: no filter looks at its script; --languages names another"
     if report.swapped > MANY * looked_at:
         yield _exchanged(f"in {report.swapped:,} pairs", languages, "exchange --source and --target, or --languages")
+    if report.shift:
+        yield _shifted(report.shift)
     if (broken := rejected_by.get(InvalidUnicode().name, 0)) > MANY_BROKEN * looked_at:
         yield f"{broken:,} pairs are not UTF-8; convert the file, for example by iconv -f latin1 -t utf-8"
     if (known := rejected_by.get(NotIn().name, 0)) > MANY * looked_at:
@@ -282,6 +305,8 @@ def remarks_on_set(name: str, frame: pl.DataFrame, run: Run) -> Iterator[str]:
     if (count := exchanged(frame, run.filters)) > MANY * frame.height:
         languages = run.corpus.source_language, run.corpus.target_language
         yield f"{name}: " + _exchanged(f"in {count:,} pairs", languages, "give its files in the other order")
+    if shift := find_line_shift(frame["source"], frame["target"]):
+        yield f"{name}: {_shifted(shift)}"
     broken = frame.select(pl.any_horizontal(pl.col(SIDES).str.contains("\ufffd", literal=True)).sum()).item()
     if broken:
         yield f"{name}: {broken:,} pairs are not UTF-8; convert the file, for example by iconv -f latin1 -t utf-8"
@@ -299,3 +324,11 @@ def remarks_on_columns(sides: tuple[TextFile, TextFile], first: tuple[str, str])
 def _exchanged(where: str, languages: tuple[str, str], way_out: str) -> str:
     source, target = languages
     return f"the sides look exchanged: {where} the source looks like {target} and the target like {source}; {way_out}"
+
+
+def _shifted(shift: LineShift) -> str:
+    way = f"{abs(shift.by)} {'later' if shift.by > 0 else 'earlier'}"
+    return (
+        f"from about line {shift.first:,} to {shift.last:,} the sides do not correspond: the translation of a source "
+        f"line seems to stand {way} in the target; look near line {shift.first:,} for a line that was lost or added"
+    )

@@ -65,7 +65,8 @@ class Text:
 
     The suffix of the file or member gives the format: ``.sgm`` has lines of ``<seg>``; a table (``.csv``, ``.tsv``,
     ``.parquet``, ``.arrow``, ``.jsonl``) has its text in ``column``, a name or, in ``.csv`` and ``.tsv`` without a row
-    of names, a number from 1; for ``.tmx``, ``column`` is the language. ``.gz``, ``.xz``, ``.bz2`` or ``.zst`` may follow.
+    of names, a number from 1; for ``.tmx``, ``column`` is the language. ``.gz``, ``.xz``, ``.bz2`` or ``.zst`` may
+    follow.
     """
 
     file: File

@@ -22,10 +22,10 @@ def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[pl.Se
     """The lines of a text, without their line ends, in series of any length.
 
     ``member`` is a member of a tar archive. ``column`` is a column of a table (``.csv``, ``.tsv``, ``.parquet``,
-    ``.arrow``, ``.jsonl``) or the language of a ``.tmx``; each row gives one line, even if the value contains line ends. ``.gz``,
-    ``.xz``, ``.bz2`` and ``.zst`` are decompressed. ``.sgm`` gives the stripped text of its segments, with entities
-    left as they are (as in sacreBLEU). Raises BadData naming the file when it is truncated, damaged, UTF-16, unsafe,
-    expands too much, is JSON Lines under another name, or lacks the member or column.
+    ``.arrow``), a field of ``.jsonl`` or the language of a ``.tmx``; each row gives one line, even if the value has
+    line ends. ``.gz``, ``.xz``, ``.bz2`` and ``.zst`` are decompressed. ``.sgm`` gives the stripped text of its
+    segments, with entities left as they are (as in sacreBLEU). Raises BadData naming the file when it is truncated,
+    damaged, UTF-16, unsafe, expands too much, is JSON Lines under another name, or lacks the member or column.
     """
     label = _label(path, member, column)
     kind = text_suffix(member or path.name)

@@ -2,6 +2,10 @@
 
 import gzip
 import hashlib
+import io
+import json
+import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,8 +15,9 @@ import pytest
 
 from flows.commands.new import new
 from flows.runner.find_run import find_run
+from flows.runner.request import RunRequest
 from flows.runs import languages
-from flows.runs.own_text import default_size
+from flows.runs.text_settings import fitting
 from infra.errors import BadConfiguration, Fault, NetworkFault
 from infra.store.files import write_atomically
 from tasks.cleaning.filters import Length
@@ -23,6 +28,7 @@ from tasks.demo import corpus as demo_corpus
 def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder, with the demo's text under names of a user's."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("flows.commands.new.seconds_of_update", lambda run, length: 1.0)
     (tmp_path / "data").mkdir()
     for side in ("en", "de"):
         lines = demo_corpus.content(f"demo/train.{side}")
@@ -55,12 +61,14 @@ def test_without_a_dev_set_pairs_are_held_out_and_excluded(text: Path, capsys: p
         demo_corpus.content(f"demo/train.{side}").decode(errors="replace").split("\n")[:-1] for side in ("en", "de")
     ]
     pairs = list(zip(*held, strict=True))
-    assert 0 < len(pairs) <= len(trained[0]) // 20
+    assert len(pairs) == max(200, len(trained[0]) // 20)
     assert len(set(pairs)) == len(pairs)
     assert "\ufffd" not in f"{pairs}", "a set of such text is refused"
     whole = [[" ".join(line.split()) for line in side] for side in trained]
     assert set(pairs) <= set(zip(*whole, strict=True))
-    assert "not_in: " in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert re.search(rf"{len(trained[0]):,} pairs, [\d,]+ of them in the held-out set; filters reject [\d,]+ ", said)
+    assert not re.search(r"not_in: [1-9],\d", said), "held-out pairs are no rejected ones"
     before = (text / "mine.dev.en").read_bytes()
     new("mine", source="data/train.en.gz", target="data/train.de.gz", replace=True)
     assert (text / "mine.dev.en").read_bytes() == before, "the same pairs by seed"
@@ -100,7 +108,12 @@ def test_columns_of_a_table(text: Path, capsys: pytest.CaptureFixture[str]) -> N
         ({"name": "demo"}, "built-in"),
         ({"languages": ("English", "de")}, "--languages has 'English'"),
         ({"source": "text.tgz"}, "an archive"),
-        ({"dev": ("rows.jsonl", "dev.de")}, "JSON object"),
+        ({"dev": ("rows.txt", "dev.de")}, "JSON object"),
+        ({"dev": ("rows.jsonl", "dev.de")}, "a field such as"),
+        ({"dev": ("few.en", "few.de")}, "--dev has 2 pairs, allowed are at least 50"),
+        ({"source": "few.en", "target": "few.de", "dev": None, "replace": True}, "too few to hold out 200"),
+        ({"budget": "half an hour"}, "--budget is 'half an hour'"),
+        ({"budget": "1m"}, "--budget is 1m, allowed is at least 3m"),
         ({"dev": None}, "mine.dev.en exists"),
         ({"source": "mine.dev.en", "target": "dev.de", "dev": None, "replace": True}, "the text itself"),
     ],
@@ -108,7 +121,10 @@ def test_columns_of_a_table(text: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_mistakes_are_named(text: Path, words: dict[str, str], named: str) -> None:
     for name in ("text.tgz", "mine.dev.de"):
         (text / name).write_bytes(b"its content")
-    (text / "rows.jsonl").write_text('{"english": "A dog runs."}\n' * 9)
+    for name in ("rows.jsonl", "rows.txt"):
+        (text / name).write_text('{"english": "A dog runs."}\n' * 9)
+    for side in ("en", "de"):
+        (text / f"few.{side}").write_bytes(b"".join((text / f"dev.{side}").read_bytes().splitlines(keepends=True)[:2]))
     (text / "mine.dev.en").write_bytes((text / "dev.en").read_bytes())
     given = {"name": "mine", "source": "data/train.en.gz", "target": "data/train.de.gz", "dev": ("dev.en", "dev.de")}
     with pytest.raises((BadConfiguration, Fault, ValueError)) as found:
@@ -116,6 +132,46 @@ def test_mistakes_are_named(text: Path, words: dict[str, str], named: str) -> No
     assert named in f"{found.value}"
     assert not list(text.glob("*.toml"))
     assert (text / "mine.dev.de").read_bytes() == b"its content"
+
+
+def test_the_amount_of_text_and_the_budget_choose_the_settings(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = {"source": "data/train.en.gz", "target": "data/train.de.gz", "dev": ("dev.en", "dev.de")}
+    new("mine", **words)
+    run = find_run("mine.toml")
+    pairs = int(demo_corpus.content("demo/train.en").count(b"\n"))
+    assert (run.model, run.training) == (fitting(pairs)[0].run.model, fitting(pairs)[0].run.training)
+    assert f"{run.training.updates:,} updates, each 1.00 s" in capsys.readouterr().err
+    new("less", **words, budget="30m")
+    less = find_run("less.toml")
+    assert less.training.updates <= 30 * 60 * 0.9 < run.training.updates
+    assert less.training.checkpoint_every < run.training.checkpoint_every, "as many checkpoints"
+
+
+def test_lines_that_shift_and_pipes_of_json_lines(
+    text: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sides = [
+        demo_corpus.content(f"demo/train.{side}").decode(errors="replace").split("\n")[:-1] for side in ("en", "de")
+    ]
+    del sides[1][700]
+    rows = [json.dumps({"in": {"en": en, "de": de}}) for en, de in zip(*sides, strict=False)]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(rows).encode())))
+    new("mine", source="-:in.en", target="-:in.de", dev=("dev.en", "dev.de"))
+    source = find_run("mine.toml").corpus.parts[0].source
+    assert (Path(source.file.url).name, source.column) == ("mine.piped-1.jsonl", "in.en")
+    found = re.search(r"from about line ([\d,]+) to", capsys.readouterr().err)
+    assert found
+    assert abs(int(found[1].replace(",", "")) - 701) < 20
+
+
+def test_a_file_that_changed_is_noticed_by_the_plan(text: Path, caplog: pytest.LogCaptureFixture) -> None:
+    new("mine", source="data/train.en.gz", target="data/train.de.gz", dev=("dev.en", "dev.de"))
+    RunRequest("mine.toml").resolve()
+    assert not caplog.text
+    (text / "dev.de").write_bytes((text / "dev.de").read_bytes() + b"Ein Hund.\n")
+    RunRequest("mine.toml").resolve()
+    assert "dev.de changed after mine pinned it" in caplog.text
+    assert "`repro new mine …` with --replace" in caplog.text
 
 
 def test_latin_1_is_seen(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,7 +214,6 @@ def test_filters_follow_the_languages() -> None:
     assert "script" not in names["qq"]
     russian = languages.standard_filters("en", "ru", Length(), ()).rules
     assert [rule.target for rule in russian if isinstance(rule, languages.Script)] == ["Cyrillic"]
-    assert [default_size(n) for n in (100, 50_000, 3_000_000)] == ["tiny", "small", "base"]
 
 
 SHA = "5bc7bb75c7a3e0a5b1b6b1f2a1d2b0b0c5e0a1f2"

@@ -1,0 +1,33 @@
+"""How long an update of a training takes on this machine, by a few updates of its model (``model.speed``)."""
+
+import json
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from flows.runs import Run
+from infra.launch.job import EXIT
+from infra.launch.local import LocalLauncher
+from infra.site import Site
+from tasks.engine.jobs import job_spec
+from tasks.engine.stage import JobRequest
+
+
+def seconds_of_update(run: Run, length: int) -> float:
+    """Seconds of an update over sentences of ``length`` pieces, in one process; takes a few seconds itself.
+
+    Raises BadConfiguration for a model or a training that this machine cannot run.
+    """
+    config = {
+        "model": asdict(run.model),
+        "training": asdict(run.training),
+        "vocabulary": run.vocabulary.size,
+        "length": min(length, run.sharding.max_pieces),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder)
+        job = job_spec(
+            replace(Site.named(), ranks=1, nodes=1, launcher="local"), JobRequest("model.speed", config, {}, out)
+        )
+        LocalLauncher().run(job, lambda: None)
+        return float(json.loads((out / EXIT).read_text())["facts"]["seconds"])

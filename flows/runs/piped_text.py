@@ -1,0 +1,49 @@
+"""Saves text that comes from a pipe, so that a run can read it again: ``zcat a.gz | repro new … --source -:en``."""
+
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from infra.errors import BadConfiguration
+from tasks.corpus.archives import MAGIC
+
+STANDARD_INPUT = "-"
+
+
+def save_pipes(words: Sequence[str], name: str, replace: bool) -> Iterator[str]:
+    """The words, FILE or FILE:COLUMN, where each pipe is replaced by the file NAME.piped-N that now has its text.
+
+    A pipe is ``-``, a named one, or what the shell passes for ``<(zcat a.gz)``. The suffix follows the first line:
+    ``.txt`` without a column, else ``.jsonl``, ``.tsv`` or ``.csv``.
+    """
+    saved: dict[str, Path] = {}
+    for each in words:
+        file, colon, column = each.partition(":") if _is_pipe(each.partition(":")[0]) else (each, "", "")
+        if _is_pipe(file) and file not in saved:
+            saved[file] = _saved(file, bool(column), Path(f"{name}.piped-{len(saved) + 1}"), replace)
+        yield f"{saved.get(file, file)}{colon}{column}"
+
+
+def _is_pipe(file: str) -> bool:
+    path = Path(file)
+    return file == STANDARD_INPUT or path.is_fifo() or (path.is_relative_to("/dev") and path.exists())
+
+
+def _saved(file: str, is_table: bool, path: Path, replace: bool) -> Path:
+    with sys.stdin.buffer if file == STANDARD_INPUT else Path(file).open("rb") as stream:
+        first = stream.readline()
+        if first.startswith(tuple(MAGIC)):
+            raise BadConfiguration(f"{file} is compressed, allowed is text; unpack it in the pipe: zstd -dc FILE |")
+        suffix = ".txt"
+        if is_table:
+            suffix = ".jsonl" if first.lstrip().startswith(b"{") else ".tsv" if b"\t" in first else ".csv"
+        path = path.with_name(path.name + suffix)
+        if path.exists() and not replace:
+            raise BadConfiguration(f"{path}, which the text of {file} would be saved as, exists; give --replace")
+        partial = path.with_name(f"{path.name}.partial")
+        with partial.open("wb") as out:
+            out.write(first)
+            shutil.copyfileobj(stream, out)
+        partial.replace(path)
+    return path

@@ -1,0 +1,96 @@
+"""Model and training for an amount of text (``repro new``), by the table ``text_settings.tsv``; docs/own-text.md."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from flows.runs.built_in_runs import MULTI30K_ENDE, PAPER_BASE, WMT14_SAMPLE_ENDE
+from flows.runs.run import Run
+from infra.errors import BadConfiguration
+from model.config import Training
+from tasks.tables import read_table
+
+BASES = {"tiny": MULTI30K_ENDE, "small": WMT14_SAMPLE_ENDE, "base": PAPER_BASE}
+"""The run whose other settings a size has."""
+OTHER_STAGES = 60.0
+OTHER_SHARE = 0.1
+"""Of a budget so many seconds and this share are for the stages other than the training."""
+FEWEST_UPDATES = 50
+ENOUGH = 0.4
+"""The share of its updates below which a smaller model learns more in the time."""
+
+
+@dataclass(frozen=True)
+class TextSettings:
+    """Settings for texts from so many ``pairs`` on."""
+
+    pairs: int
+    size: str
+    run: Run
+    """The built-in run of the size with these settings."""
+
+
+def _settings(row: dict[str, str]) -> TextSettings:
+    base = BASES[row["size"]]
+    numbers: dict[str, Any] = {name: int(row[name]) for name in ("layers", "d_model", "d_ff")}
+    training = of_length(replace(base.training, batch_tokens=int(row["batch_tokens"])), int(row["updates"]))
+    run = replace(
+        base,
+        model=replace(base.model, p_drop=float(row["p_drop"]), **numbers),
+        vocabulary=replace(base.vocabulary, size=int(row["vocabulary"])),
+        training=training,
+    )
+    return TextSettings(int(row["pairs"]), row["size"], run)
+
+
+def of_length(training: Training, updates: int) -> Training:
+    """The training with so many updates; its warm-up, checkpoints and dev checks keep their shares of it."""
+    share = updates / training.updates
+    lengths: dict[str, Any] = {
+        name: max(1, round(getattr(training, name) * share)) for name in ("warmup", "checkpoint_every", "dev_every")
+    }
+    return replace(training, updates=updates, **lengths)
+
+
+TABLE = [_settings(row) for row in read_table(Path(__file__).with_suffix(".tsv"))]
+"""By rising number of pairs."""
+
+
+def fitting(pairs: int, size: str = "") -> list[TextSettings]:
+    """The settings for so many pairs, then those for less text, each smaller; of one ``size`` if it is given."""
+    rows = [row for row in TABLE if size in ("", row.size)]
+    return [row for row in rows if row.pairs <= pairs][::-1] or rows[:1]
+
+
+def for_pairs(run: Run, pairs: int) -> Run:
+    """The run with a vocabulary that so many pairs can fill.
+
+    BPE cannot learn more pieces than the text has repeated pairs of pieces; small text is no use for rare ones.
+    """
+    size = min(run.vocabulary.size, max(1_000, pairs // 4))
+    return replace(run, vocabulary=replace(run.vocabulary, size=size))
+
+
+def within(budget: float, runs: list[Run], seconds_of_update: Callable[[Run], float]) -> tuple[Run, float]:
+    """The first of the runs that learns enough in the seconds of a budget, and its seconds an update.
+
+    Raises BadConfiguration if even the last of them has too few updates.
+    """
+    left = max(0.0, budget * (1 - OTHER_SHARE) - OTHER_STAGES)
+    for run in runs:
+        seconds = seconds_of_update(run)
+        updates = min(run.training.updates, int(left / seconds))
+        if updates >= ENOUGH * run.training.updates or (run is runs[-1] and updates >= FEWEST_UPDATES):
+            return replace(run, training=of_length(run.training, updates)), seconds
+    needed = (FEWEST_UPDATES * seconds + OTHER_STAGES) / (1 - OTHER_SHARE)
+    raise BadConfiguration(f"--budget is {budget / 60:.0f}m, allowed is at least {needed / 60 + 1:.0f}m for this text")
+
+
+def seconds_of(budget: str) -> float:
+    """The seconds of ``30m``, ``2h`` or ``1h30m``. Raises BadConfiguration for other words."""
+    found = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?", budget)
+    if not found or not budget:
+        raise BadConfiguration(f"--budget is {budget!r}, allowed are hours and minutes, such as 30m or 1h30m")
+    return 3600 * float(found[1] or 0) + 60 * float(found[2] or 0)

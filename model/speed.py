@@ -1,0 +1,70 @@
+"""Measures how long an update of a training takes here: ``python -m model.speed job.json``, over made-up pairs.
+
+config  {"model": Model, "training": Training, "vocabulary": pieces of a vocabulary, "length": pieces of a sentence}
+out     exit.json with the fact ``seconds`` (of an update)
+"""
+
+import time
+from dataclasses import replace
+
+import torch
+
+from .data.batch import Batch
+from .data.batches import Cursor, Update
+from .job import Facts, Job, job_of_command_line
+from .network.weights import build
+from .training.distributed import Ranks
+from .training.optimizer import optimizer_of
+from .training.setup import build_objective, prepare_device, read_configuration
+from .training.step import TrainingStep
+
+ENOUGH_SECONDS = 0.5
+"""An update of a part of a batch that takes so long tells the time of a whole one."""
+TIMES = 4
+
+
+def work(job: Job) -> Facts:
+    """Time updates of growing parts of a batch, until one takes long enough or is the whole."""
+    step = _step(job)
+    size = job.config["vocabulary"]
+    length = job.config["length"]
+    whole = max(1, step.training.batch_tokens // length)
+    sentences = min(whole, 16)
+    while (seconds := _timed(step, _pairs(sentences, length, size))) < ENOUGH_SECONDS and sentences < whole:
+        sentences = min(whole, 4 * sentences)
+    return {"seconds": seconds * whole / sentences}
+
+
+def _step(job: Job) -> TrainingStep:
+    config, training = read_configuration(job)
+    training = replace(training, batching="buckets")
+    device = prepare_device(job, config, training, own_attention=False)
+    size = job.config["vocabulary"]
+    model = build(config, size, size).to(device)
+    model.residual_dtype = torch.bfloat16 if training.residual == "bf16" else None
+    objective = build_objective(job, model, training, packed=False)
+    return TrainingStep(training, objective, optimizer_of(training, model), Ranks(), device, micro_batch_tokens=0)
+
+
+def _pairs(sentences: int, length: int, size: int) -> Update:
+    """An update over pairs of ``length`` random pieces."""
+    pieces = torch.randint(3, size, (3, sentences, length))
+    count = sentences * length
+    batch = Batch(pieces[0], pieces[1], pieces[2].reshape(-1), torch.arange(count), None, 0, count)
+    return Update([batch], count, Cursor())
+
+
+def _timed(step: TrainingStep, update: Update) -> float:
+    """Seconds of an update, the mean of some; the first, which compiles and allocates, does not count."""
+    marks = []
+    for number in range(1, TIMES + 1):
+        step(update, number)
+        if step.device.type == "cuda":
+            torch.cuda.synchronize()
+        marks.append(time.monotonic())
+    return (marks[-1] - marks[0]) / (TIMES - 1)
+
+
+if __name__ == "__main__":
+    with job_of_command_line() as job:
+        job.finish(work(job))
