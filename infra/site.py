@@ -25,7 +25,7 @@ from infra.store.store import Store
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Compile = Literal["auto", "always", "never", "update"]
 PackedAttention = Literal["torch", "own"]
-LauncherName = Literal["local", "slurm", "kubernetes"]
+LauncherName = Literal["local", "ssh", "slurm", "kubernetes"]
 Word = TypeVar("Word", bound=str)
 
 
@@ -52,7 +52,8 @@ class Site:
     pages: str = ""
     """Where the pages of ``repro site`` are served (REPRO_SITE_URL), for links to them; empty: nowhere."""
     launcher: LauncherName = "local"
-    """How jobs are started (REPRO_LAUNCHER). Other machines need ``root`` and this project at the same paths."""
+    """How jobs are started (REPRO_LAUNCHER). For slurm and kubernetes other machines need ``root`` and this project at
+    the same paths."""
     nodes: int = 1
     """Machines of one training (REPRO_NODES)."""
     ranks: int = 1

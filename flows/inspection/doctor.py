@@ -12,6 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from infra.errors import BadConfiguration, Fault
 from infra.guards.address_secrets import public_address, public_text
+from infra.launch.ssh import ssh_queue
 from infra.processes.compute import load_remark
 from infra.servers.credentials import read_credentials
 from infra.servers.environment import server_configured
@@ -54,6 +55,8 @@ def examine(site: Site) -> Iterator[Check]:
     yield _disk(site.root)
     yield from _servers(site)
     yield from _mirrors(site)
+    if site.launcher == "ssh":
+        yield _far_machine()
     if site.remote:
         yield _bucket(site.remote)
 
@@ -203,6 +206,13 @@ def _mirrors(site: Site) -> Iterator[Check]:
             yield Check("mirror", "ok", mirror)
         else:
             yield Check("mirror", "failure", f"there is no folder {mirror}", advice)
+
+
+def _far_machine() -> Check:
+    try:
+        return Check("ssh", "ok", ssh_queue().examine())
+    except Fault as error:
+        return Check("ssh", "failure", f"{error}", "see GPU nodes in docs/deployment.md")
 
 
 def _bucket(address: str) -> Check:

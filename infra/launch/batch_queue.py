@@ -1,7 +1,7 @@
 """Run jobs through a batch queue on other machines: submit, watch, resume watching, cancel.
 
-SLURM and Kubernetes implement ``BatchQueue``. ``out``, the inputs and this project must lie on a disk that the nodes
-share, at the same paths: nothing is copied, and the launcher follows the job's files.
+SLURM, Kubernetes and one machine over ssh implement ``BatchQueue``. For the first two ``out``, the inputs and this
+project must lie on a disk that the nodes share, at the same paths; the third copies. The launcher follows the files.
 
 A kernel lock does not reach other machines, so a job's name in the queue derives from its folder. A launcher that finds
 a job of that name, left by a killed launcher, watches it if it is the same job and cancels it otherwise.
@@ -23,6 +23,9 @@ from infra.processes.children import GRACE_SECONDS, last_line
 POLL_SECONDS = 0.2
 FINAL_REASONS = ("bad_configuration", "bad_data", "diverged", "done", "no_space", "out_of_memory")
 """Reasons in ``exit.json`` that hold whatever the queue says about the job's end."""
+
+Moment = Literal["running", "ended", "interrupted"]
+"""When files are fetched: while the job runs, after its end, or after an end for which nobody waits long."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ class QueueLauncher:
     end_seconds: float = GRACE_SECONDS
     """How long to wait for the end of a cancelled job."""
     say: Callable[[str], None] = lambda _: None
+    fetch: Callable[[JobSpec, Moment], None] = lambda *_: None
+    """Copies what the job has written to ``out``, where the disk is not shared."""
 
     def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
         log = job.out / "job.log"
@@ -94,14 +99,16 @@ class QueueLauncher:
             if name:
                 self.say(f"{name} is still running from an earlier attempt; continuing with it")
             else:
+                if same:
+                    self.fetch(job, "ended")  # what it wrote after its launcher was killed
                 job.write()
                 described.write_text(text)
                 name = self.queue.submit(job)
                 self.say(f"{job.module} was submitted as {name}")
-            last = self._watch(name, on_poll)
+            last = self._watch(name, job, on_poll)
         except BaseException:
             if name:
-                self._end(name)
+                self._end(name, job)
             raise
         self.queue.clear(name)
         reason = self._reason(job)
@@ -111,7 +118,7 @@ class QueueLauncher:
         missing = "" if log.exists() else f"no log at {log}: do the nodes share that disk?"
         raise_for_exit(job, last.status, last_line(log, begin) or missing)
 
-    def _watch(self, name: str, on_poll: Callable[[], None]) -> QueueStatus:
+    def _watch(self, name: str, job: JobSpec, on_poll: Callable[[], None]) -> QueueStatus:
         """Poll until the job has ended."""
         shown = ""
         requested = float("-inf")
@@ -123,9 +130,13 @@ class QueueLauncher:
                 requested = time.monotonic()
                 try:
                     status = self.queue.poll(name)
-                except NetworkFault:
+                    self.fetch(job, "ended" if status.phase == "ended" else "running")
+                except NetworkFault as fault:
                     if time.monotonic() - answered > self.patience_seconds:
                         raise
+                    if shown != "away":
+                        self.say(f"{fault}; asking again")
+                    shown = "away"
                 else:
                     answered = time.monotonic()
                     if status.phase == "ended":
@@ -135,8 +146,9 @@ class QueueLauncher:
                     shown = status.description
             time.sleep(min(POLL_SECONDS, self.poll_seconds))
 
-    def _end(self, name: str) -> bool:
-        """Cancel and wait; returns whether the job ended. The next launcher handles a job that did not."""
+    def _end(self, name: str, fetched: JobSpec | None = None) -> bool:
+        """Cancel, wait, and fetch what the job left; returns whether it ended. The next launcher handles one that did
+        not."""
         try:
             self.queue.cancel(name)
             deadline = time.monotonic() + self.end_seconds
@@ -145,6 +157,8 @@ class QueueLauncher:
                     self.say(f"{name} was cancelled, but has not ended after {self.end_seconds:.0f} s")
                     return False
                 time.sleep(min(1.0, self.poll_seconds))
+            if fetched:
+                self.fetch(fetched, "interrupted")
             self.queue.clear(name)
         except Fault as fault:
             self.say(f"{name} may still be running: {fault}")

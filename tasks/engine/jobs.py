@@ -8,6 +8,7 @@ from infra.launch.job import JobSpec, Launcher
 from infra.launch.kubernetes import kubernetes_launcher
 from infra.launch.local import LocalLauncher
 from infra.launch.slurm import slurm_launcher
+from infra.launch.ssh import ssh_launcher
 from infra.processes.compute import load_remark
 from infra.processes.gpu_locks import lock_gpus
 from infra.site import Site
@@ -20,6 +21,7 @@ from tasks.engine.stage import JobRequest, StageCall
 
 LAUNCHERS: dict[str, Callable[[], Launcher]] = {
     "local": LocalLauncher,
+    "ssh": ssh_launcher,
     "slurm": slurm_launcher,
     "kubernetes": kubernetes_launcher,
 }

@@ -1,0 +1,106 @@
+"""Commands and copies on another machine, by the programs ``ssh`` and ``rsync``; a failure is one sentence.
+
+The user's ``~/.ssh/config`` holds: aliases, ports, keys, hosts to jump over, shared connections.
+"""
+
+import math
+import shlex
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+
+from infra.errors import BadConfiguration, Fault, NetworkFault, NoSpace
+from infra.processes import signals
+from infra.processes.children import die_with_parent
+
+CONNECTION = ("-oBatchMode=yes", "-oConnectTimeout=15", "-oServerAliveInterval=10", "-oServerAliveCountMax=3")
+ANSWER_SECONDS = 90.0
+PAUSES = (1.0, 5.0, 20.0, 60.0)
+"""Before another try of a copy whose connection broke."""
+STEP_SECONDS = 0.1
+NO_CONNECTION = 255
+VANISHED = 24
+"""rsync's status if a file was removed while it was copied, as an old checkpoint is."""
+BROKEN = (10, 12, 30, 35, NO_CONNECTION)
+"""rsync's statuses for a connection that broke."""
+
+
+@dataclass(frozen=True)
+class FarMachine:
+    """A machine that ``ssh HOST`` reaches without a question. Every method raises NetworkFault if it is away, NoSpace
+    if a disk is full, and otherwise BadConfiguration with the last complaint."""
+
+    host: str
+    options: tuple[str, ...] = ()
+    """Further options of ssh; they come before ``CONNECTION``, and of two the first counts."""
+
+    def run(self, script: str) -> str:
+        """The output of a shell script there, which no signal interrupts."""
+        status, output, complaints = self._call(
+            ["ssh", *self.options, *CONNECTION, self.host, "sh -s"], script, ANSWER_SECONDS
+        )
+        if status:
+            raise self._fault(complaints, status == NO_CONNECTION, self.host)
+        return output
+
+    def send(self, source: str, target: str, *options: str) -> None:
+        """Copy a file or folder to that machine; an interrupted copy goes on where it was."""
+        words = [*options, "--partial-dir=.partial", source, f"{self.host}:{target}"]
+        for pause in PAUSES:
+            try:
+                return self._copy(words, self.host)
+            except NetworkFault:
+                signals.wait(pause)
+        return self._copy(words, self.host)
+
+    def fetch(self, source: str, target: str, *options: str, limit: float = 0.0) -> None:
+        """Copy a folder from that machine, if it is there; with a ``limit`` in seconds no signal interrupts it."""
+        self._copy([*options, f"{self.host}:{source}", target], "this machine", limit)
+
+    def _copy(self, words: list[str], target: str, limit: float = 0.0) -> None:
+        # modify-window: times count to the nanosecond, since a job may write a file twice within a second.
+        ssh = shlex.join(["ssh", *self.options, *CONNECTION])
+        rsync = ["rsync", "-rtLs", "--modify-window=-1", "--timeout=60", "-e", ssh]
+        status, _, complaints = self._call([*rsync, *words], "", limit)
+        if status not in (0, VANISHED) and "change_dir" not in complaints:
+            raise self._fault(complaints, status in BROKEN, target)
+
+    def _call(self, words: list[str], text: str, limit: float) -> tuple[int, str, str]:
+        """Status, output and complaints of a program; without a ``limit`` in seconds a signal interrupts it."""
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        # In a session of its own a Ctrl-C does not reach it: the job has to be cancelled first.
+        apart = {"start_new_session": True, "preexec_fn": die_with_parent()}
+        try:
+            process = subprocess.Popen(words, text=True, errors="replace", **pipes, **apart)  # type: ignore[call-overload]
+        except FileNotFoundError:
+            raise BadConfiguration(f"the launcher is 'ssh', but this machine has no program {words[0]!r}") from None
+        end = time.monotonic() + (limit or math.inf)
+        given: str | None = text
+        try:
+            while time.monotonic() < end:
+                with suppress(subprocess.TimeoutExpired):
+                    output, complaints = process.communicate(given, STEP_SECONDS)
+                    return process.returncode, output, complaints
+                given = None
+                if not limit:
+                    signals.check()
+            raise NetworkFault(f"{self.host} did not answer for {limit:.0f} s")
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+
+    def _fault(self, complaints: str, is_broken: bool, target: str) -> Fault:
+        lines = [line.strip() for line in complaints.splitlines() if line.strip()]
+        message = next((line for line in reversed(lines) if not line.startswith("rsync error")), "it gives no reason")
+        if "No space left on device" in complaints or "Disk quota exceeded" in complaints:
+            return NoSpace(f"no space left on {target}: {message}")
+        if is_broken and "Permission denied (" in complaints:
+            return BadConfiguration(f"{self.host} refuses the key: `ssh {self.host}` must work without a password")
+        if is_broken and "Host key verification failed" in complaints:
+            advice = f"log in once by hand, `ssh {self.host}`, and compare its key"
+            return BadConfiguration(f"{self.host} has a host key that ssh does not know: {advice}")
+        if is_broken:
+            return NetworkFault(f"{self.host} cannot be reached by ssh: {message}")
+        return BadConfiguration(f"{self.host}: {message}")

@@ -1,0 +1,229 @@
+"""Run jobs on one machine that ssh reaches: send files and code, start a job there, follow its copied output.
+
+Nothing is shared. The folder there has all that a job needs:
+
+    inputs/<digest>/   input folders by their content, each sent once
+    code/<digest>/     the package ``model``
+    jobs/<name>/       a copy of the job's ``out``: sent at the start, fetched while it runs, removed when it is done
+    jobs/<name>.lock   held by the job's processes: whoever gets it knows that the job has ended
+    jobs/<name>.pid    the process group;  <name>.status: "running" or, at the end, its status
+    turn.lock          held by the one job that computes
+
+``job.sh`` starts the job. It survives the connection; a later launcher finds it by its name, as in a batch queue.
+"""
+
+import hashlib
+import os
+import shlex
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from infra.errors import BadConfiguration, JobFailed, NoSpace
+from infra.launch.batch_queue import Moment, QueueLauncher, QueueStatus, job_name
+from infra.launch.command import command, variables
+from infra.launch.far_machine import FarMachine
+from infra.launch.job import EXIT, PROBE_BYTES, JobSpec
+from infra.processes.children import PROJECT_ROOT
+from infra.processes.identity import machine_identity
+
+PATIENCE_SECONDS = 3600.0
+"""How long the machine may be unreachable; the job runs on."""
+WHOLE_SECONDS = 60.0
+"""Least time between two copies of all files, checkpoints too; the files at the top are copied at each look."""
+LAST_SECONDS = 10.0
+"""For the last copy after an interrupt; what it does not finish the next launcher copies."""
+KILL_SECONDS = 40
+"""Between SIGTERM and SIGKILL; the launcher waits some seconds longer."""
+OWN_FILES = ("--exclude=job.json", "--exclude=*.partial")
+"""In ``out``, what each of the two machines has of its own."""
+CHECK = """
+import os, shutil, sys
+from importlib import metadata, util
+folder = os.path.join(os.path.expanduser("~"), sys.argv[1])
+programs = [name for name in ("rsync", "flock", "setsid", "nohup") if not shutil.which(name)]
+packages = [name for name in ("torch", "numpy", "pyarrow", "tokenizers", "safetensors") if not util.find_spec(name)]
+if programs:
+    sys.exit("no program " + ", ".join(programs) + " there: install it")
+if sys.version_info < (3, 11):
+    sys.exit("REPRO_SSH_PYTHON is Python " + sys.version.split()[0] + " there, allowed is 3.11 or later")
+if packages:
+    sys.exit(sys.executable + " has no package " + ", ".join(packages) + ": install it there, see docs/deployment.md")
+for name in ("inputs", "code", "jobs"):
+    os.makedirs(os.path.join(folder, name), exist_ok=True)
+gpus = [name for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
+free = shutil.disk_usage(folder).free / 2**30
+print(os.path.realpath(folder))
+print(f"torch {metadata.version('torch')}, {len(gpus)} GPUs, {free:.1f} GiB free for {folder}")
+"""
+"""For the Python there: prints the absolute folder and a description, or ends with one sentence."""
+
+
+@dataclass
+class SshQueue:
+    """The machine as a batch queue that runs one job at a time. A job is named by its folder there."""
+
+    machine: FarMachine
+    folder: str = "repro-jobs"
+    """Where files go there: absolute, or below the home folder; ``examine`` makes it absolute."""
+    python: str = "python3"
+    """Its Python with the five packages of a job."""
+    file = "job.sh"
+    _whole_at: dict[str, float] = field(default_factory=dict, init=False, repr=False)
+    """When all files of a job are copied next."""
+
+    def examine(self) -> str:
+        """A description of the machine. Raises BadConfiguration if no job could run there."""
+        missing = _refuse(f"no Python {self.python} there (REPRO_SSH_PYTHON)")
+        check = shlex.join([self.python, "-c", CHECK, self.folder])
+        said = self.machine.run(f"command -v {shlex.quote(self.python)} > /dev/null || {missing}\n{check}\n")
+        self.folder, description = said.splitlines()
+        return f"{self.machine.host}: {description}"
+
+    def description(self, job: JobSpec) -> str:
+        if job.nodes > 1:
+            raise BadConfiguration(f"site.nodes is {job.nodes}, allowed is 1: the launcher 'ssh' knows one machine")
+        self.examine()
+        return self._script(job)
+
+    def find(self, job: JobSpec) -> str:
+        name = self._name(job)
+        return "" if self.poll(name).phase == "ended" else name
+
+    def submit(self, job: JobSpec) -> str:
+        name = self._name(job)
+        code = PROJECT_ROOT / "model"
+        self.machine.send(f"{code}", f"{self.folder}/code/{_digest(code)}/", "--exclude=__pycache__")
+        for source in job.inputs.values():
+            self.machine.send(f"{source}/", f"{self._input(source)}/")
+        # Under another name until it is whole: what is fetched from half a copy would remove checkpoints here.
+        there, new, lock, status = (_word(name, end) for end in ("", ".new", ".lock", ".status"))
+        self.machine.run(f"if [ -d {there} ]; then rm -rf {new}; mv {there} {new}; fi\n")
+        self.machine.send(f"{job.out}/", f"{name}.new/", "--delete", *OWN_FILES)
+        self.machine.run(
+            f"exec 9> {lock}\n"
+            f"flock -w 10 9 || {_refuse('another launcher has just started this job')}\n"
+            f"rm -f {status}\n"
+            f"mv {new} {there} && cd {there} || exit 3\n"
+            f"setsid nohup sh job.sh < /dev/null >> job.log 2>&1 &\n"
+            f"echo $! > {_word(name, '.pid')}\n"
+        )
+        return name
+
+    def poll(self, name: str) -> QueueStatus:
+        probe, lock = _word(name, ".probe"), _word(name, ".lock")
+        host = self.machine.host
+        said = self.machine.run(
+            f"cd {shlex.quote(self.folder)} || exit 0\n"
+            f"flock -s -n {lock} true || echo alive\n"
+            f"cat {_word(name, '.status')}\n"
+            f"head -c {PROBE_BYTES} /dev/zero > {probe} || echo full\n"
+            f"rm -f {probe}\n"
+        ).split()
+        if "alive" in said:
+            waits = f"waits on {host} for the end of another job"
+            return QueueStatus("running", f"runs on {host}") if "running" in said else QueueStatus("pending", waits)
+        if "full" in said:
+            return QueueStatus("ended", "ended", NoSpace(f"no space left on {host} for {self.folder}"))
+        if said and said[0].isdigit():  # a shell adds 128 to the signal
+            return QueueStatus("ended", "ended", status=min(int(said[0]), 128 - int(said[0]), key=abs))
+        return QueueStatus("ended", "ended", JobFailed(f"{name} was killed, or its machine was restarted"))
+
+    def cancel(self, name: str) -> None:
+        later = f"sleep {KILL_SECONDS}; kill -KILL -- -"
+        self.machine.run(
+            f"flock -s -n {_word(name, '.lock')} true && exit\n"
+            f"group=$(cat {_word(name, '.pid')})\n"
+            f"setsid nohup sh -c {shlex.quote(later)}$group < /dev/null > /dev/null 2>&1 &\n"
+            "kill -TERM -- -$group || true\n"
+        )
+
+    def clear(self, name: str) -> None:
+        """Remove a job that is done. What a failed one left is where the next one goes on."""
+        done = f"""grep -q '"reason": "done"' {_word(name, f"/{EXIT}")}"""
+        self.machine.run(f"if {done}; then rm -rf {_word(name)} {_word(name)}.*; fi\n")
+
+    def fetch(self, job: JobSpec, moment: Moment) -> None:
+        source = f"{self._name(job)}/"
+        began = time.monotonic()
+        if moment == "running" and began < self._whole_at.get(source, 0.0):
+            self.machine.fetch(source, f"{job.out}/", "--exclude=*/", *OWN_FILES)
+            return
+        limit = LAST_SECONDS if moment == "interrupted" else 0.0
+        self.machine.fetch(source, f"{job.out}/", "--delete-after", *OWN_FILES, limit=limit)
+        now = time.monotonic()
+        self._whole_at[source] = now + max(WHOLE_SECONDS, 4 * (now - began))
+
+    def _script(self, job: JobSpec) -> str:
+        """``job.sh``. It waits for its turn, and the shell outlives a SIGTERM to note the job's status."""
+        name = self._name(job)
+        out = Path(name)
+        inputs = {what: Path(self._input(source)) for what, source in job.inputs.items()}
+        there = replace(job, inputs=inputs, out=out)
+        exports = {**variables(job), "PYTHONPATH": f"{self.folder}/code/{_digest(PROJECT_ROOT / 'model')}"}
+        status = _word(name, ".status")
+        return "\n".join(
+            [
+                f"cd {shlex.quote(f'{out}')} || exit",
+                "trap : TERM",
+                f"cat > job.json <<'END OF JOB'\n{there.text()}\nEND OF JOB",
+                f"rm -f {EXIT}",
+                *(f"export {variable}={shlex.quote(value)}" for variable, value in exports.items()),
+                f"exec 8>> {shlex.quote(f'{self.folder}/turn.lock')}",
+                "flock 8 || exit",
+                f"echo running > {status}",
+                shlex.join(command(there, self.python)),
+                f"echo $? > {status}",
+                "",
+            ]
+        )
+
+    def _name(self, job: JobSpec) -> str:
+        """Other machines may have the same paths, so this one's identity is part of it."""
+        return f"{self.folder}/jobs/{job_name(job)}-{machine_identity()}"
+
+    def _input(self, source: Path) -> str:
+        return f"{self.folder}/inputs/{_digest(source)}"
+
+
+def ssh_queue() -> SshQueue:
+    """The machine of the environment. Raises BadConfiguration for a missing or malformed REPRO_SSH_*."""
+    read = {name: os.environ.get(f"REPRO_SSH_{name}", "") for name in ("HOST", "FOLDER", "PYTHON", "OPTIONS")}
+    for name, value in read.items():
+        if not value.isprintable() or (value.startswith("-") and name != "OPTIONS"):  # ssh would take it for an option
+            raise BadConfiguration(f"REPRO_SSH_{name} is {value!r}, allowed is one line that begins without '-'")
+    if not read["HOST"]:
+        raise BadConfiguration("the launcher is 'ssh', but REPRO_SSH_HOST is not set")
+    try:
+        options = tuple(shlex.split(read["OPTIONS"]))
+    except ValueError as error:
+        raise BadConfiguration(
+            f"REPRO_SSH_OPTIONS is {read['OPTIONS']!r}, allowed are options of ssh: {error}"
+        ) from None
+    folder = read["FOLDER"].removeprefix("~/") or SshQueue.folder
+    return SshQueue(FarMachine(read["HOST"], options), folder, read["PYTHON"] or SshQueue.python)
+
+
+def ssh_launcher(queue: SshQueue | None = None) -> QueueLauncher:
+    """A launcher for a machine, by default that of the environment."""
+    queue = queue or ssh_queue()
+    return QueueLauncher(queue, patience_seconds=PATIENCE_SECONDS, lag_seconds=0.0, fetch=queue.fetch)
+
+
+def _refuse(message: str) -> str:
+    """For the shell there: end with this complaint."""
+    return f"{{ echo {shlex.quote(message)} >&2; exit 3; }}"
+
+
+def _digest(folder: Path) -> str:
+    """A digest of a folder's content: by its manifest, which holds the sum of every file, else by the files."""
+    files = [folder / "manifest.json"]
+    if not files[0].exists():
+        files = sorted(path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
+    sums = [f"{file.relative_to(folder)} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in files]
+    return hashlib.sha256("\n".join(sums).encode()).hexdigest()[:16]
+
+
+def _word(name: str, end: str = "") -> str:
+    """A file of a job, quoted for the shell there."""
+    return shlex.quote(f"{name}{end}")
