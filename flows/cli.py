@@ -44,6 +44,7 @@ GROUPS = {
         "trace": "flows.commands.trace:trace",
         "filters": "flows.commands.filters:filters",
         "compare": "flows.commands.compare:compare",
+        "score": "flows.commands.score:score",
         "site": "flows.commands.site:site",
     },
     "Models": {

@@ -15,7 +15,11 @@ from infra.site import configured_site
 
 def compare(
     *names: Annotated[
-        str, Parameter(help="runs, versions such as demo@champion or demo/3, or scores such as demo/score/test")
+        str,
+        Parameter(
+            help="runs, versions such as demo@champion or demo/3, scores such as demo/score/test, or systems as "
+            "`repro score` stored them, such as system:google"
+        ),
     ],
     out: Annotated[
         Path | None, Parameter(help="a PNG file to write: BLEU and perplexity at equal dev checks, against the first")
@@ -32,11 +36,12 @@ def compare(
     repro compare demo/1 demo@candidate
 
     repro compare demo/1 demo/2 demo/3 --out checks.png
+
+    repro compare demo/2 system:google
     """
-    from flows.inspection.compare import compare_systems, find_system, metrics_of
+    from flows.inspection.compare import compare_systems, differing, find_system, metrics_of
     from tasks.evaluation.check_differences import check_differences
     from tasks.evaluation.training_log import last_values, layer_curves, training_curves
-    from tasks.registration.differences import differing_fields
 
     if len(names) < 2:
         raise BadConfiguration(f"{len(names)} systems are named, allowed are two or more, as in demo/1 demo/2")
@@ -45,17 +50,19 @@ def compare(
     site = configured_site()
     systems = [find_system(name, site) for name in names]
     titles = [system.name for system in systems]
-    fields = differing_fields([system.lineage for system in systems])
+    fields = differing(systems)
+    models = sum(not system.is_foreign for system in systems)
     comparisons = [compare_systems(systems[0], other, site) for other in systems[1:]]
     metrics = metrics_of(systems, site)
     curves = {name: training_curves(file) for name, file in metrics.items()}
-    last = {name: last_values(layer_curves(metrics[name])) if name in metrics else {} for name in titles}
+    last = {name: last_values(layer_curves(file)) for name, file in metrics.items()}
     base = metrics.get(titles[0])
     checks = {name: check_differences(base, metrics[name]) for name in titles[1:] if base and name in metrics}
     if out and not any(checks.values()):
         raise BadConfiguration(f"--out is {out}, but no two of these trainings have a dev check at an equal update")
     error = console()
-    error.print(differing_table(titles, fields) if fields else "no recorded field differs")
+    if models > 1:
+        error.print(differing_table(titles, fields) if fields else "no recorded field differs")
     for table in (
         trainings_table(curves),
         checks_table(titles[0], checks),

@@ -9,7 +9,7 @@ from flows.runs import RUNS
 from flows.runs.unknown_names import did_you_mean, unknown_name
 from flows.views.terminal import print_json, print_text, say
 from infra.errors import BadConfiguration
-from infra.site import Site, configured_site
+from infra.site import Site, configured_site, open_store
 
 
 def models(
@@ -21,12 +21,16 @@ def models(
         Literal["name", "newest", "dev", "test"],
         Parameter(help="order by name, by date, or by BLEU on the dev set or the first test set"),
     ] = "name",
+    systems: Annotated[
+        bool, Parameter(help="list translations of other systems too, as `repro score` stored them", negative=())
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List registered model versions with their scores, protocol, digests and aliases.
 
     Example: repro models demo --sort test
     """
+    from flows.runner.systems import foreign_scores
     from infra.tracking.model_version import ordered
     from infra.tracking.registry import versions
 
@@ -34,16 +38,18 @@ def models(
     if "@" in name or "/" in name:
         raise BadConfiguration(f"name is {name!r}, allowed is a model; `repro show {name}` shows one version")
     found = versions(site.registry, name)
-    if not found and name:
+    if not found and name and not systems:
         raise BadConfiguration(_unknown_model(name, site))
     if not found:
         say(f"no model is registered in {site.root.absolute()} yet; `repro run demo` registers one; or set REPRO_ROOT")
     found = found if sort == "name" else ordered(found, sort)
+    known = foreign_scores(open_store(site)) if systems else []
+    others = [each for each in known if name in ("", each.on.rpartition("/")[0])]
     if as_json:
-        print_json([version_json(version) for version in found])
+        print_json([*map(version_json, found), *(each.as_json() for each in others)])
         return
-    for version in found:
-        print_text(version.line())
+    for line in (*(version.line() for version in found), *(each.line() for each in others)):
+        print_text(line)
 
 
 def promote(

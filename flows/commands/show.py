@@ -107,10 +107,11 @@ def _toml(name: str, extends: str, overrides: tuple[str, ...]) -> str | None:
     """The run of this name as TOML; None where no run is called so, but something in the root may be."""
     from flows.runner.artifact_names import is_version
     from flows.runner.find_run import find_run, is_file
+    from flows.runner.systems import SYSTEM
     from flows.runs.overrides import override
     from flows.runs.toml_runs import toml_of
 
-    if is_version(name) or ("/" in name and not is_file(name)):
+    if is_version(name) or name.startswith(SYSTEM) or ("/" in name and not is_file(name)):
         return None
     try:
         run = find_run(name)

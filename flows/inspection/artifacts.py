@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from flows.inspection.artifact_graph import ArtifactGraph, Name, read_graph
 from flows.runner.artifact_names import ArtifactName, existing_manifest, find_artifacts, is_version, parse_name
+from flows.runner.systems import SYSTEM
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site, open_store
 from infra.store.manifest import Manifest, bytes_of
@@ -204,7 +205,7 @@ def find_lineage(text: str, site: Site, overrides: Sequence[str] = ()) -> Lineag
         label = f"{version.name}/{version.version}"
         return Lineage(f"version {label}", graph.artifacts_of_versions[label], graph, store, version)
     names = list(dict.fromkeys((name.stage, key) for name, key in find_artifacts(store, text, overrides).items()))
-    if not parse_name(text).stage:
+    if text.startswith(SYSTEM) or not parse_name(text).stage:
         used = {each for name in names for each in graph.inputs(name)}
         names = [name for name in names if name not in used]
     return Lineage(text, tuple(names), graph, store)
@@ -223,7 +224,7 @@ def folders_of(text: str, site: Site, overrides: Sequence[str] = ()) -> list[Pat
     if is_version(text):
         return [local_folder(site.tracking, resolve(site.tracking, text)).parent]
     found = find_artifacts(store, text, overrides)
-    if "/" not in text:
+    if "/" not in text and not text.startswith(SYSTEM):
         stages = ", ".join(dict.fromkeys(f"{name.run}/{name.stage}" for name in found))
         raise BadConfiguration(f"{text!r} names a whole run, allowed is a stage of it: {stages}")
     return [folder_of(store, f"{name}", name.stage, key) for name, key in found.items()]

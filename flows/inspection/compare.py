@@ -1,7 +1,8 @@
 """The scores, sentences and curves of runs and model versions, and their comparison.
 
 ``multi30k-ende@champion`` and ``multi30k-ende/3`` name versions of the registry, ``multi30k-ende/score/val`` the scores
-of one set; any other name is a run, whose newest finished record counts (``flows.runner.named_runs``).
+of one set, ``system:google`` translations that something else made (``flows.runner.systems``); any other name is a run,
+whose newest finished record counts (``flows.runner.named_runs``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from flows.runner.artifact_names import existing_manifest, is_version, model_manifests
+from flows.runner.systems import SYSTEM, system_scores
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.manifest import Manifest
@@ -18,6 +20,7 @@ from infra.store.store import Artifact, Store
 from infra.tracking.registry import resolve
 from tasks.evaluation.system_comparison import Comparison, compare
 from tasks.evaluation.training_log import metric_rows
+from tasks.registration.differences import DifferingField, differing_fields
 from tasks.registration.lineage import lineage, version_lineage
 
 SCORE_KEY_TAG = "key.score."
@@ -31,10 +34,17 @@ class ScoredSystem:
     scores: Mapping[str, Manifest]
     lineage: Mapping[str, Manifest]
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether something else made it, so that nothing is known but its translations."""
+        return self.name.startswith(SYSTEM)
+
 
 def find_system(name: str, site: Site, overrides: Sequence[str] = ()) -> ScoredSystem:
-    """The run or version of this name. Raises BadConfiguration if it does not exist or its scores are missing."""
+    """The run, version or other system of this name. Raises BadConfiguration if it or its scores do not exist."""
     store = open_store(site)
+    if name.startswith(SYSTEM):
+        return ScoredSystem(name, {item: each.score for item, each in system_scores(store, name).items()}, {})
     if is_version(name):
         version = resolve(site.tracking, name)
         keys = {tag.removeprefix(SCORE_KEY_TAG): k for tag, k in version.tags.items() if tag.startswith(SCORE_KEY_TAG)}
@@ -56,6 +66,16 @@ def metrics_of(systems: Sequence[ScoredSystem], site: Site) -> dict[str, Path]:
     trainings = {system.name: training_of(system, store) for system in systems}
     files = {name: training.path() / "metrics.jsonl" for name, training in trainings.items() if training}
     return {name: file for name, file in files.items() if file.exists()}
+
+
+def differing(systems: Sequence[ScoredSystem]) -> list[DifferingField]:
+    """The fields in which the systems differ; of those that something else made, all values are empty."""
+    found = differing_fields([system.lineage for system in systems if not system.is_foreign])
+    known = [iter(field.values) for field in found]
+    return [
+        DifferingField(field.name, tuple("" if system.is_foreign else next(values) for system in systems))
+        for field, values in zip(found, known, strict=True)
+    ]
 
 
 def common_sets(a: ScoredSystem, b: ScoredSystem) -> list[str]:
@@ -91,6 +111,8 @@ def find_training(name: str, site: Site, overrides: Sequence[str] = ()) -> Artif
     Raises BadConfiguration if there is none.
     """
     store = open_store(site)
+    if name.startswith(SYSTEM):
+        raise BadConfiguration(f"{name} has no training here: something else made it")
     if not is_version(name):
         made = model_manifests(store, name, "train", overrides)
         return store.artifact(made.get("") or next(iter(made.values())))

@@ -3,8 +3,8 @@
 Of each run and its overrides these records count: the newest one and those of runs at work, whole; and for each stage
 the newest one in which it has an artifact, and the newest finished one that has it. The artifacts that they name, and
 all inputs of these, are needed. A running run has its record from the start. A registered version needs its weights and
-vocabulary (to train on) and its scores (to compare). The state beside a training, from which a longer one goes on, goes
-with the training.
+vocabulary (to train on) and its scores (to compare), another system its translations and scores. The state beside a
+training, from which a longer one goes on, goes with the training.
 
 An example, the newest record first; ``c3`` is the artifact of ``clean`` in record 3:
 
@@ -25,6 +25,7 @@ from typing import Any
 from flows.inspection.artifact_graph import ArtifactNode, Name, artifacts_of_tags, reached, read_nodes
 from flows.runner.recorded_runs import UnreadableRecord, read_run
 from flows.runner.records import FINISHED, RUNNING, receive_records, record_files
+from flows.runner.systems import foreign_scores
 from infra.errors import BadConfiguration, BadData
 from infra.processes.locks import try_file_lock
 from infra.site import Site, open_store
@@ -130,6 +131,8 @@ def needed_artifacts(
     for version in versions(site.registry):
         names = [name for name in artifacts_of_tags(version) if name[0] in VERSION_STAGES]
         needed |= {name: f"version {version.name}/{version.version}" for name in names if name not in needed}
+    for each in foreign_scores(store):
+        needed |= {(made.stage, made.key): each.name for made in (each.translations, each.score)}
     return needed
 
 

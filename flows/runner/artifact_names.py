@@ -2,6 +2,7 @@
 
 ``demo`` names all artifacts of the run, ``demo/score`` those of one stage, ``demo/score/test`` that of one item. Which
 records of the run count is decided in ``named_runs``. A number after the slash names a model version: ``demo/3``.
+``system:google`` names the artifacts of translations that something else made (``systems``).
 """
 
 import logging
@@ -14,6 +15,7 @@ from flows.runner import records
 from flows.runner.find_run import find_run, is_file
 from flows.runner.named_runs import name_run
 from flows.runner.recorded_runs import read_headers, read_runs, run_names
+from flows.runner.systems import SYSTEM, artifacts_of
 from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
 from infra.store.manifest import Manifest
@@ -64,6 +66,8 @@ def find_artifacts(store: Store, text: str, overrides: Sequence[str] = ()) -> di
     Warns where they are of a run with overrides that were not asked for. An artifact may have been removed since.
     Raises BadConfiguration if no record has such an artifact.
     """
+    if text.startswith(SYSTEM):
+        return {ArtifactName(text, stage, item): key for stage, item, key in artifacts_of(store, text)}
     wanted = parse_name(text)
     records.receive_records(store, wanted.run)
     found: dict[ArtifactName, str] = {}

@@ -9,6 +9,7 @@ from typing import Any
 from flows.inspection.artifact_graph import ArtifactGraph, read_graph
 from flows.inspection.model_cards import artifact_file, version_card
 from flows.runner.recorded_runs import RecordedRun
+from flows.runner.systems import ForeignScore, foreign_scores
 from flows.website.campaign import campaign_pages, totals
 from flows.website.lineage import LineagePages, page_of
 from flows.website.plots import over_versions, training_curves
@@ -30,12 +31,18 @@ class Root:
     store: Store
     models: Sequence[ModelEntry]
     graph: ArtifactGraph
+    systems: Sequence[ForeignScore]
 
     @staticmethod
     def read(site: Site) -> "Root":
         """Read registry, records and manifests. Raises NetworkFault."""
         store = open_store(site)
-        return Root(store, read_registry(site), read_graph(site))
+        return Root(store, read_registry(site), read_graph(site), foreign_scores(store))
+
+    def beside(self, *entries: VersionEntry) -> list[ForeignScore]:
+        """The scores of other systems by the same references as some score of these versions."""
+        references = {entry.references(name) for entry in entries for name in entry.scores}
+        return [each for each in self.systems if each.references in references]
 
     @property
     def runs(self) -> Sequence[RecordedRun]:
@@ -52,7 +59,10 @@ def contents(root: Root) -> Iterator[tuple[str, str | Path]]:
     reports = _reports(root, registrations)
     for model in root.models:
         plot = over_versions(model)
-        yield model.page, render("model.html", model.page, model=model, plot=plot, **about)
+        yield (
+            model.page,
+            render("model.html", model.page, model=model, plot=plot, systems=root.beside(*model.versions), **about),
+        )
         preferred = model.preferred.read_lineage()
         for entry in model.versions:
             yield from _version(root, model, preferred, entry, reports.get(entry.label), about)
@@ -75,6 +85,7 @@ def _version(
     curves = training_curves(artifact_file(store, manifests.get("train"), "metrics.jsonl"), entry.label)
     values = {"model": model, "entry": entry, "card": card, "curves": curves, "report": report}
     values["differs"] = differing_fields([preferred, manifests]) if preferred and manifests else []
+    values["systems"] = root.beside(entry)
     attention = _attention(report)
     values["attention"] = attention is not None
     values["artifacts"] = [page_of(name) for name in root.graph.registration(entry.label)]

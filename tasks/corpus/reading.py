@@ -26,6 +26,7 @@ def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[pl.Se
     line ends. ``.gz``, ``.xz``, ``.bz2`` and ``.zst`` are decompressed. ``.sgm`` gives the stripped text of its
     segments, with entities left as they are (as in sacreBLEU). Raises BadData naming the file when it is truncated,
     damaged, UTF-16, unsafe, expands too much, is JSON Lines under another name, or lacks the member or column.
+    Without a ``column``, rows of a ``.tsv`` are lines.
     """
     label = _label(path, member, column)
     kind = text_suffix(member or path.name)
@@ -43,7 +44,7 @@ def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[pl.Se
             yield from map(_series, table_columns.csv(stream, column, label))
             return
         lines = plain.decoded(stream, label)
-        if kind == ".tsv":
+        if kind == ".tsv" and column:
             yield from map(_series, table_columns.tsv(map(pl.Series.to_list, lines), column, label))
         elif kind == ".jsonl":
             yield from map(_series, json_lines.values(map(pl.Series.to_list, lines), column, label))

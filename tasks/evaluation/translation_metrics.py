@@ -56,7 +56,7 @@ class ScoreMetric:
 
 
 def score_metrics(language: str) -> list[ScoreMetric]:
-    """All metrics of the card for text in ``language`` (``de``); the first is the headline."""
+    """All metrics of the card for text in ``language`` (``de``, "" if unknown); the first is the headline."""
     from sacrebleu.metrics import BLEU, CHRF, TER  # takes 0.2 s, which a fully cached run should not pay
 
     return [
@@ -67,7 +67,7 @@ def score_metrics(language: str) -> list[ScoreMetric]:
             metric_names.BLEU_INTL_LC, "international, lower-cased", BLEU(tokenize="intl", lowercase=True, force=True)
         ),
         *(paper_bleu() if language == "de" else ()),
-        moses_bleu(language),
+        *([moses_bleu(language)] if language else ()),
         ScoreMetric(metric_names.CHRF, "characters 1 to 6, cased", CHRF()),
         ScoreMetric(metric_names.TER, "edits and shifts per word, lower-cased; lower is better", TER()),
     ]

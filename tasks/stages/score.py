@@ -3,7 +3,7 @@
     card.json    sentences.parquet (pair_id, source, reference, hypothesis, bleu, chrf; in the set's order)
 
 The metrics are in ``tasks.evaluation.translation_metrics``; perplexity comes from the log-probabilities beside the
-hypotheses.
+hypotheses, which those of another system (``tasks.stages.receive``) do not have.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from tasks.evaluation.translation_metrics import (
 )
 from tasks.lazy_libraries import np, pl
 
+HYPOTHESES = ("pair_id", "hypothesis", "reference_log_probability", "reference_pieces")
+"""The columns that are read; those of another system lack the last two."""
 SOURCE_WORDS = (0, 10, 20, 30, 40)
 """Lower ends of the buckets of source length, in words; the last bucket is open."""
 
@@ -83,10 +85,10 @@ def by_source_length(metric: Any, counts: Counts, sources: Sequence[str]) -> lis
 
 
 def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str, Any], pl.DataFrame]:
-    """The score card, and the table with columns of sentence BLEU and chrF."""
+    """The score card, and the table with columns of sentence BLEU and chrF; sources may be missing."""
     from sacrebleu.metrics import BLEU
 
-    sources, references, hypotheses = (table[c].to_list() for c in ("source", "reference", "hypothesis"))
+    references, hypotheses = (table[column].to_list() for column in ("reference", "hypothesis"))
     scores: dict[str, Any] = {}
     columns: dict[str, list[float]] = {}
     buckets: list[dict[str, Any]] = []
@@ -105,14 +107,12 @@ def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str,
         if kind.name == metric_names.BLEU:
             one = BLEU(effective_order=True, force=True)
             columns[metric_names.BLEU] = [total(one, row[None]) for row in counts]
-            buckets = by_source_length(kind.metric, counts, sources)
+            buckets = by_source_length(kind.metric, counts, table["source"].to_list()) if "source" in table else []
             scores[metric_names.BLEU]["length_ratio"] = round(float(counts[:, 0].sum() / max(counts[:, 1].sum(), 1)), 4)
         if kind.name == metric_names.CHRF:
             columns[metric_names.CHRF] = [total(kind.metric, row[None]) for row in counts]
     scores |= sentence_means(hypotheses, references)
     words = sum(len(reference.split()) + 1 for reference in references)
-    log_probability = float(table["reference_log_probability"].sum())
-    pieces = int(table["reference_pieces"].sum())
     card = {
         "set": name,
         "sentences": len(table),
@@ -120,10 +120,12 @@ def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str,
         "interval": f"{CONFIDENCE_LEVEL:.0%}, percentile bootstrap over sentences, {RESAMPLES} resamples, seed {SEED}",
         "scores": scores,
         "bleu_by_source_length": buckets,
-        **{n: round(v, 4) for n, v in perplexities(log_probability, pieces, words).items()},
-        "reference_pieces": pieces,
-        "reference_words": words,
     }
+    if "reference_pieces" in table:
+        pieces = int(table["reference_pieces"].sum())
+        found = perplexities(float(table["reference_log_probability"].sum()), pieces, words)
+        card |= {name: round(value, 4) for name, value in found.items()} | {"reference_pieces": pieces}
+    card["reference_words"] = words
     return card, table.with_columns(pl.Series(n, v, pl.Float64) for n, v in columns.items())
 
 
@@ -135,8 +137,7 @@ def score_facts(card: Mapping[str, Any]) -> Facts:
         "bleu_low": scores[metric_names.BLEU]["low"],
         "bleu_high": scores[metric_names.BLEU]["high"],
         **{name: scores[name]["score"] for name in scores if name != metric_names.BLEU},
-        metric_names.PERPLEXITY: card[metric_names.PERPLEXITY],
-        metric_names.PERPLEXITY_WORD: card[metric_names.PERPLEXITY_WORD],
+        **{name: card[name] for name in (metric_names.PERPLEXITY, metric_names.PERPLEXITY_WORD) if name in card},
         "sentences": card["sentences"],
         "signature": scores[metric_names.BLEU]["signature"],
         "protocols": "; ".join(f"{name}: {scores[name]['protocol']}" for name in scores),
@@ -148,10 +149,9 @@ def score_facts(card: Mapping[str, Any]) -> Facts:
 def score(out: Path, hypotheses: Artifact, pairs: Artifact, set_name: str, language: str) -> Facts:
     """Score the hypotheses of one set against its references, which are in ``language``."""
     references = pl.read_parquet(pairs.path() / "pairs.parquet", columns=["pair_id", "source", "target"])
-    translated = pl.read_parquet(
-        hypotheses.path() / "hypotheses.parquet",
-        columns=["pair_id", "hypothesis", "reference_log_probability", "reference_pieces"],
-    )
+    file = hypotheses.path() / "hypotheses.parquet"
+    present = pl.read_parquet_schema(file)
+    translated = pl.read_parquet(file, columns=[column for column in HYPOTHESES if column in present])
     card, table = score_card(
         join_hypotheses(references.rename({"target": "reference"}), translated, set_name), set_name, language
     )

@@ -1,0 +1,36 @@
+"""Takes translations of a set that something else made, so that ``score`` scores them as those of a run's model.
+
+It is no stage of a run: ``repro score`` calls it (``flows.runner.score_systems``).
+
+hypotheses.parquet (pair_id, hypothesis)
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.store.store import Artifact
+from model.config.keying import unkeyed
+from tasks.engine.stage import Facts, stage
+from tasks.lazy_libraries import pl
+
+
+@dataclass(frozen=True)
+class Translations:
+    """The translations of one set by the system ``name``, with the sum of their lines."""
+
+    name: str
+    sha256: str
+    lines: tuple[str, ...] = unkeyed(())
+    on: str = unkeyed("")
+    """The set as its user named it: ``demo/test``."""
+    files: str = unkeyed("")
+    """Where they came from."""
+
+
+@stage(version=1)
+def receive(out: Path, translations: Translations, pairs: Artifact) -> Facts:
+    """Write the translations beside the ids of the set ``pairs``, in its order."""
+    ids = pl.read_parquet(pairs.path() / "pairs.parquet", columns=["pair_id"])
+    table = ids.with_columns(hypothesis=pl.Series(translations.lines, dtype=pl.String))
+    table.write_parquet(out / "hypotheses.parquet", compression="zstd")
+    return {"system": translations.name, "on": translations.on, "files": translations.files, "pairs": len(table)}

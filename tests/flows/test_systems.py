@@ -1,0 +1,99 @@
+"""Translations that something else made stand beside those of runs: same scores, compared, listed, kept."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from flows.api import scores, sentences
+from flows.commands.compare import compare
+from flows.commands.models import models
+from flows.commands.score import score
+from flows.inspection.garbage_collection import find_garbage
+from flows.inspection.verify import verify
+from flows.runner.artifact_names import model_manifests
+from flows.website.write import write_site
+from infra.errors import BadConfiguration, BadData
+from infra.site import Site, open_store
+from infra.tracking.client import mlflow_client
+
+
+@pytest.fixture
+def own(small: Path, tmp_path: Path) -> Path:
+    """The translations of the run itself, as a file."""
+    lines = sentences("small").filter(pl.col("set") == "test")["hypothesis"]
+    file = tmp_path / "google.txt"
+    file.write_text("".join(f"{line}\n" for line in lines))
+    return file
+
+
+def test_they_get_the_scores_of_a_run_and_stand_beside_it(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = Site.named()
+    score(f"{own}", on="small/test", anyway=True, as_json=True)
+    shown = capsys.readouterr()
+    card = json.loads(shown.out.splitlines()[-1])["system:google"]
+    theirs = scores("small").filter((pl.col("set") == "test") & ~pl.col("metric").str.starts_with("perplexity"))
+    assert scores("system:google").equals(theirs)
+    assert card["bleu_by_source_length"]
+    assert "perplexity" not in card
+    compare("small/1", "system:google", as_json=True)
+    [found] = json.loads(capsys.readouterr().out)["comparisons"][0]["sets"]
+    assert {(each["a"] - each["b"], each["p"]) for each in found["differences"]} == {(0, 1)}
+    models("small", systems=True)
+    assert "system:google" in capsys.readouterr().out.splitlines()[-1]
+    client = mlflow_client(site.tracking)
+    experiment = client.get_experiment_by_name("small").experiment_id
+    [run] = client.search_runs([experiment], "tags.system = 'google'")
+    assert run.data.metrics["test.bleu"] == pytest.approx(card["scores"]["bleu"]["score"])
+    write_site(site, tmp_path / "public")
+    for page in ("small.html", "small/1.html"):
+        assert "system:google" in (tmp_path / "public" / "models" / page).read_text()
+    assert not [each for each in find_garbage(site).removable if each.stage in ("receive", "score")]
+    assert [each.wrong for each in verify(["system:google"], "local", lambda *_: None)] == [(), ()]
+
+
+def test_new_ones_take_the_place_of_earlier_ones_and_can_be_forgotten(own: Path) -> None:
+    score(f"{own}", on="small/test", anyway=True)
+    before = scores("system:google")
+    own.write_text(own.read_text().upper())
+    score(f"{own}", on="small/test", anyway=True)
+    assert not scores("system:google").equals(before)
+    store = open_store(Site.named())
+    assert len([*store.list("receive")]) == 1
+    with pytest.raises(BadConfiguration, match="no system 'system:gogle'.* did you mean system:google"):
+        scores("system:gogle")
+    score(forget="google")
+    assert not [*store.list("receive")]
+    assert [*model_manifests(store, "small", "score")] == ["dev", "test"], "the run keeps its own"
+
+
+def test_nothing_is_stored_of_what_is_doubtful(own: Path, tmp_path: Path) -> None:
+    lines = own.read_text().splitlines()
+    short = tmp_path / "short.txt"
+    short.write_text("\n".join(lines[:-1]))
+    with pytest.raises(BadData, match="11 lines"):
+        score(f"{own}", f"{short}", on="small/test", anyway=True)
+    own.write_text("\n".join(["", *lines[1:]]))
+    with pytest.raises(BadData, match="1 of 12 lines is empty: 1.*anyway"):
+        score(f"{own}", on="small/test")
+    with pytest.raises(BadConfiguration, match="did you mean small/test"):
+        score(f"{own}", on="small/tset")
+    assert not [*open_store(Site.named()).list("receive")]
+
+
+def test_files_are_scored_without_any_run(own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = sentences("small").filter(pl.col("set") == "test")
+    for column in ("reference", "source"):
+        (tmp_path / column).write_text("".join(f"{line}\n" for line in table[column]))
+    references, source = tmp_path / "reference", tmp_path / "source"
+    score(f"{own}", references=references, source=source, language="de", anyway=True, as_json=True)
+    whole = json.loads(capsys.readouterr().out)["google"]
+    assert [each["chrf"] for each in whole["each_sentence"]] == table["chrf"].to_list()
+    score(f"{own}", references=references, anyway=True, as_json=True)
+    bare = json.loads(capsys.readouterr().out)["google"]
+    assert bare["scores"]["bleu"] == whole["scores"]["bleu"]
+    assert whole["scores"].keys() - bare["scores"].keys() == {"bleu_paper", "bleu_paper_untweaked", "bleu_moses_lc"}
+    assert not [*open_store(Site.named()).list("receive")]

@@ -1,0 +1,65 @@
+"""Translations of other systems are the same lines in any format, and in the order of the set."""
+
+import gzip
+from html import escape
+from pathlib import Path
+
+import pytest
+
+from infra.errors import BadData
+from tasks.corpus.translations import in_set_order, read_side
+
+LINES = ["Ein Hund läuft.", "Zwei <Frauen> & ein Kind", "", "1\u2028000 Häuser"]
+IDS = [f"test:{n}" for n in range(len(LINES))]
+
+
+def xml(*systems: str) -> str:
+    def hypothesis(system: str, line: str) -> str:
+        return f'<hyp system="{system}"><p><seg id="1">{escape(line)}</seg></p></hyp>'
+
+    docs = ("".join(hypothesis(system, f"{line} {system}".strip()) for system in systems) for line in LINES)
+    return "<?xml version='1.0'?>\n<dataset>" + "".join(f"<doc>\n<src/>{doc}</doc>" for doc in docs) + "</dataset>"
+
+
+def test_every_format_gives_the_same_lines(tmp_path: Path) -> None:
+    text = "".join(f"{line}\n" for line in LINES)
+    sgm = "<tstset>\n" + "".join(f'<seg id="{n}"> {line} </seg>\n' for n, line in enumerate(LINES)) + "</tstset>\n"
+    mteval = f"<?xml version='1.0'?>\n<mteval>{''.join(f'<seg>{escape(line)}</seg>' for line in LINES)}</mteval>"
+    for name, content in {"a.txt": text, "b.sgm": sgm, "stdin": sgm, "c.xml": mteval}.items():
+        (tmp_path / name).write_text(content)
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content.encode()))
+        expected = [" ".join(line.split()) for line in LINES] if name == "c.xml" else LINES
+        assert read_side(tmp_path / name) == read_side(tmp_path / f"{name}.gz") == expected, name
+
+
+def test_xml_with_several_systems_is_read_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "wmt.xml"
+    file.write_text(xml("A", "B"))
+    assert read_side(file, wanted="B")[:2] == ["Ein Hund läuft. B", "Zwei <Frauen> & ein Kind B"]
+    with pytest.raises(BadData, match="by A, B: name one"):
+        read_side(file, wanted="google")
+    file.write_text(xml("A")[:-30])
+    with pytest.raises(BadData, match="cut short"):
+        read_side(file)
+
+
+def test_ids_put_lines_in_the_order_of_the_set() -> None:
+    for ids in (IDS, [f"{n}" for n in range(4)], [f"{n}" for n in range(1, 5)]):
+        rows = [f"{name}\t{line}" for name, line in zip(ids, LINES, strict=True)][::-1]
+        assert in_set_order(rows, IDS, "x.tsv") == in_set_order(["id\thypothesis", *rows], IDS, "stdin") == LINES
+    assert in_set_order(LINES, IDS, "x.txt") == LINES
+
+
+@pytest.mark.parametrize(
+    ("lines", "label", "sentence"),
+    [
+        (LINES[:3], "x.txt", "x.txt has 3 lines, .* set's 4 pairs"),
+        ([f"{name}\tx" for name in IDS[:3]], "x", "lacks 1 of the set's 4 pairs, the first is test:3"),
+        ([f"dev:{n}\tx" for n in range(4)], "x.tsv", "has the id 'dev:0', allowed is test:0 to test:3, or 1 to 4"),
+        ([*(f"{name}\tx" for name in IDS), "test:1\ty"], "x", "'test:1' twice"),
+        ([*(f"{name}\tx" for name in IDS[:3]), "test:3"], "x", "not two columns in line 4"),
+    ],
+)
+def test_lines_of_another_set_are_refused(lines: list[str], label: str, sentence: str) -> None:
+    with pytest.raises(BadData, match=sentence):
+        in_set_order(lines, IDS, label)

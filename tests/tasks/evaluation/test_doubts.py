@@ -1,0 +1,35 @@
+"""What is wrong with translations is named; a bad translation of the right set is none of it."""
+
+import random
+
+from tasks.demo import corpus
+from tasks.evaluation.doubts import doubts
+
+SOURCES, REFERENCES, OTHERS = (
+    corpus.content(f"demo/{name}").decode().splitlines()[:200] for name in ("test.en", "test.de", "dev.de")
+)
+
+
+def bad_translation(line: str, number: int) -> str:
+    words = line.split()
+    random.Random(number).shuffle(words)
+    return " ".join(words[: len(words) // 2])
+
+
+def test_a_bad_translation_raises_no_doubt() -> None:
+    assert not [*doubts([bad_translation(*pair[::-1]) for pair in enumerate(REFERENCES)], REFERENCES, SOURCES)]
+
+
+def test_each_mistake_is_named() -> None:
+    def found(lines: list[str], sources: list[str] = SOURCES) -> str:
+        return " ".join(doubts(lines, REFERENCES, sources))
+
+    bad = [bad_translation(line, number) for number, line in enumerate(REFERENCES)]
+    assert "2 of 200 lines are empty: 4, 9" in found(["" if n in (3, 8) else line for n, line in enumerate(bad)])
+    assert "language of the sources, which 200 lines equal" in found(SOURCES)
+    english = [line.replace("The", "A").replace("her", "his") for line in SOURCES]
+    assert "are the sides swapped?" in found(english)
+    assert "1 lines below" in found([*bad[1:], bad[0]])
+    assert "of another set" in found(OTHERS)
+    assert "of another set" in found(OTHERS, [])
+    assert "file of the references" in found(REFERENCES)
