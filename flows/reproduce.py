@@ -62,7 +62,7 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     # Vocabulary and shards
     vocabulary = initial.vocabulary[0] if initial and initial.vocabulary else learn_vocabulary(run, corpus)
     pairs = training_pairs(run, archives, sets, corpus, vocabulary)
-    train_shards = shard.for_item("train")(pairs, vocabulary, run.sharding)
+    train_shards = shard.for_item("train")(pairs, vocabulary, run.sharding, run.augment)
     evaluated_names = run.evaluate or tuple(sets)
     evaluated = {name: prepared for name, prepared in sets.items() if name in evaluated_names}
     set_shards = {
@@ -163,9 +163,12 @@ def translate_sets(
 def score_sets(
     run: Run, system: str, hypotheses: Mapping[str, Artifact], evaluated: Mapping[str, Artifact]
 ) -> dict[str, Artifact]:
-    """Score the translations of every evaluated set; gives the scores by set."""
-    scores = {}
-    for name, translations in hypotheses.items():
+    """Score the translations of every evaluated set; gives the scores by set, of one with noise after the clean's."""
+    scores: dict[str, Artifact] = {}
+    sets = [each for each in run.sets if each.name in hypotheses]
+    for each in sorted(sets, key=lambda each: len(each.noise)):
+        name = each.name
         score_set = score.for_item(item_of(name, system))
-        scores[name] = score_set(translations, evaluated[name], name, run.corpus.target_language)
-    return scores
+        clean_score = scores[each.clean_name] if each.noise else None
+        scores[name] = score_set(hypotheses[name], evaluated[name], name, run.corpus.target_language, clean_score)
+    return {name: scores[name] for name in hypotheses}

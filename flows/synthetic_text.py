@@ -49,7 +49,9 @@ def back_translated(
 ) -> Artifact:
     """The pairs of ``corpus`` and those of back-translation. No monolingual line is a line of one of the sets."""
     texts = {file.path: archives[file.path] for file in files(how.monolingual)}
-    text = clean.for_item(MONOLINGUAL)(how.monolingual, texts, tuple(sets.values()), monolingual_filters(run))
+    filters = monolingual_filters(run)
+    excluded = tuple(sets[name] for name in filters.exclude)
+    text = clean.for_item(MONOLINGUAL)(how.monolingual, texts, excluded, filters)
     weights, vocabulary = reverse_model(reversed_run(run, how.seed, how.updates), archives)
     translated = translate_text(weights, vocabulary, text, how.decoding, how.lines, how.sampling)
     return mix(corpus, translated, how.tag)

@@ -59,11 +59,12 @@ def check_sets(run: Run) -> None:
     Raises BadConfiguration if the other corpus has other languages.
     """
     languages = (run.corpus.source_language, run.corpus.target_language)
+    sets = {each for each in run.sets if not each.noise}
     for other in RUNS.values():
         theirs = [each.name for each in run.sets if each in other.sets]
         if not theirs or run.corpus.parts == other.corpus.parts:
             continue
-        if any(each.corpus.parts == run.corpus.parts and set(run.sets) <= set(each.sets) for each in RUNS.values()):
+        if any(each.corpus.parts == run.corpus.parts and sets <= set(each.sets) for each in RUNS.values()):
             continue
         sentence = f"{run.name} is scored on {', '.join(theirs)} of {other.corpus.name}"
         if languages != (other.corpus.source_language, other.corpus.target_language):

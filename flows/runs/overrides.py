@@ -9,16 +9,18 @@ from functools import cache
 from operator import itemgetter
 from typing import Any, TypeVar, get_type_hints
 
-from flows.runs.plain_values import RULE, from_plain
+from flows.runs.noised_sets import named_sets
+from flows.runs.plain_values import RULE, from_plain, plain
 from flows.runs.presets import NAMED
 from flows.runs.run import Run, fewest_updates
 from flows.runs.unknown_names import unknown_name
 from infra.errors import BadConfiguration
 from tasks.cleaning.filters import Filter
+from tasks.corpus.catalogue import EvaluationSet
 
 log = logging.getLogger(__name__)
 Value = TypeVar("Value")
-ADDED_UP = ("preset", "filters.rules")
+ADDED_UP = ("preset", "filters.rules", "sets")
 """Paths of which each assignment counts: ``filters.rules=+Length`` changes the rules that are there."""
 STRICT_NUMERICS = ("training.numerics=strict", "decoding.numerics=strict")
 """What ``--strict-numerics`` stands for (docs/reproducibility.md)."""
@@ -32,9 +34,10 @@ def override(run: Value, assignments: Sequence[str]) -> Value:
     """``run`` with each ``path=value`` applied. Raises BadConfiguration naming field, value and what is allowed.
 
     A path names fields, and members of tuples by their class: ``filters.rules.LengthRatio.max=1.5``. ``filters.rules``
-    also takes a list of rules, or of changes to them. ``preset=NAME`` and ``profile=NAME`` stand for the
-    assignments in ``flows.runs.presets``; other assignments then change them. The last of two values for one path
-    counts. Otherwise the order does not matter: checks run after all values are set.
+    also takes a list of rules, or of changes to them; ``sets`` takes names (``flows.runs.noised_sets``).
+    ``preset=NAME`` and ``profile=NAME`` stand for the assignments in ``flows.runs.presets``; other assignments then
+    change them. The last of two values for one path counts. Otherwise the order does not matter: checks run after all
+    values are set.
     """
     for path, text in _single_fields(assignments):
         try:
@@ -147,7 +150,10 @@ def _with_field(holder: Any, path: list[str], text: str, whole: str) -> Any:
         inner = ", ".join(f"{whole}.{field.name}" for field in fields(present))
         raise ValueError(f"{whole} is not a single value; set one of {inner}")
     kind = get_type_hints(type(holder))[name]
-    value = _rules_from(text, present, whole) if kind == tuple[Filter, ...] else from_plain(kind, text, whole)
+    value: Any = text
+    if kind == tuple[EvaluationSet, ...]:
+        value = named_sets([part.strip() for part in text.split(",") if part.strip()], plain(present, kind))
+    value = _rules_from(text, present, whole) if kind == tuple[Filter, ...] else from_plain(kind, value, whole)
     return _unchecked(holder, **{name: value})
 
 

@@ -71,7 +71,11 @@ def monolingual_filters(run: Run) -> Filters:
     rules += [
         replace(rule, source=language, target=language) for rule in run.filters.rules if isinstance(rule, Language)
     ]
-    return replace(run.filters, rules=(*rules, NotIn(), Distinct()), exclude=tuple(each.name for each in run.sets))
+    return replace(
+        run.filters,
+        rules=(*rules, NotIn(), Distinct()),
+        exclude=tuple(each.name for each in run.sets if not each.noise),
+    )
 
 
 def _swap(pair: Pair) -> Pair:

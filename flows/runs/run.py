@@ -8,6 +8,7 @@ from model.config.keying import require, require_finite, require_name
 from model.config.mixture import parse_mixture
 from tasks.cleaning.filters import Filters
 from tasks.corpus.catalogue import Corpus, EvaluationSet, files
+from tasks.corpus.noise import NO_NOISE, Augment
 from tasks.engine.limits import Limits
 from tasks.stages.learn_bpe import Vocabulary
 from tasks.stages.register import MIN_CHAMPION_BLEU
@@ -54,6 +55,8 @@ class Run:
     stage as bad data, but keeps its artifact, or warns. They enter no key."""
     synthetic: BackTranslation | Distillation | None = None
     """How synthetic training pairs are made; None: the pairs of the corpus alone."""
+    augment: Augment = NO_NOISE
+    """Noised copies of training pairs, which make the model robust; none without shares."""
 
     def __post_init__(self) -> None:
         require_name(self.name, "name")
@@ -69,6 +72,11 @@ class Run:
         allowed = f"names among {', '.join(names)}, with the dev set {self.dev}"
         fits = not self.evaluate or (set(self.evaluate) <= set(names) and self.dev in self.evaluate)
         require(fits, "evaluate", self.evaluate, allowed)
+        for each in self.sets:
+            scored = self.evaluate or names
+            allowed = f"a set with noise beside its clean set: add {each.clean_name}"
+            beside = each.name not in scored or each.clean_name in scored
+            require(beside, "evaluate" if self.evaluate else "sets", each.name, allowed)
         texts = self.synthetic.monolingual if isinstance(self.synthetic, BackTranslation) else self.corpus
         sums: dict[str, tuple[str, str]] = {}
         for file in (*files(self.corpus, self.sets), *files(texts)):  # downloads are known by their path

@@ -5,7 +5,8 @@
     updates = 9_000
 
 The name of the run is that of the file, unless it has ``name``. A relative ``url`` of a file of text is a path below
-the folder of the TOML file. Lists, such as ``sets`` and ``filters.rules``, replace those of the other run.
+the folder of the TOML file. Lists, such as ``sets`` and ``filters.rules``, replace those of the other run. A name in
+``sets`` is one of its sets, perhaps with noise: ``sets = ["val", "val+caps"]``.
 """
 
 import json
@@ -17,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from flows.runs.noised_sets import named_sets
 from flows.runs.plain_values import COMPACT, KIND, RULE, RULES, difference, from_plain, merged, plain
 from flows.runs.run import Run
 from infra.errors import BadConfiguration
@@ -40,7 +42,7 @@ def run_from_toml(path: Path, find: Callable[[str], Run], extended_by: tuple[Pat
         raise BadConfiguration(f"{path} is not TOML: {error}") from error
     _locate(table, path.parent)
     base = table.pop(EXTENDS, "")
-    named = {"name": path.stem, "about": f"the run of {path.name}"}
+    named: dict[str, Any] = {"name": path.stem, "about": f"the run of {path.name}"}
     if base:
         if not isinstance(base, str):
             raise BadConfiguration(f"{path}: {EXTENDS} is {base!r}, allowed is the name of a run")
@@ -51,6 +53,8 @@ def run_from_toml(path: Path, find: Callable[[str], Run], extended_by: tuple[Pat
             raise BadConfiguration(f"{path}: {EXTENDS} is {base!r}, {allowed}")
         named = plain(run_from_toml(file, find, above) if base.endswith(SUFFIX) else find(base)) | named
     try:
+        if isinstance(table.get("sets"), list):
+            table["sets"] = named_sets(table["sets"], named.get("sets", []))
         run: Run = from_plain(Run, merged(named, table), "run")
     except ValueError as error:
         raise BadConfiguration(f"{path}: {error}") from error

@@ -86,7 +86,12 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
             result[key] = json.dumps(value, ensure_ascii=False)
         else:
             result[key] = value
-    return {re.sub(r"[^\w\-. /:]", "_", key)[:LONGEST_KEY]: value for key, value in result.items()}
+    return {mlflow_name(key)[:LONGEST_KEY]: value for key, value in result.items()}
+
+
+def mlflow_name(name: str) -> str:
+    """The name with ``_`` for each character that MLflow does not take in names: ``test_caps.bleu``."""
+    return re.sub(r"[^\w\-. /:]", "_", name)
 
 
 def is_number(value: object) -> bool:

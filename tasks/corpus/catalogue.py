@@ -13,9 +13,12 @@ from typing import Any
 
 from infra.guards.path_names import is_path_name
 from model.config.keying import require, require_name, unkeyed, unkeyed_default
+from tasks.corpus.noise import RULES
 from tasks.tables import read_table
 
 FOLDER = Path(__file__).parent
+NOISE = "+"
+"""Stands before the name of each rule of noise in the name of a set: ``test+caps``."""
 EMBEDDED = "embedded:"
 """URLs with this prefix are files of ``tasks.demo``."""
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
@@ -117,16 +120,33 @@ class Corpus:
 
 @dataclass(frozen=True)
 class EvaluationSet:
-    """A dev or test set. ``name`` begins every ``pair_id`` and labels every score."""
+    """A dev or test set. ``name`` begins every ``pair_id`` and labels every score.
+
+    A name such as ``test+caps`` or ``test+lower+typos`` is the set ``test`` with the noise of these rules.
+    """
 
     name: str
     source: Text
     target: Text
     copies: bool = unkeyed_default(True)
     """As that of the corpus."""
+    noise_seed: int = unkeyed_default(1)
+    """Chooses the noise of a set with noise."""
 
     def __post_init__(self) -> None:
-        require_name(self.name, "set.name", ".")
+        require_name(self.name, "set.name", ".+")
+        allowed = f"a set's name, or one with noise: NAME+RULE of the rules {', '.join(RULES)}"
+        require(set(self.noise) <= RULES.keys(), "set.name", self.name, allowed)
+
+    @property
+    def clean_name(self) -> str:
+        """The name of the set that the noise was made from; its own without noise."""
+        return self.name.partition(NOISE)[0]
+
+    @property
+    def noise(self) -> tuple[str, ...]:
+        """The rules of its noise."""
+        return tuple(self.name.split(NOISE)[1:])
 
 
 def files(corpus: Corpus, sets: tuple[EvaluationSet, ...] = ()) -> tuple[File, ...]:

@@ -10,8 +10,9 @@ from infra.store.store import Artifact
 from infra.tracking.model_logging import ModelMetric
 from infra.tracking.model_version import finite, scored_sets
 from infra.tracking.provenance import commit
-from infra.tracking.run_description import is_number, table
+from infra.tracking.run_description import is_number, mlflow_name, table
 from model.metric_names import BLEU, DEV_BLEU, TEST_BLEU
+from tasks.corpus.catalogue import NOISE
 from tasks.registration.lineage import dev_decoding
 from tasks.registration.model_card import score_table, scores_in_tags
 
@@ -39,7 +40,8 @@ def version_tags(
     tags |= {"dev_set": dev, DEV_BLEU: f"{facts[BLEU]}", "dev_digest": f"{digest}"}
     tags |= {"dev_signature": f"{facts.get('signature', '')}", "git_commit": commit()}
     # The same name in all runs, so that versions can be sorted by it.
-    if test := next((name for name, card in scores.items() if name != dev and is_number(card.facts.get(BLEU))), ""):
+    tests = (name for name, card in scores.items() if name != dev and is_number(card.facts.get(BLEU)))
+    if test := next((name for name in tests if NOISE not in name), ""):
         tags |= {"test_set": test, TEST_BLEU: f"{scores[test].facts[BLEU]}"}
     for name, manifest in manifests.items():
         if manifest.stage not in STAGES_WITHOUT_TAG:
@@ -100,7 +102,7 @@ def model_metrics(tags: Mapping[str, str]) -> list[ModelMetric]:
         value = finite(text)
         if of_set and value is not None:
             digest = tags.get(f"digest.prepare_sets.{of_set}", "")
-            found.append(ModelMetric(tag, value, of_set if digest else "", digest))
+            found.append(ModelMetric(mlflow_name(tag), value, of_set if digest else "", digest))
     return found
 
 

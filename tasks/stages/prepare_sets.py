@@ -1,4 +1,7 @@
-"""Converts dev and test sets to Parquet exactly as published: no filter, no normalisation, same order."""
+"""Converts dev and test sets to Parquet exactly as published: no filter, no normalisation, same order.
+
+A set with noise (``test+caps``) is the published one changed by the rules in its name (``tasks.corpus.noise``).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 from infra.errors import BadData
 from infra.store.store import Artifact
 from tasks.corpus.catalogue import EvaluationSet
+from tasks.corpus.noise import noised
 from tasks.corpus.reading import read_pairs
 from tasks.engine.stage import Facts, stage
 from tasks.lazy_libraries import pl
@@ -30,7 +34,16 @@ def read_set(evaluation: EvaluationSet, source: Path, target: Path) -> pl.DataFr
                 "convert it, for example by iconv -f latin1 -t utf-8, and give its new checksum"
             )
     pair_id = pl.format("{}:{}", pl.lit(evaluation.name), pl.int_range(pl.len()))
-    return pairs.select(pair_id.alias("pair_id"), "source", "target")
+    return _with_noise(pairs.select(pair_id.alias("pair_id"), "source", "target"), evaluation)
+
+
+def _with_noise(pairs: pl.DataFrame, evaluation: EvaluationSet) -> pl.DataFrame:
+    if not evaluation.noise:
+        return pairs
+    names = (f"{evaluation.clean_name}:{number}" for number in range(pairs.height))
+    lines = zip(names, pairs["source"], pairs["target"], strict=True)
+    changed = [noised(evaluation.noise, evaluation.noise_seed, *line) for line in lines]
+    return pairs.select("pair_id").hstack(pl.DataFrame(changed, schema=["source", "target"], orient="row"))
 
 
 @stage(version=1)

@@ -26,6 +26,8 @@ from tasks.evaluation.translation_metrics import (
     SEED,
     Counts,
     interval,
+    percentile_interval,
+    resample,
     score_metrics,
     total,
 )
@@ -33,6 +35,8 @@ from tasks.lazy_libraries import np, pl
 
 HYPOTHESES = ("pair_id", "hypothesis", "reference_log_probability", "reference_pieces")
 """The columns that are read; those of another system lack the last two."""
+LOSSES = (metric_names.BLEU, metric_names.BLEU_LC, metric_names.CHRF)
+"""The measures whose loss is told for a set with noise."""
 SOURCE_WORDS = (0, 10, 20, 30, 40)
 """Lower ends of the buckets of source length, in words; the last bucket is open."""
 
@@ -129,6 +133,21 @@ def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str,
     return card, table.with_columns(pl.Series(n, v, pl.Float64) for n, v in columns.items())
 
 
+def losses(clean: pl.DataFrame, noised: pl.DataFrame, language: str) -> dict[str, dict[str, float]]:
+    """What each of ``LOSSES`` loses by noise, with its interval: both tables are resampled with the same sentences."""
+    found = {}
+    for kind in score_metrics(language):
+        if kind.name in LOSSES:
+            before, after = (kind.count(t["hypothesis"].to_list(), t["reference"].to_list()) for t in (clean, noised))
+            loss = total(kind.metric, before) - total(kind.metric, after)
+            drawn = zip(resample(before), resample(after), strict=True)
+            low, high = percentile_interval(
+                [total(kind.metric, b[None]) - total(kind.metric, a[None]) for b, a in drawn]
+            )
+            found[kind.name] = {"loss": round(loss, 4), "low": round(low, 4), "high": round(high, 4)}
+    return found
+
+
 def score_facts(card: Mapping[str, Any]) -> Facts:
     """The facts of the stage: the scores of the card but means of sentences, the headline with its interval."""
     scores = {name: score for name, score in card["scores"].items() if name not in SENTENCE_MEANS}
@@ -136,6 +155,7 @@ def score_facts(card: Mapping[str, Any]) -> Facts:
         metric_names.BLEU: scores[metric_names.BLEU]["score"],
         "bleu_low": scores[metric_names.BLEU]["low"],
         "bleu_high": scores[metric_names.BLEU]["high"],
+        **{f"{name}_loss": lost["loss"] for name, lost in card.get("losses", {}).items()},
         **{name: scores[name]["score"] for name in scores if name != metric_names.BLEU},
         **{name: card[name] for name in (metric_names.PERPLEXITY, metric_names.PERPLEXITY_WORD) if name in card},
         "sentences": card["sentences"],
@@ -146,8 +166,18 @@ def score_facts(card: Mapping[str, Any]) -> Facts:
 
 
 @stage(version=3)
-def score(out: Path, hypotheses: Artifact, pairs: Artifact, set_name: str, language: str) -> Facts:
-    """Score the hypotheses of one set against its references, which are in ``language``."""
+def score(
+    out: Path,
+    hypotheses: Artifact,
+    pairs: Artifact,
+    set_name: str,
+    language: str,
+    clean_score: Artifact | None = None,
+) -> Facts:
+    """Score the hypotheses of one set against its references, which are in ``language``.
+
+    ``clean_score`` has the scores of the same lines without noise: the card then says what the noise costs.
+    """
     references = pl.read_parquet(pairs.path() / "pairs.parquet", columns=["pair_id", "source", "target"])
     file = hypotheses.path() / "hypotheses.parquet"
     present = pl.read_parquet_schema(file)
@@ -157,6 +187,10 @@ def score(out: Path, hypotheses: Artifact, pairs: Artifact, set_name: str, langu
     )
     changed = {name: hypotheses.facts[name] for name in ("source_input",) if name in hypotheses.facts}
     card |= changed
+    if clean_score:
+        clean = pl.read_parquet(clean_score.path() / "sentences.parquet")
+        card["clean_set"] = json.loads((clean_score.path() / "card.json").read_text())["set"]
+        card["losses"] = losses(clean, table, language)
     (out / "card.json").write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n")
     table.select("pair_id", "source", "reference", "hypothesis", metric_names.BLEU, metric_names.CHRF).write_parquet(
         out / "sentences.parquet", compression="zstd"

@@ -23,12 +23,15 @@ from model.data.bpe import TokenizerPair
 from tasks.bpe.word_cache import Ragged, WordCache
 from tasks.bpe.word_counts import BATCH_PAIRS, RANGE_PAIRS, row_groups
 from tasks.cleaning.filters import SIDES
+from tasks.corpus.noise import NO_NOISE, Augment
 from tasks.engine.stage import Facts, progress, site, stage
-from tasks.lazy_libraries import np, pa, pq
+from tasks.lazy_libraries import np, pa, pc, pq
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+COPY = r":\d+\+\w+$"
+"""Ends the ``pair_id`` of a noised copy: ``europarl:17+caps``."""
 CUT = b"cut"
 """In the metadata of an encoded batch: the number of its pairs that were cut."""
 BYTES_TOGETHER = 64 << 20
@@ -204,6 +207,8 @@ class RangeEncoder:
     """A scratch folder that exists and that all workers see."""
     batch_pairs: int
     """Pairs per record batch."""
+    augment: Augment = NO_NOISE
+    """The noised copies that follow the pairs of each batch."""
     call: str = field(default_factory=lambda: uuid.uuid4().hex)
     """Names this call of the stage, since a later one may find another vocabulary at the same path."""
 
@@ -213,7 +218,8 @@ class RangeEncoder:
         path = self.folder / f"{number}.arrow"
         partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
         with pa.ipc.new_file(str(partial), encoder.schema) as file:
-            for batches in _together(read_batches(self.pairs, rows, self.batch_pairs)):
+            read = read_batches(self.pairs, rows, self.batch_pairs)
+            for batches in _together(_with_copies(read, self.augment) if self.augment.shares else read):
                 for batch in encoder.encode(batches):
                     file.write_batch(batch, batch.schema.metadata)
         return partial.replace(path)
@@ -223,6 +229,16 @@ class RangeEncoder:
 def _encoder(ranges: RangeEncoder) -> Encoder:
     """One for all ranges that a process encodes in a call of the stage, so that it knows the words of those before."""
     return Encoder(ranges.vocabulary, ranges.sharding)
+
+
+def _with_copies(batches: Iterable[pa.RecordBatch], augment: Augment) -> Iterator[pa.RecordBatch]:
+    """Each batch, and behind it the noised copies of its pairs, if any."""
+    for batch in batches:
+        yield batch
+        lines = zip(*(batch.column(name).to_pylist() for name in ("pair_id", *SIDES)), strict=True)
+        copies = [copy for line in lines for copy in augment.copies(*line)]
+        if copies:
+            yield pa.record_batch([pa.array(column) for column in zip(*copies, strict=True)], batch.schema.names)
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
@@ -242,9 +258,12 @@ def _lists(rows: Ragged, kind: pa.DataType) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(rows.ids, kind.value_type), type=kind)
 
 
-def _write(folder: Path, schema: pa.Schema, sharding: Sharding, encoded: Iterable[Path], read: int) -> Facts:
+def _write(
+    folder: Path, schema: pa.Schema, sharding: Sharding, augment: Augment, encoded: Iterable[Path], read: int
+) -> Facts:
     """Write encoded ranges of ``read`` pairs, in order, as shards, and remove them; returns the facts of the stage."""
     pairs = 0
+    copies = 0
     cut = 0
     pieces = dict.fromkeys(SIDES, 0)
     unknown = dict.fromkeys(SIDES, 0)
@@ -256,12 +275,17 @@ def _write(folder: Path, schema: pa.Schema, sharding: Sharding, encoded: Iterabl
                     writer.write(batch)
                     pairs += batch.num_rows
                     cut += int(metadata[CUT]) if metadata else 0
+                    if augment.shares:
+                        is_copy = pc.match_substring_regex(batch.column("pair_id"), COPY)
+                        copies += pc.sum(is_copy).as_py() or 0
                     for side in SIDES:
                         ids = batch.column(side).flatten().to_numpy()
                         pieces[side] += len(ids)
                         unknown[side] += int(np.count_nonzero(ids == UNK))
             path.unlink()
-    facts: Facts = {"pairs": pairs, "dropped": read - pairs}
+    facts: Facts = {"pairs": pairs, "dropped": read - (pairs - copies)}
+    if augment.shares:
+        facts["noised_copies"] = copies
     facts |= {f"{side}_pieces": count for side, count in pieces.items()}
     facts |= {f"{side}_unknown": count for side, count in unknown.items()}
     facts["shards"] = writer.shards
@@ -280,18 +304,18 @@ def _reported(ranges: Sequence[RowRange], paths: Iterable[Path], total: int) -> 
 
 
 @stage(version=1)
-def shard(out: Path, pairs: Artifact, vocabulary: Artifact, sharding: Sharding) -> Facts:
-    """Write the pairs of ``pairs.parquet`` within the limits of ``sharding`` as shards."""
+def shard(out: Path, pairs: Artifact, vocabulary: Artifact, sharding: Sharding, augment: Augment = NO_NOISE) -> Facts:
+    """Write the pairs of ``pairs.parquet``, and noised copies of some, within the limits of ``sharding`` as shards."""
     text = (pairs.path() / "pairs.parquet").absolute()
     scratch = (out / "encoded").absolute()
     scratch.mkdir()
     ranges = row_ranges(text)
     read = sum(each.rows for each in ranges)
-    encoder = RangeEncoder(text, vocabulary.path().absolute(), sharding, scratch, BATCH_PAIRS)
+    encoder = RangeEncoder(text, vocabulary.path().absolute(), sharding, scratch, BATCH_PAIRS, augment)
     schema = Encoder(vocabulary.path(), sharding).schema
     with site().executor() as workers:
         encoded = _reported(ranges, workers.map(encoder.encode, enumerate(ranges)), read)
-        facts = _write(out, schema, sharding, encoded, read)
+        facts = _write(out, schema, sharding, augment, encoded, read)
     scratch.rmdir()
     _encoder.cache_clear()
     if not facts["pairs"]:

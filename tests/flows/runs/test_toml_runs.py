@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 
 from flows.runner.find_run import find_run
 from flows.runs import DEMO, MULTI30K_ENDE, MULTI30K_ENFR, RUNS
+from flows.runs.overrides import override
 from flows.runs.plain_values import from_plain
 from flows.runs.run import Run
 from flows.runs.toml_runs import toml_of
 from infra.errors import BadConfiguration
 from tasks.corpus.catalogue import Text
+from tasks.corpus.noise import Augment
 from tasks.engine.keys import canonical
+from tasks.engine.limits import Limits
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
@@ -49,6 +52,21 @@ def test_what_differs_is_enough(tmp_path: Path) -> None:
         file.write_text(toml_of(RUNS[name], MULTI30K_ENDE))
         assert find_run(f"{file}") == RUNS[name], name
     assert "[model]" not in toml_of(MULTI30K_ENFR, MULTI30K_ENDE)
+
+
+def test_sets_are_named_with_their_noise(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('extends = "demo"\nsets = ["test", "dev", "test+caps"]\n[augment]\ntypos = 0.1\n')
+    run = find_run(f"{file}")
+    dev, test = DEMO.sets
+    assert run.sets == (test, dev, replace(test, name="test+caps"))
+    assert run.augment == Augment(typos=0.1)
+    added = override(DEMO, ["sets=+test+caps", "sets=+dev+lower+typos", "expect=score.test+caps.bleu_loss <= 5"])
+    assert added.sets == (dev, test, replace(test, name="test+caps"), replace(dev, name="dev+lower+typos"))
+    assert Limits.parse(added.expect).limits[0].item == "test+caps"
+    assert added.sets[3].noise == ("lower", "typos")
+    assert added.sets[3].clean_name == "dev"
+    assert again(toml_of(added)) == added
 
 
 def test_a_file_extends_a_run_and_is_named_after_itself(tmp_path: Path) -> None:

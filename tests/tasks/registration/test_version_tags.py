@@ -10,9 +10,10 @@ from finished_run import FinishedRun, sealed
 
 from infra.store.local import LocalStore
 from infra.store.store import Artifact
+from infra.tracking.model_version import make_version
 from model.config import Decoding
 from tasks.registration.lineage import dev_decoding, lineage, training_text
-from tasks.registration.version_tags import version_tags
+from tasks.registration.version_tags import model_metrics, version_tags
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,16 @@ def test_a_version_has_tags_for_scores_protocol_lineage_and_commit(run: Finished
     assert {"key.clean", "key.learn_bpe", "key.average", "digest.clean", "git_commit", "key.score.val"} <= set(tags)
     assert tags["git_commit.train"] == "c0ffee"
     assert not [tag for tag in tags if "download" in tag]
+
+
+def test_a_set_with_noise_is_never_the_test_set(run: FinishedRun) -> None:
+    noised = {"val": run.scores["val"], "val+caps": run.scores["flickr"]}
+    assert "test_set" not in version_tags(noised, run.sets, "val", {})
+    tags = version_tags({**noised, "flickr": run.scores["flickr"]}, run.sets, "val", {})
+    assert tags["test_set"] == "flickr"
+    version = make_version("m", 1, 0, "", "", version_tags(noised, run.sets, "val", {}), ())
+    assert version.test == ""
+    assert "val_caps.bleu" in {metric.name for metric in model_metrics(tags)}, "MLflow takes no + in a name"
 
 
 def test_training_text_is_that_of_the_run_not_of_its_initial_weights(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A set leaves as it came: every line, in order, untouched."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -37,6 +38,21 @@ def test_lines_are_untouched_but_for_their_ends(tmp_path: Path) -> None:
         ("dev:1", "", ""),
         ("dev:2", "A\u2028B\te\u0301", "y"),
     ]
+
+
+def test_a_set_with_noise_is_the_published_one_changed_by_the_rules_in_its_name(tmp_path: Path) -> None:
+    clean = a_set(tmp_path, b"A  man.\nA dog\n", "Ein Mann.\nEine Straße\n".encode())
+    frame = prepared(tmp_path / "a", replace(clean, name="dev+caps+nopunct"), tmp_path)
+    assert frame.rows() == [
+        ("dev+caps+nopunct:0", "A  MAN", "EIN MANN"),
+        ("dev+caps+nopunct:1", "A DOG", "EINE STRASSE"),
+    ]
+    typos = [prepared(tmp_path / f"{n}", replace(clean, name="dev+url", noise_seed=n), tmp_path) for n in (1, 2)]
+    assert typos[0]["source"].to_list() != typos[1]["source"].to_list()
+    with pytest.raises(
+        ValueError, match=r"set\.name is 'dev\+nonsense', allowed is .* NAME\+RULE of the rules caps, lower"
+    ):
+        replace(clean, name="dev+nonsense")
 
 
 def test_unequal_or_empty_sides_are_refused(tmp_path: Path) -> None:

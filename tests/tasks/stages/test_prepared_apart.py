@@ -9,6 +9,7 @@ import pytest
 
 from infra.store.store import Artifact
 from tasks.bpe import word_counts
+from tasks.corpus.noise import Augment
 from tasks.stages import shard
 from tasks.stages.learn_bpe import Vocabulary, learn_bpe, untrained_tokenizer
 
@@ -42,7 +43,9 @@ def prepared(out: Path, text: Artifact, *, joint: bool = True) -> dict[str, byte
         (out / stage).mkdir(parents=True)
     learn_bpe.body(out / "learn_bpe", text, Vocabulary(size=300, joint=joint))
     vocabulary = Artifact("learn_bpe", "toy", out / "learn_bpe")
-    facts = shard.shard.body(out / "shard", text, vocabulary, shard.Sharding(max_pieces=40, pairs_per_shard=333))
+    facts = shard.shard.body(
+        out / "shard", text, vocabulary, shard.Sharding(max_pieces=40, pairs_per_shard=333), Augment(typos=0.1)
+    )
     assert 0 < facts["dropped"] < PAIRS
     return {f"{path.relative_to(out)}": path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
 

@@ -52,6 +52,29 @@ def translated(folder: Path, ids: list[str], hypotheses: list[str], log_probabil
     return Artifact("translate", "toy", folder)
 
 
+def test_noise_costs_the_difference_to_the_clean_set_and_nothing_where_all_is_equal(tmp_path: Path) -> None:
+    for name, hypotheses, clean in (
+        ("clean", HYPOTHESES, ""),
+        ("same", HYPOTHESES, "clean"),
+        ("noised", SOURCES, "clean"),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        made = translated(folder / "translate", IDS, hypotheses)
+        before = Artifact("score", "clean", tmp_path / clean) if clean else None
+        facts = score.body(folder, made, pairs(folder / "pairs"), name, "en", before)
+        if not clean:
+            clean_bleu = facts["bleu"]
+            assert "bleu_loss" not in facts
+            continue
+        card = json.loads((folder / "card.json").read_text())
+        lost = card["losses"]["bleu"]
+        assert facts["bleu_loss"] == lost["loss"] == pytest.approx(clean_bleu - facts["bleu"], abs=1e-3)
+        assert card["clean_set"] == "clean"
+        assert lost["low"] <= lost["loss"] <= lost["high"]
+        assert (lost["low"] == lost["high"] == 0) == (name == "same")
+
+
 def test_card_is_what_sacrebleu_says_whatever_the_order(tmp_path: Path) -> None:
     hypotheses = translated(tmp_path / "translate", IDS[::-1], HYPOTHESES[::-1])
     facts = score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy", "en")

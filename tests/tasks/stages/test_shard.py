@@ -9,6 +9,7 @@ import pytest
 
 from infra.store.store import Artifact
 from model.data.bpe import TokenizerPair
+from tasks.corpus.noise import Augment
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 from tasks.stages.shard import KEEP_EVERY_PAIR, Encoder, Sharding, shard
 
@@ -64,6 +65,28 @@ def test_everything_is_every_line_whole_and_in_order(
     }
     names = [path.name for path in sorted(out.iterdir())]
     assert names == [f"{n:05}.arrow" for n in range(facts["shards"])]
+
+
+def test_noised_copies_stand_beside_all_clean_pairs(
+    tmp_path: Path, text: Artifact, vocabulary: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.stages.shard.BATCH_PAIRS", 10)
+    for name in ("clean", "noised"):
+        (tmp_path / name).mkdir()
+    shard.body(tmp_path / "clean", text, vocabulary, Sharding(max_pieces=60))
+    augment = Augment(lower=0.3, url=0.2)
+    facts = shard.body(tmp_path / "noised", text, vocabulary, Sharding(max_pieces=60), augment)
+    rows = rows_of(tmp_path / "noised")
+    copies = [row for row in rows if "+" in row["pair_id"]]
+    assert [row for row in rows if row not in copies] == rows_of(tmp_path / "clean")
+    pieces = TokenizerPair.load(vocabulary.path())
+    wanted = [copy for pair in zip(IDS, SOURCE, TARGET, strict=True) for copy in augment.copies(*pair)]
+    encoded = [(i, pieces.encode_source([s])[0], pieces.encode_target([t])[0]) for i, s, t in wanted]
+    assert [tuple(row.values()) for row in copies] == [
+        e for e in encoded if 0 < min(map(len, e[1:])) <= max(map(len, e[1:])) <= 60
+    ]
+    assert len(copies) > 5
+    assert (facts["noised_copies"], facts["dropped"]) == (len(copies), len(IDS) - len(rows) + len(copies))
 
 
 def test_pieces_that_the_vocabulary_lacks_are_counted(tmp_path: Path, text: Artifact) -> None:

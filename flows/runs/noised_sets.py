@@ -1,0 +1,31 @@
+"""Evaluation sets by name: ``--set sets=+test+caps``, and ``sets = ["val", "test", "test+caps"]`` in TOML."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flows.runs.unknown_names import unknown_name
+from tasks.corpus.catalogue import NOISE
+
+
+def named_sets(members: Sequence[Any], known: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The members of ``sets`` as tables: a name becomes that of ``known`` or of a member, with the noise it names.
+
+    ``+test+caps`` adds a set to the known ones. Raises ValueError for a name of no set, and where some names add and
+    others do not.
+    """
+    names = [name for name in members if isinstance(name, str)]
+    adds = [name for name in names if name.startswith(NOISE)]
+    if adds and len(adds) < len(members):
+        raise ValueError(f"sets has {', '.join(names)}, allowed is +NAME for each set to add, or a + before none")
+    tables = {
+        table["name"]: table for table in (*known, *(m for m in members if isinstance(m, dict))) if "name" in table
+    }
+    found = [_table(name.removeprefix(NOISE), tables) if isinstance(name, str) else name for name in members]
+    return [*known, *found] if adds else found
+
+
+def _table(name: str, tables: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    clean = name.partition(NOISE)[0]
+    if clean not in tables:
+        raise ValueError(unknown_name(clean, list(tables), "sets", "set"))
+    return tables[name] if name in tables else {**tables[clean], "name": name}

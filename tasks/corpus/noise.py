@@ -1,0 +1,157 @@
+"""Noise in text by rule and seed: test sets with it (``test+caps``), and training pairs with it (``augment.caps``).
+
+A rule changes a pair. It draws from Python's Mersenne Twister, seeded with the seed, the pair's id and the rule's name,
+so a pair has the same noise on every machine, whatever its neighbours are. The target changes where a translator would
+carry the noise over: caps, a missing full stop, an emoji and an address. Typos and odd characters are not translated.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+
+from model.config.keying import require, unkeyed_default
+from model.config.normalise import DOUBLE_QUOTES, SINGLE_QUOTES
+
+Sides = tuple[str, str]
+TYPO_SHARE = 0.15
+"""The share of words of three letters or more that have a typo."""
+NBSP_SHARE = 0.5
+"""The share of spaces that become no-break spaces."""
+WORD = re.compile(r"[^\W\d_]{3,}")
+FINAL_MARKS = re.compile(r"[\s.!?…。！？।؟]+$")
+KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+EMOJI = "😀😂😍👍🎉🔥"
+
+
+def caps(source: str, target: str, _: Random) -> Sides:
+    """Both sides in capitals, by Unicode's rules for no language: ``straße`` becomes ``STRASSE``."""
+    return source.upper(), target.upper()
+
+
+def lower(source: str, target: str, _: Random) -> Sides:
+    """A lower-cased source; the target keeps its capitals."""
+    return source.lower(), target
+
+
+def typos(source: str, target: str, random: Random) -> Sides:
+    """Words of the source with a letter exchanged, left out, doubled, or replaced by a neighbour on the keyboard."""
+
+    def perhaps_wrong(word: re.Match[str]) -> str:
+        return _mistyped(word[0], random) if random.random() < TYPO_SHARE else word[0]
+
+    return WORD.sub(perhaps_wrong, source), target
+
+
+def nopunct(source: str, target: str, _: Random) -> Sides:
+    """Both sides without their final punctuation, where the source has some and is more than that."""
+    bare = FINAL_MARKS.sub("", source), FINAL_MARKS.sub("", target)
+    return bare if all(bare) and bare[0] != source else (source, target)
+
+
+def emoji(source: str, target: str, random: Random) -> Sides:
+    """The same emoji at the end of both sides."""
+    return _appended(source, target, EMOJI[_below(len(EMOJI), random)])
+
+
+def url(source: str, target: str, random: Random) -> Sides:
+    """The same web address at the end of both sides."""
+    return _appended(source, target, f"https://example.org/{_below(1_000_000, random):06}")
+
+
+def nbsp(source: str, target: str, random: Random) -> Sides:
+    """No-break spaces for half of the source's spaces."""
+    return re.sub(" ", lambda _: "\u00a0" if random.random() < NBSP_SHARE else " ", source), target
+
+
+def quotes(source: str, target: str, random: Random) -> Sides:
+    """Any typographic quotation mark for each plain one of the source, and for each apostrophe."""
+    odd = {'"': DOUBLE_QUOTES, "'": SINGLE_QUOTES}
+    return re.sub("[\"']", lambda plain: odd[plain[0]][_below(len(odd[plain[0]]), random)], source), target
+
+
+RULES: Mapping[str, Callable[[str, str, Random], Sides]] = {
+    rule.__name__: rule for rule in (caps, lower, typos, nopunct, emoji, url, nbsp, quotes)
+}
+"""Every rule by its name."""
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Training pairs with noise beside the clean ones. Each share is of all pairs: of so many a noised copy is added,
+    unless the rule leaves the pair as it is.
+
+    No clean pair is lost, so an epoch grows by the sum of the shares. OpusTrainer's ``UpperCase`` and ``Typos`` replace
+    pairs instead, drawn anew in each epoch. The vocabulary is learned from the clean text.
+    """
+
+    caps: float = unkeyed_default(0.0)
+    """Share of pairs with a copy in ALL CAPS on both sides."""
+    lower: float = unkeyed_default(0.0)
+    """Share with a lower-cased source; the target is unchanged."""
+    typos: float = unkeyed_default(0.0)
+    """Share with typos in the source, in about one word of seven."""
+    nopunct: float = unkeyed_default(0.0)
+    """Share without final punctuation on both sides."""
+    emoji: float = unkeyed_default(0.0)
+    """Share with the same emoji at the end of both sides; characters that the vocabulary lacks are unknown pieces."""
+    url: float = unkeyed_default(0.0)
+    """Share with the same web address at the end of both sides."""
+    nbsp: float = unkeyed_default(0.0)
+    """Share with no-break spaces in the source, which ``filters.normalise.white_space`` makes plain in use."""
+    quotes: float = unkeyed_default(0.0)
+    """Share with odd quotation marks in the source."""
+    seed: int = 1
+    """Chooses the pairs and their noise."""
+
+    def __post_init__(self) -> None:
+        for name in RULES:
+            share = getattr(self, name)
+            require(0 <= share <= 1, f"augment.{name}", share, "a share of the pairs, from 0 to 1")
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """The shares that are not 0, by rule."""
+        return {rule: share for rule in RULES if (share := getattr(self, rule))}
+
+    def copies(self, pair_id: str, source: str, target: str) -> list[tuple[str, str, str]]:
+        """The noised copies of a pair, each with its id, such as ``europarl:17+caps``."""
+        found = []
+        for rule, share in self.shares.items():
+            random = _random(self.seed, pair_id, rule)
+            if random.random() < share and (sides := RULES[rule](source, target, random)) != (source, target):
+                found.append((f"{pair_id}+{rule}", *sides))
+        return found
+
+
+NO_NOISE = Augment()
+
+
+def noised(rules: tuple[str, ...], seed: int, pair_id: str, source: str, target: str) -> Sides:
+    """The pair changed by each rule in turn."""
+    for rule in rules:
+        source, target = RULES[rule](source, target, _random(seed, pair_id, rule))
+    return source, target
+
+
+def _random(seed: int, pair_id: str, rule: str) -> Random:
+    return Random(f"{seed}:{pair_id}:{rule}")
+
+
+def _below(count: int, random: Random) -> int:
+    return int(random.random() * count)  # of Random's methods only this one is sure to stay as it is
+
+
+def _appended(source: str, target: str, text: str) -> Sides:
+    return f"{source} {text}", f"{target} {text}"
+
+
+def _mistyped(word: str, random: Random) -> str:
+    at = _below(len(word) - 1, random)
+    before = word[:at]
+    letter = word[at]
+    after = word[at + 1 :]
+    row = next((keys for keys in KEYBOARD if letter.lower() in keys), letter)
+    near = row[(row.find(letter.lower()) + 1) % len(row)]
+    wrong = (after[0] + letter + after[1:], after, letter + letter + after, near + after)
+    return before + wrong[_below(len(wrong), random)]
