@@ -12,7 +12,7 @@ from rich.text import Text
 
 from flows.views.stage_words import why
 from infra.guards.shown_text import shown_lines
-from model.metric_names import BLEU, CHRF, PERPLEXITY
+from model.metric_names import BLEU, BLEU_LC_LOSS, BLEU_LOSS, CHRF, PERPLEXITY
 from tasks.durations import duration
 from tasks.engine.planner import StageResult
 from tasks.evaluation.html import score_text
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from flows.tuning.sweep import SweepResults
     from infra.service.supervision import ProgramState
 
-CARD = {"BLEU": BLEU, "chrF": CHRF, "perplexity": PERPLEXITY}
+CARD = {"BLEU": BLEU, "chrF": CHRF, "perplexity": PERPLEXITY, "BLEU lost": BLEU_LOSS, "lost lower-cased": BLEU_LC_LOSS}
 """The columns of a score card."""
 MAX_FACT_LENGTH = 40
 """Facts longer than this, such as checksums and signatures, are shown in the manifest only."""
