@@ -45,6 +45,7 @@ GROUPS = {
         "filters": "flows.commands.filters:filters",
         "compare": "flows.commands.compare:compare",
         "score": "flows.commands.score:score",
+        "gap": "flows.commands.gap:gap",
         "site": "flows.commands.site:site",
     },
     "Models": {

@@ -75,9 +75,14 @@ class RunCost:
 
 def estimate_cost(planned: RunPlan, rate: float = 0.0) -> RunCost:
     """The estimate for what a plan has to make. Reads the manifests of the root; runs nothing."""
-    estimator = _Estimator(list(sealed_everywhere(planned.store)), planned.outcome.rows, planned.resolved.site)
-    costs = {row.key: estimator.cost(row) for row in planned.outcome.rows if row.state in ("miss", "waits")}
-    return RunCost(planned.outcome.run, tuple(costs.values()), rate)
+    recorded = list(sealed_everywhere(planned.store))
+    return RunCost(planned.outcome.run, stage_costs(planned.outcome.rows, recorded, planned.resolved.site), rate)
+
+
+def stage_costs(rows: Sequence[StageResult], recorded: Sequence[Manifest], site: Site) -> tuple[StageCost, ...]:
+    """The estimate for each planned stage that is not cached; ``recorded`` are the artifacts of the root."""
+    estimator = _Estimator(recorded, rows, site)
+    return tuple({row.key: estimator.cost(row) for row in rows if row.state in ("miss", "waits")}.values())
 
 
 @dataclass(frozen=True)

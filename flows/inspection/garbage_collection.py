@@ -3,8 +3,8 @@
 Of each run and its overrides these records count: the newest one and those of runs at work, whole; and for each stage
 the newest one in which it has an artifact, and the newest finished one that has it. The artifacts that they name, and
 all inputs of these, are needed. A running run has its record from the start. A registered version needs its weights and
-vocabulary (to train on) and its scores (to compare), another system its translations and scores. The state beside a
-training, from which a longer one goes on, goes with the training.
+vocabulary (to train on), its scores (to compare) and the pages of ``repro gap``, another system its translations and
+scores. The state beside a training, from which a longer one goes on, goes with the training.
 
 An example, the newest record first; ``c3`` is the artifact of ``clean`` in record 3:
 
@@ -130,7 +130,9 @@ def needed_artifacts(
         raise BadConfiguration(f"--keep is {unknown[0]!r}, which has no record; runs with a record: {', '.join(known)}")
     for version in versions(site.registry):
         names = [name for name in artifacts_of_tags(version) if name[0] in VERSION_STAGES]
-        needed |= {name: f"version {version.name}/{version.version}" for name in names if name not in needed}
+        label = f"{version.name}/{version.version}"
+        names += [n for n, each in sealed.items() if each.stage == "gap" and each.facts.get("system") == label]
+        needed |= {name: f"version {label}" for name in names if name not in needed}
     for each in foreign_scores(store):
         needed |= {(made.stage, made.key): each.name for made in (each.translations, each.score)}
     return needed

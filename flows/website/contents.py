@@ -22,6 +22,7 @@ from infra.store.store import Store
 from infra.tracking.provenance import commit
 from tasks.registration.differences import Lineage, differing_fields
 from tasks.registration.model_card import as_markdown
+from tasks.stages.gap import PAGE
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,15 @@ class Root:
     models: Sequence[ModelEntry]
     graph: ArtifactGraph
     systems: Sequence[ForeignScore]
+    gaps: Sequence[Manifest] = ()
+    """Of the stage ``gap``, the newest last."""
 
     @staticmethod
     def read(site: Site) -> "Root":
         """Read registry, records and manifests. Raises NetworkFault."""
         store = open_store(site)
-        return Root(store, read_registry(site), read_graph(site), foreign_scores(store))
+        gaps = sorted(store.list("gap"), key=lambda each: f"{each.made.get('at')}")
+        return Root(store, read_registry(site), read_graph(site), foreign_scores(store), gaps)
 
     def beside(self, *entries: VersionEntry) -> list[ForeignScore]:
         """The scores of other systems by the same references as some score of these versions."""
@@ -88,6 +92,7 @@ def _version(
     values["systems"] = root.beside(entry)
     attention = _attention(report)
     values["attention"] = attention is not None
+    values["gaps"] = gaps = _gaps(root, entry.label)
     values["artifacts"] = [page_of(name) for name in root.graph.registration(entry.label)]
     values["made_from"] = {name: each for name, each in manifests.items() if (each.stage, each.key) in root.graph.nodes}
     yield entry.page, render("version.html", entry.page, page_of=page_of, **values, **about)
@@ -96,8 +101,16 @@ def _version(
     yield f"{place}.js", version_script(entry, curves)
     if report:
         yield _report_page(entry), report
+    yield from ((f"{place}-gap-{each.key}.html", file) for each, file in gaps)
     if attention:
         yield f"{place}-attention.png", attention
+
+
+def _gaps(root: Root, label: str) -> list[tuple[Manifest, Path]]:
+    """The newest page of ``repro gap`` for each claim and set of a version."""
+    newest = {(each.facts["claim"], each.item): each for each in root.gaps if each.facts["system"] == label}
+    files = ((each, artifact_file(root.store, each, PAGE)) for each in newest.values())
+    return [(each, file) for each, file in files if file]
 
 
 def _report_page(entry: VersionEntry) -> str:

@@ -196,6 +196,10 @@ def _report(call: StageCall, made: Artifact) -> Iterator[RunFile]:
     yield from whole(folder / "report.html", folder / TOKENS_FILE, *sorted(folder.glob("*.png")))
 
 
+def _gap(call: StageCall, made: Artifact) -> Iterator[RunFile]:  # noqa: ARG001
+    yield from whole(*(made.path() / name for name in ("gap.html", "gap.json", "waterfall.png")))
+
+
 FILES: Mapping[str, Callable[[StageCall, Artifact], Iterator[RunFile]]] = {
     "clean": _clean,
     "learn_bpe": _learn_bpe,
@@ -205,4 +209,5 @@ FILES: Mapping[str, Callable[[StageCall, Artifact], Iterator[RunFile]]] = {
     "translate": _translate,
     "score": _score,
     "report": _report,
+    "gap": _gap,
 }

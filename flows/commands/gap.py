@@ -1,0 +1,56 @@
+"""``repro gap``."""
+
+import json
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from flows.commands.options import JsonOption
+from flows.views.gap_view import gap_tables
+from flows.views.terminal import TerminalDisplay, console, print_json, say
+from infra.errors import BadConfiguration
+from infra.site import configured_site
+from tasks.durations import duration
+
+
+def gap(
+    name: Annotated[str, Parameter(help="a version or run such as demo@champion, demo/3 or demo")],
+    *,
+    claim: Annotated[float | None, Parameter(help="the expected score; default: that of --as")] = None,
+    claimed_as: Annotated[
+        str, Parameter(name="--as", help="whose it is: paper-base, a preset such as tutorial, another version or run")
+    ] = "",
+    set_name: Annotated[str, Parameter(name="--set", help="the set; default: the claim's, or the last of both")] = "",
+    budget: Annotated[float, Parameter(help="minutes to average and translate again at most; 0: no limit")] = 0.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Say why a score is not the claimed one: measure each cause, and list those that need a training.
+
+    Causes of protocol, decoding and text are undone one by one and together; the steps from the claim to the score sum
+    to the difference. Settings of the training that differ are listed with the command that trains with the claim's
+    value, and what it would cost.
+
+    For example:
+
+    repro gap demo/2 --as demo/1
+
+    repro gap wmt14-ende-base@champion --claim 27.3 --as paper-base --budget 30
+    """
+    from flows.inspection.gap import plan_gap
+    from tasks.stages.gap import PAGE
+
+    if not budget >= 0:
+        raise BadConfiguration(f"--budget is {budget:g}, allowed is a number of minutes, or 0 for no limit")
+    plan = plan_gap(name, claim, claimed_as, set_name, budget, configured_site())
+    cost = plan.cost()
+    if cost.stages:
+        say(f"to average and translate again: {len(cost.stages)} stages, about {duration(cost.seconds)}")
+    folder = plan.run(TerminalDisplay()).path()
+    values = json.loads((folder / "gap.json").read_text())
+    error = console()
+    for table in gap_tables(values):
+        error.print()
+        error.print(table)
+    error.print(f"\npage: {folder / PAGE}", markup=False, soft_wrap=True)
+    if as_json:
+        print_json(values | {"page": f"{folder / PAGE}"})

@@ -1,0 +1,48 @@
+"""What ``repro gap`` shows of ``gap.json``: the waterfall, what needs a training, what was measured beside it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from flows.views.tables import cell, plain_table
+
+BAR = 24
+"""Characters of the longest bar."""
+
+
+def gap_tables(values: Mapping[str, Any]) -> Iterator[Table]:
+    """The tables in their order; the last has one column, of sentences."""
+    claim = values["claim"]
+    steps = values["steps"]
+    unit = max(abs(each["score"]) for each in steps) / BAR or 1.0
+    rows: list[Sequence[str]] = [(f"claim: {claim['name']} ({claim['protocol']})", f"{claim['score']:.2f}")]
+    for each in steps:
+        drawn = ("█" if each["score"] > 0 else "▒") * round(abs(each["score"]) / unit)
+        rows.append((each["about"], f"{each['score']:+.2f}", _interval(each), drawn))
+    own = values["system"]
+    rows.append((f"{own['about']} on {values['set']} ({values['protocol']})", f"{own['score']:.2f}", _interval(own)))
+    yield _table(("from the claim to the score", "BLEU", "95 % interval", ""), rows)
+    fields = ("name", "claimed", "here", "command", "cost")
+    if values["differences"]:
+        differences = [[each[name] for name in fields] for each in values["differences"]]
+        yield _table(("needs a training", "claimed", "here", "command", "costs"), differences)
+    beside = [(each["about"], f"{each['score']:.2f}", _interval(each)) for each in values["beside"]]
+    yield _table(("measured beside it", "BLEU", "95 % interval"), beside)
+    other = claim["set_name"] not in ("", values["set"])
+    warning = [f"the claim is of {claim['set_name']}, this score of {values['set']}: other sentences"] if other else []
+    if values["left_out"] or warning:
+        yield _table(("not in the bars",), [[each] for each in (*warning, *values["left_out"])])
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    return f"{row['low']:.2f} … {row['high']:.2f}"
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    table = plain_table()
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*map(cell, row))
+    return table

@@ -1,0 +1,104 @@
+"""Measures why a score is not the claimed one: bars that lead from the claim to the score and sum to the difference.
+
+Each cause is undone alone, and all together. What a cause costs is the score minus the score without it, with an
+interval by the paired bootstrap over sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from model.config.keying import unkeyed
+from model.metric_names import BLEU, BLEU_SENTENCES
+from tasks.evaluation.translation_metrics import ScoreMetric, percentile_interval, resample, score_metrics, total
+from tasks.lazy_libraries import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The score that was expected; ``metric`` and ``set_name`` are those of our score cards, "" where not known."""
+
+    name: str
+    score: float
+    metric: str = ""
+    set_name: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class SettingDifference:
+    """A setting in which a training differs from the claim's, and the command that trains with the claim's value."""
+
+    name: str
+    claimed: str
+    here: str
+    command: str = ""
+    cost: str = unkeyed("")
+    """What the command would cost, or why there is none."""
+
+
+class Condition(NamedTuple):
+    """What is scored: translations, references, a metric of the score card."""
+
+    written: Sequence[str]
+    expected: Sequence[str]
+    metric: str = BLEU
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A score or a difference, and its values on resampled corpora: the same sentences for all systems of a set."""
+
+    score: float
+    resampled: NDArray[np.float64]
+
+    def __sub__(self, other: Measured) -> Measured:
+        return Measured(self.score - other.score, self.resampled - other.resampled)
+
+    def row(self, about: str) -> dict[str, Any]:
+        """A row of a table: words, score and interval."""
+        low, high = percentile_interval(self.resampled)
+        return {"about": about, "score": self.score, "low": low, "high": high}
+
+
+def measure(what: Condition, language: str) -> Measured:
+    """The score of translations into ``language``; of a mean over sentences that by 13a alone."""
+    from sacrebleu.metrics import BLEU as SacreBleu
+
+    mean = ScoreMetric(BLEU_SENTENCES, "", SacreBleu(smooth_method="none", force=True))
+    chosen = next(each for each in [*score_metrics(language), mean] if each.name == what.metric)
+    counts = chosen.count(what.written, what.expected)
+    if chosen is mean:
+        scores = np.array([total(mean.metric, row[None]) for row in counts])
+        return Measured(float(scores.mean()), resample(scores[:, None])[:, 0] / len(scores))
+    return Measured(
+        total(chosen.metric, counts), np.array([total(chosen.metric, row[None]) for row in resample(counts)])
+    )
+
+
+def known(score: float, like: Measured) -> Measured:
+    """A published score, of which no sentence is known: it does not vary."""
+    return Measured(score, np.full_like(like.resampled, score))
+
+
+def explain(
+    ours: Measured, undone: Mapping[str, Measured], together: Measured, claim: Measured
+) -> list[dict[str, Any]]:
+    """The steps from the claim to our score, the largest first, then the interaction and what stays unexplained.
+
+    ``undone`` is our score with one cause undone, by its words, ``together`` that with all of them undone.
+    """
+    costs = {about: ours - without for about, without in undone.items()}
+    steps = [costs[about].row(about) | {"without": undone[about].score} for about in costs]
+    steps.sort(key=lambda step: -abs(step["score"]))
+    if len(costs) > 1:
+        rest = ours - together
+        for each in costs.values():
+            rest -= each
+        steps.append(rest.row(f"interaction of these {len(costs)}: what they cost together beyond the sum"))
+    return [*steps, (together - claim).row("unexplained: our score with all of these undone, minus the claim")]

@@ -1,0 +1,71 @@
+"""What is seen to be wrong with translations or references that costs BLEU, and how to repair a copy to measure it."""
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from tasks.evaluation.translation_metrics import plain_quotes
+
+Lines = Sequence[str]
+Repair = Callable[[Lines, Lines], tuple[Lines, Lines]]
+SPLIT_OFF = re.compile(r" [.,;:!?](?= |$)|&(?:apos|quot|amp|#124);|@-@|##AT##")
+"""What Moses' tokens have and plain text lacks: a mark after a space, an escaped character, a split hyphen."""
+TOKENISED = 0.1
+"""Share of lines with such marks, beyond that of the other side, from which lines count as tokenised."""
+
+
+@dataclass(frozen=True)
+class TextCause:
+    """A cause with its repair of translations and references. ``is_fault``: no published score has it."""
+
+    about: str
+    is_fault: bool
+    repair: Repair
+
+
+def text_causes(written: Lines, expected: Lines, language: str) -> list[TextCause]:
+    """The causes that are seen in these translations and references, which are in ``language`` (``de``)."""
+    found = []
+    if _marks(written) > _marks(expected) + TOKENISED:
+        found.append(TextCause("translations look tokenised", True, partial(_detokenised, language)))
+    capitals = [any(line != line.lower() for line in side) for side in (written, expected)]
+    if capitals[0] != capitals[1]:
+        side = "references" if capitals[0] else "translations"
+        found.append(TextCause(f"{side} are lower-cased, the other side is not", True, partial(_both, str.lower)))
+    for about, change in {"quotation marks": plain_quotes, "characters and spaces": _normal}.items():
+        if any(change(line) != line for line in (*written, *expected)):
+            found.append(TextCause(f"{about} not normalised", False, partial(_both, change)))
+    return found
+
+
+def changed_references(ours: Lines, theirs: Lines) -> list[TextCause]:
+    """Other references than the claim's for the same sentences."""
+    if list(ours) == list(theirs):
+        return []
+    lower = list(ours) == [line.lower() for line in theirs]
+    how = "lower-cased" if lower else "tokenised" if _marks(ours) > _marks(theirs) + TOKENISED else "others"
+    return [TextCause(f"references are {how}, the claim's are not", True, lambda written, _: (written, theirs))]
+
+
+def _marks(lines: Lines) -> float:
+    return sum(SPLIT_OFF.search(line) is not None for line in lines) / max(len(lines), 1)
+
+
+def _detokenised(language: str, written: Lines, expected: Lines) -> tuple[Lines, Lines]:
+    from sacremoses import MosesDetokenizer
+
+    moses = MosesDetokenizer(lang=language)
+    hyphens = (re.sub(r" ?(?:@-@|##AT##-##AT##) ?", "-", line) for line in written)
+    return [moses.detokenize(line.split()) for line in hyphens], expected
+
+
+def _both(change: Callable[[str], str], written: Lines, expected: Lines) -> tuple[Lines, Lines]:
+    return [change(line) for line in written], [change(line) for line in expected]
+
+
+def _normal(line: str) -> str:
+    """Composed characters, no invisible ones, single spaces."""
+    composed = unicodedata.normalize("NFC", line)
+    return " ".join("".join(c for c in composed if unicodedata.category(c) not in ("Cc", "Cf") or c.isspace()).split())

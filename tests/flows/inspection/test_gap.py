@@ -1,0 +1,98 @@
+"""``repro gap``: causes are undone by the stages of a run, and the steps sum to the difference."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_pipeline import run_small
+
+from flows.commands.gap import gap
+from flows.runner.request import RunRequest
+from flows.website.contents import Root, contents
+from infra.errors import BadConfiguration
+from infra.site import Site
+
+MISTAKES = ("averaging.count=1", "decoding.beam=1", "decoding.alpha=0")
+
+
+def gap_of(capsys: pytest.CaptureFixture[str], name: str, **options: Any) -> dict[str, Any]:
+    capsys.readouterr()
+    gap(name, as_json=True, **options)
+    found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found["claim"]["score"] + sum(step["score"] for step in found["steps"]) == pytest.approx(
+        found["system"]["score"]
+    )
+    return found
+
+
+def test_each_mistake_of_decoding_is_the_first_line_and_all_together_leave_nothing(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, mistake in enumerate(MISTAKES, start=2):
+        run_small(RunRequest("small", overrides=(mistake,)))
+        field = mistake.partition(".")[2].partition("=")[0]
+        found = gap_of(capsys, f"small/{number}", claimed_as="small/1")
+        assert {"count": "checkpoints"}.get(field, field) in found["steps"][0]["about"]
+        assert found["steps"][-1]["score"] == 0, "with the cause undone, it is the claim's translation"
+        assert found["differences"] == []
+    run_small(RunRequest("small", overrides=MISTAKES[:2]))
+    both = gap_of(capsys, "small/5", claimed_as="small/1")
+    assert [step["about"].split()[0] for step in both["steps"]][2:] == ["interaction", "unexplained:"]
+    assert both["steps"][-1]["score"] == 0
+    limited = gap_of(capsys, "small/5", claimed_as="small/1", budget=1e-9)
+    assert len(limited["steps"]) == 3, "what is cached costs nothing"
+    pages = dict(contents(Root.read(Site.named())))
+    [page] = [name for name in pages if name.startswith("versions/small/2-gap-")]
+    assert Path(page).name in str(pages["versions/small/2.html"])
+
+
+def test_a_difference_of_the_training_is_named_with_its_command_and_cost(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_small(RunRequest("small", overrides=("training.updates=60", "training.dev_every=20", "decoding.beam=1")))
+    found = gap_of(capsys, "small/2", claimed_as="small/1", budget=1e-9)
+    by_name = {each["name"]: each for each in found["differences"]}
+    of_updates = by_name["training.updates"]
+    assert (of_updates["claimed"], of_updates["here"]) == ("120", "60")
+    assert "--set training.dev_every=20" in of_updates["command"]
+    assert "training.updates" not in of_updates["command"], "120 is what the run has by itself"
+    assert of_updates["cost"].startswith("about ")
+    assert by_name["all but the text"]["command"] == "repro run small --set decoding.beam=1"
+    assert by_name["updates (train)"]["here"] == "60"
+    assert [step["about"].split(":")[0] for step in found["steps"]] == ["unexplained"]
+    assert any("beyond --budget" in each for each in found["left_out"])
+
+
+def test_a_published_figure_is_a_claim_of_its_own_protocol(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paper = gap_of(capsys, "small/1", claimed_as="paper-base", budget=1e-9)
+    assert paper["claim"]["score"] == 27.3
+    assert any(step["about"].startswith("protocol: 13a") for step in paper["steps"])
+    assert {"corpus", "model.d_model"} <= {each["name"] for each in paper["differences"]}
+    tutorial = gap_of(capsys, "small/1", claimed_as="tutorial", claim=25.9, budget=1e-9)
+    assert tutorial["claim"]["metric"] == "bleu_intl"
+    assert (
+        gap_of(capsys, "small/1", claimed_as="workbench", claim=23.69, budget=1e-9)["claim"]["metric"]
+        == "bleu_sentences"
+    )
+    assert gap_of(capsys, "small/1", claimed_as="multi30k-ende-tiny", budget=1e-9)["claim"]["metric"] == "bleu_moses_lc"
+    assert gap_of(capsys, "small/1", claim=20.0)["steps"][-1]["about"].startswith("unexplained")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "--claim and --as are empty"),
+        ({"claim": 273.0}, "--claim is 273"),
+        ({"claim": float("nan")}, "--claim is nan"),
+        ({"claimed_as": "paper-bse"}, "allowed of the paper is paper-base"),
+        ({"claimed_as": "notes"}, "no score is published"),
+        ({"claimed_as": "workbench"}, "not a protocol"),
+        ({"claimed_as": "smal/1"}, "smal"),
+        ({"claim": 20.0, "set_name": "decoding.beam=1"}, "allowed is a scored set of small/1: dev, test"),
+        ({"claim": 20.0, "budget": -1.0}, "--budget is -1"),
+    ],
+)
+def test_a_wrong_claim_is_named(small: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadConfiguration, match=message):
+        gap("small/1", **options)

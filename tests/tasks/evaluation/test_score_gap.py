@@ -1,0 +1,77 @@
+"""What is wrong with a text is seen in it, and what it costs is measured on the same resampled sentences."""
+
+import numpy as np
+import pytest
+from sacrebleu.metrics import BLEU
+from sacremoses import MosesTokenizer
+
+from model.metric_names import BLEU_INTL, BLEU_SENTENCES
+from tasks.evaluation.score_gap import Condition, explain, known, measure
+from tasks.evaluation.text_causes import changed_references, text_causes
+
+EXPECTED = [f"Der Hund {n} sieht, wie die Katze-Nummer {n * 7 % 11} läuft." for n in range(60)]
+WRITTEN = [line if n % 3 else line.replace("sieht", "hört") for n, line in enumerate(EXPECTED)]
+
+
+def test_steps_are_differences_of_paired_bootstraps_and_sum_to_the_gap() -> None:
+    lower = Condition([line.lower() for line in WRITTEN], EXPECTED)
+    cut = Condition([line.lower().rpartition(" ")[0] for line in WRITTEN], EXPECTED)
+    ours, without_case, without_cut, both = (
+        measure(each, "de")
+        for each in (
+            cut,
+            cut._replace(expected=[line.lower() for line in EXPECTED]),
+            lower,
+            Condition(WRITTEN, EXPECTED),
+        )
+    )
+    assert both.score == pytest.approx(BLEU().corpus_score(WRITTEN, [EXPECTED]).score)
+    steps = explain(ours, {"case": without_case, "cut": without_cut}, both, known(80.0, ours))
+    assert sum(step["score"] for step in steps) == pytest.approx(ours.score - 80.0)
+    assert steps[0]["score"] == min(ours.score - without_case.score, ours.score - without_cut.score)
+    assert steps[0]["low"] <= steps[0]["score"] <= steps[0]["high"] < 0
+    assert [step["about"].split()[0] for step in steps[2:]] == ["interaction", "unexplained:"]
+    low, high = np.quantile(ours.resampled - without_cut.resampled, [0.025, 0.975])
+    [cut_step] = [step for step in steps if step["about"] == "cut"]
+    assert (cut_step["low"], cut_step["high"]) == pytest.approx((low, high))
+    single = explain(ours, {"case": without_case}, without_case, known(80.0, ours))
+    assert len(single) == 2, "one cause alone cannot interact"
+
+
+def test_a_mean_over_sentences_is_measured_as_the_score_card_has_it() -> None:
+    from tasks.evaluation.sentence_bleu import sentence_means
+
+    card = sentence_means(WRITTEN, EXPECTED)[BLEU_SENTENCES]
+    found = measure(Condition(WRITTEN, EXPECTED, BLEU_SENTENCES), "de").row("")
+    assert {name: round(found[name], 4) for name in ("score", "low", "high")} == {
+        name: card[name] for name in ("score", "low", "high")
+    }
+    assert measure(Condition(WRITTEN, EXPECTED, BLEU_INTL), "de").score != found["score"]
+
+
+def test_faults_of_text_are_seen_and_their_repair_gives_the_score_back() -> None:
+    healthy = measure(Condition(WRITTEN, EXPECTED), "de").score
+    assert text_causes(WRITTEN, EXPECTED, "de") == []
+    moses = MosesTokenizer(lang="de")
+    tokens = [moses.tokenize(line, return_str=True, aggressive_dash_splits=True) for line in WRITTEN]
+    [tokenised] = text_causes(tokens, EXPECTED, "de")
+    assert tokenised.is_fault
+    assert measure(Condition(*tokenised.repair(tokens, EXPECTED)), "de").score == pytest.approx(healthy)
+    lowered = [line.lower() for line in EXPECTED]
+    [case] = text_causes(WRITTEN, lowered, "de")
+    assert case.about.startswith("references are lower-cased")
+    assert measure(Condition(*case.repair(WRITTEN, lowered)), "de").score >= healthy
+    [quotes] = text_causes([f"„{line}“" for line in WRITTEN], EXPECTED, "de")
+    assert not quotes.is_fault, "a published system may have the same"
+    assert [each.about for each in text_causes([line.replace(" ", "\xa0") for line in WRITTEN], EXPECTED, "de")] == [
+        "characters and spaces not normalised"
+    ]
+
+
+def test_changed_references_are_named() -> None:
+    assert changed_references(EXPECTED, EXPECTED) == []
+    [lower] = changed_references([line.lower() for line in EXPECTED], EXPECTED)
+    assert "lower-cased" in lower.about
+    assert lower.repair(WRITTEN, []) == (WRITTEN, EXPECTED)
+    assert "tokenised" in changed_references([line.replace(".", " .") for line in EXPECTED], EXPECTED)[0].about
+    assert "others" in changed_references([*EXPECTED[1:], ""], EXPECTED)[0].about
