@@ -1,6 +1,7 @@
 """``repro gap``: causes are undone by the stages of a run, and the steps sum to the difference."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,10 @@ import pytest
 from small_pipeline import run_small
 
 from flows.commands.gap import gap
+from flows.inspection.garbage_collection import find_garbage
 from flows.runner.request import RunRequest
+from flows.runs import RUNS
+from flows.runs.overrides import override
 from flows.website.contents import Root, contents
 from infra.errors import BadConfiguration
 from infra.site import Site
@@ -20,48 +24,53 @@ def gap_of(capsys: pytest.CaptureFixture[str], name: str, **options: Any) -> dic
     capsys.readouterr()
     gap(name, as_json=True, **options)
     found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert found["claim"]["score"] + sum(step["score"] for step in found["steps"]) == pytest.approx(
-        found["system"]["score"]
-    )
+    whole = found["claim"]["score"] + sum(step["score"] for step in found["steps"])
+    assert whole == pytest.approx(found["system"]["score"])
     return found
 
 
+def plant(monkeypatch: pytest.MonkeyPatch, name: str, *mistakes: str) -> None:
+    """Run ``small`` with mistakes, under a name of its own, until it is scored."""
+    monkeypatch.setitem(RUNS, name, replace(override(RUNS["small"], mistakes), name=name))
+    run_small(RunRequest(name, until="score"))
+
+
 def test_each_mistake_of_decoding_is_the_first_line_and_all_together_leave_nothing(
-    small: Path, capsys: pytest.CaptureFixture[str]
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for number, mistake in enumerate(MISTAKES, start=2):
-        run_small(RunRequest("small", overrides=(mistake,)))
-        field = mistake.partition(".")[2].partition("=")[0]
-        found = gap_of(capsys, f"small/{number}", claimed_as="small/1")
-        assert {"count": "checkpoints"}.get(field, field) in found["steps"][0]["about"]
+    for field, mistake in zip(("checkpoints", "beam", "alpha"), MISTAKES, strict=True):
+        plant(monkeypatch, field, mistake)
+        found = gap_of(capsys, field, claimed_as="small/1")
+        assert found["steps"][0]["about"].startswith(f"decoding: {field}")
         assert found["steps"][-1]["score"] == 0, "with the cause undone, it is the claim's translation"
         assert found["differences"] == []
-    run_small(RunRequest("small", overrides=MISTAKES[:2]))
-    both = gap_of(capsys, "small/5", claimed_as="small/1")
+    plant(monkeypatch, "both", *MISTAKES[:2])
+    both = gap_of(capsys, "both", claimed_as="small/1")
     assert [step["about"].split()[0] for step in both["steps"]][2:] == ["interaction", "unexplained:"]
     assert both["steps"][-1]["score"] == 0
-    limited = gap_of(capsys, "small/5", claimed_as="small/1", budget=1e-9)
-    assert len(limited["steps"]) == 3, "what is cached costs nothing"
-    pages = dict(contents(Root.read(Site.named())))
-    [page] = [name for name in pages if name.startswith("versions/small/2-gap-")]
-    assert Path(page).name in str(pages["versions/small/2.html"])
 
 
 def test_a_difference_of_the_training_is_named_with_its_command_and_cost(
-    small: Path, capsys: pytest.CaptureFixture[str]
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_small(RunRequest("small", overrides=("training.updates=60", "training.dev_every=20", "decoding.beam=1")))
-    found = gap_of(capsys, "small/2", claimed_as="small/1", budget=1e-9)
+    plant(monkeypatch, "half", "training.updates=80", "decoding.beam=1")
+    found = gap_of(capsys, "half", claimed_as="small/1", budget=1e-9)
     by_name = {each["name"]: each for each in found["differences"]}
     of_updates = by_name["training.updates"]
-    assert (of_updates["claimed"], of_updates["here"]) == ("120", "60")
-    assert "--set training.dev_every=20" in of_updates["command"]
-    assert "training.updates" not in of_updates["command"], "120 is what the run has by itself"
-    assert of_updates["cost"].startswith("about ")
-    assert by_name["all but the text"]["command"] == "repro run small --set decoding.beam=1"
-    assert by_name["updates (train)"]["here"] == "60"
+    assert (of_updates["claimed"], of_updates["here"]) == ("120", "80")
+    assert of_updates["command"] == "repro run half --set training.updates=120"
+    assert by_name["updates (train)"]["here"] == "80"
     assert [step["about"].split(":")[0] for step in found["steps"]] == ["unexplained"]
     assert any("beyond --budget" in each for each in found["left_out"])
+
+
+def test_the_page_of_a_version_links_to_it(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gap_of(capsys, "small/1", claim=20.0)
+    pages = dict(contents(Root.read(Site.named())))
+    [page] = [name for name in pages if name.startswith("versions/small/1-gap-")]
+    assert Path(page).name in str(pages["versions/small/1.html"])
+    kept = {(each.stage, each.why) for each in find_garbage(Site.named()).kept}
+    assert ("gap", "version small/1") in kept
 
 
 def test_a_published_figure_is_a_claim_of_its_own_protocol(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
