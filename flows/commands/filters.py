@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, SiteOption
 from flows.runs.completion import RUN_NAMES, OverridesOption
-from flows.views.terminal import print_json
+from flows.views.terminal import print_json, say
 from infra.errors import BadConfiguration
 
 
@@ -22,26 +22,32 @@ def filters(
 ) -> None:
     """Show what each filter of a run rejected: counts, and sample pairs with the measured and allowed values.
 
-    Runs nothing: the clean stage of the run must be done.
+    Runs nothing: the clean stage of the run must be done, or have refused the text.
 
     Example: repro filters demo --samples 5
     """
     from flows.inspection.trace import find_made
     from flows.runner.request import RunRequest, make_plan
-    from tasks.cleaning.rejections import explain_rejections
+    from tasks.cleaning.rejections import explain_rejections, refusal
 
     if samples < 0:
         raise BadConfiguration(f"--samples is {samples}, allowed is a whole number of at least 0")
     resolved = RunRequest(run, until="clean", overrides=overrides, site=site).resolve()
-    found = find_made(make_plan(resolved))
+    planned = make_plan(resolved)
+    found = find_made(planned)
     clean = found.made.get(("clean", ""))
     name = resolved.run.name
-    if clean is None:
+    failed = planned.store.failed_folder("clean", planned.outcome.rows[-1].key)
+    refused = "" if clean else refusal(failed).get("why", "")
+    if clean is None and not refused:
         why = found.reasons.get(("clean", ""), "not made yet")
         raise BadConfiguration(f"the text of {name} is not cleaned ({why}); run `repro run {run} --until clean`")
-    rules = explain_rejections(clean.path(), resolved.run.filters, samples, seed)
+    folder = clean.path() if clean else failed
+    rules = explain_rejections(folder, resolved.run.filters, samples, seed)
+    if refused:
+        say(f"clean refused this text, and this is what it rejected. {refused}")
     if as_json:
-        result = {"run": name, "clean": f"{clean.path()}", "filters": [asdict(rule) for rule in rules]}
+        result = {"run": name, "clean": f"{folder}", "refused": refused, "filters": [asdict(rule) for rule in rules]}
         print_json(result)
         return
     from rich.console import Console

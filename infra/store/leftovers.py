@@ -16,7 +16,7 @@ from infra.store.manifest import MANIFEST
 from infra.store.s3_client import AccessRefused, Bucket, NoSuchKey, ObjectInfo
 from infra.store.store import Leftover, Store
 
-LEFTOVER = re.compile(r"[^.]*\.(partial|bad|replaced|removed|fetch|unlisted)(-|$)")
+LEFTOVER = re.compile(r"[^.]*\.(partial|bad|failed|replaced|removed|fetch|unlisted)(-|$)")
 """Names of leftovers in the folder of a stage."""
 
 

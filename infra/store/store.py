@@ -173,6 +173,10 @@ class Store(abc.ABC):
         """Where this machine has the artifact or would have its copy."""
         return self.root / stage / key
 
+    def failed_folder(self, stage: str, key: str) -> Path:
+        """Where this machine keeps what says why the last try to make the artifact failed, until the next one."""
+        return self.root / stage / f"{key}.failed"
+
     def lock_file(self, stage: str, key: str) -> Path:
         return self.root / "locks" / f"{stage}-{key}.lock"
 

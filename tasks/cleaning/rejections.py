@@ -4,10 +4,12 @@ This module explains verdicts; ``filters`` decides them. A rule without a functi
 ``web_filters``, has no numbers to show: its description and the text say it all.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import singledispatch
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -29,6 +31,7 @@ from tasks.cleaning.filters import (
 
 Evidence = tuple[str, str]
 """The measured value and the allowed one, as text."""
+REFUSED = "refused.json"
 ROWS_LOOKED_AT = 20_000
 """Where the first pairs are enough, so that a web corpus costs no more than a small one."""
 
@@ -131,7 +134,9 @@ def explain_rejections(folder: Path, filters: Filters, samples: int, seed: int) 
     that rejects it."""
     rejected = pl.scan_parquet(folder / "rejected.parquet")
     counts = dict(rejected.group_by("filter").len().collect().iter_rows())
-    read = sum(counts.values()) + pl.scan_parquet(folder / "pairs.parquet").select(pl.len()).collect().item()
+    refused = refusal(folder)
+    kept = 0 if refused else pl.scan_parquet(folder / "pairs.parquet").select(pl.len()).collect().item()
+    read = refused["read"] if refused else sum(counts.values()) + kept
     found = []
     for rule in filters.rules:
         # Sorting by a hash samples at random, and polars keeps only ``samples`` pairs in memory.
@@ -142,6 +147,12 @@ def explain_rejections(folder: Path, filters: Filters, samples: int, seed: int) 
         about = " ".join((type(rule).__doc__ or "").split())
         found.append(RejectionReport(rule.name, about, count, count / max(read, 1), pairs))
     return tuple(found)
+
+
+def refusal(folder: Path) -> dict[str, Any]:
+    """``read`` and ``why`` where ``clean`` refused the text; empty where it did not."""
+    file = folder / REFUSED
+    return dict(json.loads(file.read_text())) if file.is_file() else {}
 
 
 def first_rejected(file: Path, samples: int) -> dict[str, list[dict[str, str]]]:

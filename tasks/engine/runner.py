@@ -23,6 +23,10 @@ from tasks.engine.run_settings import RemoteStage, RunSettings
 from tasks.engine.stage import Engine, Facts, StageCall, StageContext, stage_context
 
 
+EVIDENCE = ("job.log", "metrics.jsonl", "rejected.parquet", "refused.json")
+"""Files of a stage that say why it failed."""
+
+
 @dataclass
 class Resolution:
     """One call while it is resolved."""
@@ -200,7 +204,7 @@ class Runner(Engine):
                 with suppress(OSError):  # not empty: work to resume; not there: sealed, but it could not be sent
                     new.out.rmdir()
             else:
-                shutil.rmtree(new.out, ignore_errors=True)
+                _keep_evidence(new.out, store.failed_folder(name, call.key))
             self._finish(run_id, *_end_by(error))
             raise
         with settings.tracker_lock:
@@ -235,6 +239,17 @@ class Runner(Engine):
         self.settings.display.end(row)
         if row.state == "completed":
             self.settings.on_completed()
+
+
+def _keep_evidence(out: Path, place: Path) -> None:
+    """Rename the folder of a failed stage to ``place``, of its files only ``EVIDENCE``; remove it if it has none."""
+    for path in [*out.iterdir()] if out.is_dir() else []:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name not in EVIDENCE or not path.stat().st_size:
+            path.unlink()
+    with suppress(OSError):  # sealed, or a full disk
+        out.rename(place) if any(out.iterdir()) else out.rmdir()
 
 
 def _end_by(error: BaseException) -> tuple[str, Facts]:

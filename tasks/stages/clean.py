@@ -2,6 +2,7 @@
 
     pairs.parquet       pair_id, corpus, source, target; shuffled
     rejected.parquet    the same and ``filter``, the first rule that rejected the pair; text normalised
+    refused.json        only of text that is refused: how many pairs were read, and why
 
 The result is the same for any number of frames, partitions and workers; memory holds a few frames or one bucket:
 read frames and apply the per-pair rules; write undecided pairs to disk by shuffle bucket, and the values of cross-pair
@@ -10,6 +11,7 @@ rules by hash; apply the cross-pair rules in order, one hash partition at a time
 
 from __future__ import annotations
 
+import json
 import pickle
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +26,7 @@ from infra.store.store import Artifact
 from model.config.normalise import Normalise
 from tasks.cleaning.filters import SIDES, CrossPairFilter, Filters, NotIn
 from tasks.cleaning.partitions import KEPT, REJECTED, Partitions, normalise_sides, read_batch, write_batches
+from tasks.cleaning.rejections import REFUSED
 from tasks.corpus.catalogue import Corpus
 from tasks.corpus.reading import read_pairs
 from tasks.engine.stage import Facts, progress, site, stage
@@ -191,12 +194,16 @@ def clean(
         read = len(final)
         dropped = sum(counts.values())
         written = 0
-        _check_some_left(corpus, read, counts)
-        _check_share(corpus, filters, counts, verdicts)
         for stays, leaves in _shuffled_buckets(len(verdicts), parts, workers):
             kept.write(stays)
             rejected.write(leaves)
             written += stays.height + leaves.height
             progress(written, read, f"{written:,} pairs shuffled")
     shutil.rmtree(folder)
+    try:
+        _check_some_left(corpus, read, counts)
+        _check_share(corpus, filters, counts, verdicts)
+    except BadData as refused:
+        (out / REFUSED).write_text(json.dumps({"read": read, "why": f"{refused}"}, ensure_ascii=False))
+        raise
     return {"read": read, "pairs": read - dropped, "rejected": dropped, "rejected_by": counts}

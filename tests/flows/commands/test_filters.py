@@ -1,16 +1,20 @@
 """``repro filters`` prints what ``clean`` recorded, and the same samples each time."""
 
 import json
+import time
 from pathlib import Path
 
 import polars as pl
 import pytest
+from small_pipeline import run_small
 
 from flows.commands.filters import filters
 from flows.inspection.trace import find_made
+from flows.runner.outcome import StageFailed
 from flows.runner.request import RunRequest, make_plan
 from flows.runs import RUNS
 from infra.errors import BadConfiguration
+from infra.site import Site, open_store
 
 
 def explained(capsys: pytest.CaptureFixture[str], **options: int) -> dict[str, dict[str, object]]:
@@ -41,3 +45,22 @@ def test_text_that_is_not_cleaned_is_named(tmp_path: Path, monkeypatch: pytest.M
         filters("demo")
     with pytest.raises(BadConfiguration, match="--samples is -1"):
         filters("demo", samples=-1)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_rejections_of_a_refused_text_are_kept_until_it_is_cleaned(capsys: pytest.CaptureFixture[str]) -> None:
+    refusing = ("filters.rules=Length(min=8),NotIn",)
+    with pytest.raises(StageFailed, match="clean failed: The filters reject"):
+        run_small(RunRequest("demo", until="clean", overrides=refusing))
+    capsys.readouterr()
+    filters("demo", overrides=refusing, as_json=True)
+    out, said = capsys.readouterr()
+    rule, _ = json.loads(out)["filters"]
+    folder = Path(json.loads(out)["clean"])
+    assert rule["rejected"] == pl.read_parquet(folder / "rejected.parquet").height > 0
+    assert 0.2 < rule["share"] < 1
+    assert len(rule["samples"]) == 3
+    assert "The filters reject" in said
+    assert sorted(path.name for path in folder.iterdir()) == ["refused.json", "rejected.parquet"]
+    assert not list(folder.parent.glob("*.partial-*"))
+    assert [each.place for each in open_store(Site.named()).leftovers(time.time() + 1)] == [f"clean/{folder.name}"]
