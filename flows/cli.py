@@ -10,8 +10,9 @@ import sys
 import traceback
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated
 
-from cyclopts import App, CycloptsError, Group
+from cyclopts import App, CycloptsError, Group, Parameter
 
 from flows import __version__
 from flows.views.standard_streams import discard_stdout, flush_stdout, prepare_streams
@@ -29,17 +30,22 @@ repro plan multi30k-ende  show which stages a run would execute, and why
 
 repro translate --model demo@candidate < in.txt > out.txt
 
+repro help run            show the options of a command, with examples
+
 Add --debug anywhere to see the traceback of an error."""
 GROUPS = {
     "Runs": {
         "new": "flows.commands.new:new",
         "plan": "flows.commands.plan:plan_command",
         "run": "flows.commands.run:run_command",
+        "stop": "flows.commands.stop:stop",
         "show": "flows.commands.show:show",
         "paper": "flows.commands.paper:paper",
         "sweep": "flows.commands.sweep:sweep",
     },
     "Look": {
+        "help": "flows.cli:help_command",
+        "logs": "flows.commands.logs:logs",
         "history": "flows.commands.history:history",
         "trace": "flows.commands.trace:trace",
         "filters": "flows.commands.filters:filters",
@@ -51,6 +57,7 @@ GROUPS = {
     "Models": {
         "models": "flows.commands.models:models",
         "promote": "flows.commands.models:promote",
+        "delete": "flows.commands.delete:delete",
         "translate": "flows.commands.translate:translate",
         "serve": "flows.commands.serve:serve",
         "export": "flows.commands.export:export",
@@ -86,6 +93,26 @@ REMOVED: dict[str, str] = {
     "unfinished": "use `repro status`, and `repro status --close`",
 }
 """What to use instead of a command that was removed in the last release."""
+OTHER_WORDS = {
+    "cancel": "stop",
+    "eval": "run",
+    "evaluate": "run",
+    "kill": "stop",
+    "list": "show",
+    "log": "logs",
+    "runs": "show",
+    "start": "run",
+    "tail": "logs",
+    "train": "run",
+}
+"""Words that people type for a command."""
+REMOVAL = (
+    "`repro delete NAME/VERSION` removes a model version, after a question; `repro gc` lists what no run needs, and "
+    "removes it with --delete"
+)
+REMOVAL_WORDS = ("rm", "remove", "del", "clean", "prune", "uninstall")
+DESTROYING = ("delete", "gc", "down", "backup")
+"""Commands that are never proposed for a word that is merely similar."""
 RESUMABLE = ("run", "paper", "sweep")
 """Commands that resume from their finished stages when they are repeated after an interrupt."""
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -138,6 +165,9 @@ def main() -> None:
     if arguments and arguments[0] in REMOVED:
         _say(f"`repro {arguments[0]}` was removed: {REMOVED[arguments[0]]}")
         sys.exit(2)
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        _say(_unknown_command(arguments[0]))
+        sys.exit(2)
     # SIGTERM raises an exception, so that jobs and servers are ended by the context managers it passes through.
     signals.install_handlers()
     try:
@@ -153,6 +183,30 @@ def main() -> None:
             traceback.print_exc()
         sys.exit(_exit_code_after(error, arguments[:1]))
     sys.exit(0)
+
+
+def help_command(
+    command: Annotated[str, Parameter(completer=lambda _: [*COMMANDS], help="a command, for example run")] = "", /
+) -> None:
+    """Show the commands, or one command's options and examples.
+
+    Example: repro help run
+    """
+    if command and command not in COMMANDS:
+        raise BadConfiguration(_unknown_command(command))
+    application(listing=not command)([*filter(None, [command]), "--help"])
+
+
+def _unknown_command(word: str) -> str:
+    """The sentence about a word that is no command, with the right one where it is clear what was meant."""
+    if word in REMOVAL_WORDS:
+        return f"unknown command {word!r}: {REMOVAL}"
+    if meant := OTHER_WORDS.get(word):
+        return f"unknown command {word!r}: use `repro {meant}`; `repro help {meant}` shows how"
+    from flows.runs.unknown_names import did_you_mean
+
+    near = did_you_mean(word, [name for name in COMMANDS if name not in DESTROYING])
+    return f"unknown command {word!r}{near or ':'} `repro help` lists all"
 
 
 def _exit_code_after(error: Exception | KeyboardInterrupt, command: list[str]) -> int:

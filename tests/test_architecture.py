@@ -65,7 +65,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
             "flows.runs",
             "flows.views",
         },
-        "flows.cli": {"flows.runner", "flows.views"},
+        "flows.cli": {"flows.runner", "flows.runs", "flows.views"},
         "flows.commands": {
             "flows.inference",
             "flows.inspection",

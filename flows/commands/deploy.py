@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from flows.runs.completion import RUN_NAMES
+from flows.runner.request import RunRequest
+from flows.runs.completion import RUN_NAMES, OverridesOption
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
 from infra.servers.environment import configure_libraries, server_configured
@@ -22,6 +23,13 @@ def deploy(
     cron: Annotated[
         str, Parameter(help="times of their schedules in UTC, as '0 22 * * 5' (Fridays at 22:00); switches them on")
     ] = "",
+    every: Annotated[
+        str, Parameter(help="run again after this time, as 30m, 6h or 2d, instead of --cron; switches the schedules on")
+    ] = "",
+    overrides: Annotated[
+        OverridesOption,
+        Parameter(help="set one field of the named runs, as in `repro run`; repeatable; '' removes what is set"),
+    ] = (),
     check: Annotated[
         bool,
         Parameter(
@@ -32,7 +40,7 @@ def deploy(
     """Create or update the deployments of these runs, by default all, at the Prefect server of PREFECT_API_URL.
 
     Creates missing work pools. May be repeated: ids stay, a schedule stays switched on or off as it is, and keeps the
-    times that --cron gave it.
+    times that --cron or --every gave it; a deployment keeps its --set.
 
     For example:
 
@@ -44,12 +52,21 @@ def deploy(
 
     repro deploy demo --cron "0 22 * * 5"
 
+    repro deploy demo --every 6h --set training.updates=200
+
     repro deploy demo --check --cron "0 1 * * *"
     """
-    if check and not runs:
-        raise BadConfiguration("--check needs the names of runs, for example `repro deploy demo --check`")
-    if (activate or cron) and pause:
-        raise BadConfiguration("--pause excludes --activate and --cron; give one of them")
+    if (check or overrides) and not runs:
+        option = "--check" if check else "--set"
+        raise BadConfiguration(f"{option} needs the names of runs, for example `repro deploy demo {option} …`")
+    if check and overrides:
+        raise BadConfiguration("--check excludes --set: it repeats a run whose results are recorded")
+    if cron and every:
+        raise BadConfiguration("--cron excludes --every; give one of them")
+    if (activate or cron or every) and pause:
+        raise BadConfiguration("--pause excludes --activate, --cron and --every; give one of them")
+    for run in runs if any(overrides) else ():
+        RunRequest(run, overrides=overrides).resolve()  # refuses a wrong field now, not at night
     configure_libraries(Site.named().root)
     if not server_configured():
         raise BadConfiguration(
@@ -57,12 +74,12 @@ def deploy(
             "for example http://127.0.0.1:4200/api"
         )
     from flows.orchestration.deploy import deploy as deploy_file
-    from flows.orchestration.deploy import deploy_checks
+    from flows.orchestration.deploy import deploy_checks, own_times
     from infra.servers.prefect_states import ensure_heartbeat_automation
 
-    switch: Literal["on", "off", "as it is"] = "on" if activate or cron else "off" if pause else "as it is"
+    switch: Literal["on", "off", "as it is"] = "on" if activate or cron or every else "off" if pause else "as it is"
     if check:
-        deploy_checks(runs, switch, say, cron)
+        deploy_checks(runs, switch, say, own_times(cron, every))
     else:
-        deploy_file(FILE, runs, switch, say, cron)
+        deploy_file(FILE, runs, switch, say, own_times(cron, every), overrides)
     ensure_heartbeat_automation()

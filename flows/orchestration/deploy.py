@@ -1,11 +1,13 @@
 """Create or update the work pools, deployments and schedules of ``prefect.yaml`` at a Prefect server. Idempotent.
 
 Unlike ``prefect deploy``, it creates missing pools and keeps the state of existing schedules: ``active`` in the file
-applies to new schedules only. Times that a user gave (``--cron``) stay until others are given.
+applies to new schedules only. Times and overrides that a user gave stay until others are given.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +16,7 @@ import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.objects import DeploymentSchedule
-from prefect.client.schemas.schedules import CronSchedule
+from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.flows import Flow
@@ -26,28 +28,37 @@ from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
 from infra.service.applications import TEMPLATE, TYPE
 
+Times = CronSchedule | IntervalSchedule
 ScheduleSwitch = Literal["on", "off", "as it is"]
 OWN_TIMES = "own-times"
 """The slug of the schedule whose times a user gave."""
 
 
-def deploy_checks(names: Sequence[str], switch: ScheduleSwitch, say: Callable[[str], None], cron: str = "") -> None:
+def deploy_checks(
+    names: Sequence[str], switch: ScheduleSwitch, say: Callable[[str], None], times: Times | None = None
+) -> None:
     """Deploy a check of each run, nightly and paused at first. Raises BadConfiguration as ``deploy``."""
-    _deploy_all([_check_of(name) for name in names], switch, say, cron)
+    _deploy_all([_check_of(name) for name in names], switch, say, times)
 
 
 def deploy(
-    file: Path, names: Sequence[str], switch: ScheduleSwitch, say: Callable[[str], None], cron: str = ""
+    file: Path,
+    names: Sequence[str],
+    switch: ScheduleSwitch,
+    say: Callable[[str], None],
+    times: Times | None = None,
+    overrides: Sequence[str] = (),
 ) -> None:
     """Deploy the named deployments of the file, or all; a run in a user's file (``my-run.toml``) gets one of its own.
 
-    ``cron`` replaces the times of their schedules. Raises BadConfiguration for an unknown name or wrong times.
+    ``times`` replaces those of their schedules, ``overrides`` those of their runs: an empty text removes them. Raises
+    BadConfiguration for an unknown name.
     """
     deployments = yaml.safe_load(file.read_text())["deployments"]
     known = [each["name"] for each in deployments]
     if switch != "as it is" and not names:
         raise BadConfiguration(
-            "--activate, --pause and --cron need the names of deployments, for example `repro deploy demo --activate`"
+            "--activate, --pause, --cron and --every need names of deployments, as in `repro deploy demo --activate`"
         )
     own = []
     for name in names:
@@ -60,14 +71,17 @@ def deploy(
             allowed = f"known are: {', '.join(known)}; FILE.toml or FILE.py:NAME for your own"
             raise BadConfiguration(f"unknown deployment {name!r}{hint} {allowed}")
     chosen = [each for each in deployments if not names or each["name"] in names] + own
-    _deploy_all(chosen, switch, say, cron)
+    if overrides:
+        given = {"overrides": list(filter(None, overrides))}
+        chosen = [each | {"parameters": each["parameters"] | given} for each in chosen]
+    _deploy_all(chosen, switch, say, times)
 
 
 def _deploy_all(
-    chosen: Sequence[dict[str, Any]], switch: ScheduleSwitch, say: Callable[[str], None], cron: str
+    chosen: Sequence[dict[str, Any]], switch: ScheduleSwitch, say: Callable[[str], None], times: Times | None
 ) -> None:
-    """Deploy ``chosen``, with the times that ``cron`` gives, and the pools that they need."""
-    timed = [each | {"schedules": [_own_times(cron)]} if cron else each for each in chosen]
+    """Deploy ``chosen``, at ``times`` if they are given, and the pools that they need."""
+    timed = [each | {"schedules": [_own_schedule(times)]} if times else each for each in chosen]
     with get_client(sync_client=True) as client:
         for pool in dict.fromkeys(each["work_pool"]["name"] for each in timed):
             ensure_pool(client, pool, say)
@@ -118,16 +132,25 @@ def deploy_stage(client: SyncPrefectClient, pool: str, say: Callable[[str], None
     _deploy(client, declared, "as it is", lambda _: None)
 
 
-def _own_times(cron: str) -> dict[str, Any]:
-    """A schedule of these times as prefect.yaml declares one."""
+def own_times(cron: str, every: str) -> Times | None:
+    """The times that a user gave: ``0 22 * * 5``, or ``6h``. None for neither; raises BadConfiguration for others."""
+    if match := re.fullmatch(r"([1-9]\d{0,4})([mhd])", every):
+        unit = {"m": "minutes", "h": "hours", "d": "days"}[match[2]]
+        return IntervalSchedule(interval=timedelta(**{unit: int(match[1])}), timezone="UTC")
+    if every:
+        raise BadConfiguration(f"--every is {every!r}, allowed is a number of minutes, hours or days: 30m, 6h, 2d")
     try:
-        CronSchedule(cron=cron, timezone="UTC")
+        return CronSchedule(cron=cron, timezone="UTC") if cron else None
     except ValueError as error:
         raise BadConfiguration(
             f"--cron is {cron!r}, allowed are minute, hour, day of the month, month and day of the week in UTC, "
             "each a number, a list or *: '0 22 * * 5' is every Friday at 22:00"
         ) from error
-    return {"cron": cron, "timezone": "UTC", "slug": OWN_TIMES, "active": True}
+
+
+def _own_schedule(times: Times) -> dict[str, Any]:
+    """A schedule of these times, as prefect.yaml declares one but for the key ``times``."""
+    return {"times": times, "slug": OWN_TIMES, "active": True}
 
 
 def ensure_pool(client: SyncPrefectClient, name: str, say: Callable[[str], None]) -> None:
@@ -150,27 +173,28 @@ def _deploy(
     # Prefect's own loader searches the working folder first, where a tasks.py would shadow ours.
     module, _, function = declared["entrypoint"].rpartition(".")
     flow: Flow[..., Any] = getattr(import_module(module), function)
+    label = f"{flow.name}/{declared['name']}"
+    existing = _read_schedules(client, label)
+    parameters = _overrides_kept(client, label) | declared["parameters"]
     deployment = RunnerDeployment.from_flow(
         flow,
         declared["name"],
-        parameters=declared["parameters"],
+        parameters=parameters,
         description=declared["description"],
         tags=declared["tags"],
         work_pool_name=declared["work_pool"]["name"],
         # By module: a worker on another machine has the project installed at another path.
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
-    label = f"{flow.name}/{declared['name']}"
-    existing = _read_schedules(client, label)
     wanted = {each["slug"]: each for each in declared.get("schedules", ())}
     kept = existing[OWN_TIMES].schedule if OWN_TIMES in existing and OWN_TIMES not in wanted else None
-    if isinstance(kept, CronSchedule):
-        wanted = {OWN_TIMES: _own_times(kept.cron)}
+    if isinstance(kept, Times):
+        wanted = {OWN_TIMES: _own_schedule(kept)}
     schedules = []
     for slug, each in wanted.items():
-        cron = CronSchedule(cron=each["cron"], timezone=each["timezone"])
+        times = each.get("times") or CronSchedule(cron=each["cron"], timezone=each["timezone"])
         state = {} if slug in existing else {"active": each["active"]}
-        schedules.append({"slug": slug, "schedule": cron, **state})
+        schedules.append({"slug": slug, "schedule": times, **state})
     deployment.apply(schedules=schedules)
     deployment_id = client.read_deployment_by_name(label).id
     for slug, schedule in _read_schedules(client, label).items():
@@ -179,10 +203,23 @@ def _deploy(
         elif switch != "as it is":
             client.update_deployment_schedule(deployment_id, schedule.id, active=switch == "on")
     states = [
-        f"{wanted[slug]['cron'] if slug == OWN_TIMES else slug} {'active' if each.active else 'paused'}"
+        f"{_in_words(each.schedule) if slug == OWN_TIMES else slug} {'active' if each.active else 'paused'}"
         for slug, each in _read_schedules(client, label).items()
     ]
-    say(f"{label}: pool {declared['work_pool']['name']}, schedule {', '.join(states) or 'none'}")
+    settings = "".join(f" --set {value}" for value in parameters.get("overrides", ()))
+    say(f"{label}{settings}: pool {declared['work_pool']['name']}, schedule {', '.join(states) or 'none'}")
+
+
+def _in_words(times: Any) -> str:
+    return times.cron if isinstance(times, CronSchedule) else f"every {times.interval}"
+
+
+def _overrides_kept(client: SyncPrefectClient, label: str) -> dict[str, Any]:
+    """The overrides that a deployment has already."""
+    with suppress(ObjectNotFound):
+        parameters = client.read_deployment_by_name(label).parameters
+        return {name: value for name, value in parameters.items() if name == "overrides"}
+    return {}
 
 
 def _read_schedules(client: SyncPrefectClient, label: str) -> dict[str, DeploymentSchedule]:

@@ -107,6 +107,8 @@ class RecordedRun:
     path: Path
     forced_attempt: str
     """The attempt that its forced stages belong to."""
+    process: str
+    """The identity of the process that carries it out (``infra.processes.identity``)."""
     is_open: bool
     """Whether the file says that it runs: if its ``outcome`` is KILLED, nobody closed it."""
     group: str = ""
@@ -305,6 +307,7 @@ def _parsed(path: Path, fields: Mapping[str, Any]) -> RecordedRun:
             ended=datetime.fromisoformat(found["ended"]) if found["ended"] else None,
             path=path,
             forced_attempt=found["attempt"],
+            process=found["process"],
             is_open=outcome == RUNNING,
             group=found["group"],
             title=found["title"],

@@ -33,6 +33,21 @@ def field_paths(holder: Any, prefix: str = "") -> list[str]:
     return found
 
 
+def _recorded(context: Any) -> list[str]:  # noqa: ARG001 - cyclopts passes it
+    from infra.site import Site
+
+    return sorted(folder.name for folder in (Site.named().root / "runs").glob("*") if folder.is_dir())
+
+
+def _versions(context: Any) -> list[str]:  # noqa: ARG001 - cyclopts passes it
+    from infra.site import Site
+    from infra.tracking.registry import versions
+
+    return [f"{each.name}/{each.version}" for each in versions(Site.named().registry)]
+
+
+RECORDED_NAMES = Parameter(completer=_recorded)
+VERSION_NAMES = Parameter(completer=_versions)
 RUN_NAMES = Parameter(completer=_runs)
 FIELD_PATHS = Parameter(completer=_fields)
 OverridesOption = Annotated[

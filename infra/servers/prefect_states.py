@@ -103,6 +103,24 @@ def close_abandoned(flows: Sequence[str]) -> int:
         return 0
 
 
+def cancel_flow_runs(flows: Sequence[str], process: str) -> list[str]:
+    """Have workers cancel the flow runs of deployments that this process carries out; gives their names.
+
+    Empty also where the server does not answer. A flow run without a deployment has no worker that would end it.
+    """
+    try:
+        from prefect.states import Cancelling
+
+        with _client() as client:
+            running = client.read_flow_runs(**_filters(flows, {"state": _any_type(UNFINISHED_STATES)}))
+            mine = [run for run in running if run.deployment_id and run.labels.get(PROCESS_LABEL) == process]
+            for run in mine:
+                client.set_flow_run_state(run.id, Cancelling(message="`repro stop`"))
+            return [run.name for run in mine]
+    except _prefect_errors():
+        return []
+
+
 def close_task_runs(flow_run: UUID, completed: Collection[str], failed: Collection[str]) -> None:
     """Close the task runs of an ending flow run whose final events an unreachable server missed.
 

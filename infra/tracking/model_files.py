@@ -55,6 +55,12 @@ def local_address(uri: str, name: str, version: int) -> Path | None:
     return _on_this_machine(address or "")
 
 
+def stored_folder(uri: str, version: Version) -> Path | None:
+    """The folder of a version's model in MLflow's artifact store; None where that is elsewhere or gone."""
+    folder = _on_this_machine(_address(uri, version))
+    return folder if folder and folder.is_dir() else None
+
+
 def stored_damage(uri: str, version: Version) -> str:
     """What is wrong with the files in MLflow's artifact store, every byte read; "" if they are as registered."""
     address = _address(uri, version)

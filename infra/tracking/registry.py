@@ -19,6 +19,7 @@ from infra.servers import mlflow_sqlite
 from infra.servers.sqlite_addresses import sqlite_file
 from infra.tracking.client import all_pages, get_json, mlflow_client, mlflow_errors, refusals
 from infra.tracking.mlflow_runs import MAX_TAG_LENGTH, PARENT
+from infra.tracking.model_files import MODEL_ID
 from infra.tracking.model_version import (
     DETAILS,
     GROUPED_TAGS,
@@ -172,6 +173,23 @@ def set_alias(uri: str, version: Version, alias: str, reason: str, who: str = ""
             client.set_model_version_tag(version.name, number, tag, "\n".join(filter(None, [before, line])))
         client.set_registered_model_alias(version.name, alias, number)
     return line
+
+
+def delete_version(uri: str, version: Version) -> None:
+    """Delete a version, its aliases, and its model unless another version has the same one; MLflow keeps its runs.
+
+    MLflow gives its number to no other version. Raises NetworkFault if MLflow refuses.
+    """
+    client = mlflow_client(uri)
+    number = f"{version.version}"
+    model = MODEL_ID.search(version.source)
+    is_shared = any(each.source == version.source for each in versions(uri) if each != version)
+    with refusals(uri, f"does not delete {version.name}/{number}"):
+        for alias in version.aliases:
+            client.delete_registered_model_alias(version.name, alias)
+        client.delete_model_version(version.name, number)
+        if model and not is_shared:
+            client.delete_logged_model(model[0])
 
 
 def source_run(uri: str, version: Version) -> Mapping[str, str]:

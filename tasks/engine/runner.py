@@ -22,7 +22,6 @@ from tasks.engine.planner import StageResult, StageState
 from tasks.engine.run_settings import RemoteStage, RunSettings
 from tasks.engine.stage import Engine, Facts, StageCall, StageContext, stage_context
 
-
 EVIDENCE = ("job.log", "metrics.jsonl", "rejected.parquet", "refused.json")
 """Files of a stage that say why it failed."""
 

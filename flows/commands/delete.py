@@ -1,0 +1,61 @@
+"""``repro delete``."""
+
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from flows.runs.completion import VERSION_NAMES
+from flows.views.tables import size_text
+from flows.views.terminal import print_text, say
+from infra.errors import BadConfiguration
+from infra.site import configured_site
+
+
+def delete(
+    version: Annotated[str, VERSION_NAMES, Parameter(help="one model version, for example demo/3")],
+    *,
+    yes: Annotated[bool, Parameter(help="do not ask", negative=())] = False,
+    aliased: Annotated[
+        bool, Parameter(help="also a version with an alias, such as the champion; its aliases go too", negative=())
+    ] = False,
+) -> None:
+    """Delete a model version with its files in MLflow. Says what goes and what stays, and asks once.
+
+    Weights, vocabulary and scores that it was made from stay, and `repro gc` lists those that nothing else needs. The
+    next `repro run` of its run registers a version again.
+
+    For example:
+
+    repro delete demo/3
+    """
+    from flows.inspection.deletion import delete as delete_planned
+    from flows.inspection.deletion import plan_deletion
+    from infra.tracking.registry import resolve
+
+    if not version.partition("/")[2].isdigit():
+        raise BadConfiguration(f"version is {version!r}, allowed is one by its number, as in demo/3")
+    site = configured_site()
+    chosen = resolve(site.registry, version)
+    if chosen.aliases and not aliased:
+        others = f"give another one the alias (`repro promote {chosen.name}/NUMBER --why …`), or add --aliased"
+        raise BadConfiguration(f"{version} is {', '.join(chosen.aliases)}: {others}")
+    planned = plan_deletion(site, chosen)
+    files = f"its files, {size_text(planned.bytes)}, in {planned.folder}" if planned.folder else "no file here"
+    aliases = f", its aliases {', '.join(chosen.aliases)}" if chosen.aliases else ""
+    say(f"goes: {version} in MLflow{aliases}, {files}, {len(planned.registrations)} artifacts of register")
+    say(f"stays: {len(planned.for_gc)} artifacts that only it keeps, for `repro gc`; its runs and their records")
+    if planned.children:
+        say(f"stays: {', '.join(planned.children)}, whose training began from it")
+    if not yes and not _agrees(version):
+        say("nothing was deleted")
+        return
+    delete_planned(site, planned)
+    print_text(f"deleted {version}")
+
+
+def _agrees(version: str) -> bool:
+    if not sys.stdin.isatty():
+        raise BadConfiguration("nobody can be asked where stdin is no terminal; --yes deletes without a question")
+    print(f"Delete {version}? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

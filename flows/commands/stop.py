@@ -1,0 +1,55 @@
+"""``repro stop``."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from flows.commands.options import SiteOption
+from flows.runs.completion import RECORDED_NAMES, OverridesOption
+from flows.views.terminal import print_text, say
+from infra.errors import BadConfiguration, Fault
+from infra.site import configured_site
+
+
+def stop(
+    run: Annotated[str, RECORDED_NAMES, Parameter(help="a run as `repro history` names it, or FILE.toml")],
+    *,
+    overrides: OverridesOption = (),
+    every: Annotated[
+        bool, Parameter(name="--all", help="every start of the run that is at work, not one alone", negative=())
+    ] = False,
+    site: SiteOption = "local",
+) -> None:
+    """Stop a run that is at work: in a process of this machine, on a worker of the service, in a batch queue.
+
+    It writes a last checkpoint; finished stages are kept, and the printed command resumes it. --set says which of
+    several is meant. Exit code 1 if none is at work, or it did not end.
+
+    For example:
+
+    repro stop multi30k-ende
+
+    repro stop demo --set training.seed=9
+    """
+    from flows.runner.artifact_names import parse_name
+    from flows.runner.stopping import starts_at_work, stop_left_jobs, stop_start
+
+    where = configured_site(site)
+    name = parse_name(run).run
+    at_work = starts_at_work(where, name)
+    chosen = [each for each in at_work if each.overrides == overrides] if overrides else at_work
+    if not chosen and (jobs := stop_left_jobs(where, name)):
+        print_text(f"stopped {', '.join(jobs)}, whose launcher was gone")
+        return
+    if not chosen:
+        others = "; at work is: " + "; ".join(each.command for each in at_work) if at_work else ""
+        raise Fault(f"{name} is not at work{others}; `repro history {name}` says how it ended")
+    if len(chosen) > 1 and not every:
+        commands = "; ".join(each.command for each in chosen)
+        raise BadConfiguration(f"{len(chosen)} starts are at work, allowed is one by --set, or --all: {commands}")
+    for each in chosen:
+        if each.group:
+            say(f"it is {each.part}: what started it goes with it")
+        ended = stop_start(where, each, say)
+        kept = sum(stage.has_artifact for stage in ended.stages)
+        print_text(f"stopped {name}: {kept} finished stages are kept. To resume it: {ended.command}")

@@ -1,0 +1,90 @@
+"""Stops a run at work: in a process of this machine, on a worker of the service, or left behind in a batch queue.
+
+A process gets SIGINT, as by Ctrl-C: it ends its jobs, those in a queue too, after a last checkpoint. The flow run of a
+deployment is cancelled at Prefect's server, whose worker then ends the process, on whichever machine that is. Where the
+process was killed, a job in a queue may have survived it; that one is cancelled by its name.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from flows.runner.interrupted import FLOWS
+from flows.runner.recorded_runs import RecordedRun, read_headers, with_stages
+from flows.runner.records import RUNNING, receive_records
+from infra.errors import BadConfiguration, Fault
+from infra.launch.batch_queue import QueueLauncher
+from infra.launch.job import JobSpec
+from infra.processes import signals
+from infra.processes.identity import process_state
+from infra.servers.environment import server_configured
+from infra.servers.prefect_states import cancel_flow_runs
+from infra.site import Site, open_store
+from infra.store.store import Store
+from tasks.engine.jobs import LAUNCHERS
+
+END_SECONDS = signals.PATIENCE_SECONDS + 30.0
+"""How long a run may take to end: its last checkpoint, its record, and a worker that looks every few seconds."""
+POLL_SECONDS = 0.5
+
+
+def starts_at_work(site: Site, run: str) -> list[RecordedRun]:
+    """The starts of a run that are at work, the newest first. Raises BadConfiguration for a run without a record."""
+    store = open_store(site)
+    receive_records(store, run)
+    known = [*read_headers(store.root, run)]
+    if not known:
+        names = sorted({each.run for each in read_headers(store.root)})
+        raise BadConfiguration(f"no run {run!r} is on record in {store.root}, there is: {', '.join(names) or 'none'}")
+    return [each for each in known if each.outcome == RUNNING]
+
+
+def stop_start(site: Site, start: RecordedRun, say: Callable[[str], None]) -> RecordedRun:
+    """Stop a start that is at work, and wait for its end; gives its record then.
+
+    Raises Fault where it cannot be reached from here, or has not ended after END_SECONDS.
+    """
+    names = cancel_flow_runs(FLOWS, start.process) if server_configured() else []
+    if names:
+        say(f"{start.run}: Prefect's worker is told to cancel the flow run {', '.join(names)}")
+    elif process_state(start.process) == "alive":
+        pid = int(start.process.split("/")[3])
+        say(f"{start.run}: process {pid} of this machine is interrupted; it writes a last checkpoint first")
+        os.kill(pid, signal.SIGINT)
+    else:
+        where = f"on another machine ({start.who}), and no Prefect server here has it"
+        raise Fault(f"{start.run} runs {where}: stop it there")
+    for _ in range(int(END_SECONDS / POLL_SECONDS)):
+        signals.wait(POLL_SECONDS)
+        if (now := _read_again(site, start)) and now.outcome != RUNNING:
+            return with_stages(now) or now
+    raise Fault(f"{start.run} has not ended after {END_SECONDS:.0f} s: `repro logs {start.run}` shows what it does")
+
+
+def stop_left_jobs(site: Site, run: str) -> list[str]:
+    """Cancel jobs of the run's newest start that a batch queue still has although their launcher is gone."""
+    launcher = LAUNCHERS[site.launcher]() if site.launcher != "local" else None
+    newest = next(read_headers(site.root, run), None)
+    start = with_stages(newest) if newest else None
+    if not isinstance(launcher, QueueLauncher) or start is None or start.outcome == RUNNING:
+        return []
+    queue = launcher.queue
+    found = []
+    for out, stage in _unfinished_folders(open_store(site), start):
+        job = JobSpec(f"model.{stage}", {}, {}, out, {})
+        if (out / queue.file).exists() and (name := queue.find(job)):
+            queue.cancel(name)
+            found.append(f"{name} of {stage}")
+    return found
+
+
+def _unfinished_folders(store: Store, start: RecordedRun) -> Iterator[tuple[Path, str]]:
+    for row in start.stages:
+        for out in (store.root / row.stage).glob(f"{row.key}.partial-*"):
+            yield out, row.stage
+
+
+def _read_again(site: Site, start: RecordedRun) -> RecordedRun | None:
+    receive_records(open_store(site), start.run)
+    return next((each for each in read_headers(site.root, start.run) if each.path.name == start.path.name), None)
