@@ -43,7 +43,8 @@ def stop(
         return
     if not chosen:
         others = "; at work is: " + "; ".join(each.command for each in at_work) if at_work else ""
-        raise Fault(f"{name} is not at work{others}; `repro history {name}` says how it ended")
+        settings = "".join(f" --set {each}" for each in overrides)
+        raise Fault(f"{name}{settings} is not at work{others}; `repro history {name}` says how it ended")
     if len(chosen) > 1 and not every:
         commands = "; ".join(each.command for each in chosen)
         raise BadConfiguration(f"{len(chosen)} starts are at work, allowed is one by --set, or --all: {commands}")

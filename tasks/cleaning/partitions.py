@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 KEPT = ("pair_id", "corpus", *SIDES)
 REJECTED = (*KEPT, "filter")
+REFUSED = "refused.json"
 
 _GOLDEN = 0x9E3779B97F4A7C15
 

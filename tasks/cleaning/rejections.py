@@ -28,10 +28,10 @@ from tasks.cleaning.filters import (
     Script,
     word_count,
 )
+from tasks.cleaning.partitions import REFUSED
 
 Evidence = tuple[str, str]
 """The measured value and the allowed one, as text."""
-REFUSED = "refused.json"
 ROWS_LOOKED_AT = 20_000
 """Where the first pairs are enough, so that a web corpus costs no more than a small one."""
 

@@ -25,8 +25,7 @@ from infra.processes.workers import Workers
 from infra.store.store import Artifact
 from model.config.normalise import Normalise
 from tasks.cleaning.filters import SIDES, CrossPairFilter, Filters, NotIn
-from tasks.cleaning.partitions import KEPT, REJECTED, Partitions, normalise_sides, read_batch, write_batches
-from tasks.cleaning.rejections import REFUSED
+from tasks.cleaning.partitions import KEPT, REFUSED, REJECTED, Partitions, normalise_sides, read_batch, write_batches
 from tasks.corpus.catalogue import Corpus
 from tasks.corpus.reading import read_pairs
 from tasks.engine.stage import Facts, progress, site, stage
