@@ -78,21 +78,6 @@ GROUPS = {
 }
 """Where each command is defined, in the groups that --help shows. Only the one that is called is imported."""
 COMMANDS = {name: path for group in GROUPS.values() for name, path in group.items()}
-REMOVED: dict[str, str] = {
-    "adopt": "start from a version's weights with `--set training.start=demo@champion`; take your own text with "
-    "`repro new NAME --source FILE --target FILE`",
-    "attention": "use `repro trace SENTENCE --attention --model VERSION`",
-    "env": "use `repro up --print-env`",
-    "explain-filters": "use `repro filters RUN`",
-    "lineage": "use `repro show NAME`",
-    "ls": "use `repro show RUN --artifacts`",
-    "path": "use `repro show NAME --path`",
-    "restore": "use `repro backup --restore FOLDER`",
-    "runs": "use `repro show`",
-    "sign": "checksums remain: `repro verify` reads every byte, `repro check` compares with what is recorded",
-    "unfinished": "use `repro status`, and `repro status --close`",
-}
-"""What to use instead of a command that was removed in the last release."""
 OTHER_WORDS = {
     "cancel": "stop",
     "eval": "run",
@@ -100,6 +85,7 @@ OTHER_WORDS = {
     "kill": "stop",
     "list": "show",
     "log": "logs",
+    "ls": "show",
     "runs": "show",
     "start": "run",
     "tail": "logs",
@@ -162,9 +148,6 @@ def main() -> None:
     os.environ.update(thread_waiting(os.environ))  # for torch in this process and in all that it starts
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     debug = "--debug" in sys.argv
-    if arguments and arguments[0] in REMOVED:
-        _say(f"`repro {arguments[0]}` was removed: {REMOVED[arguments[0]]}")
-        sys.exit(2)
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         _say(_unknown_command(arguments[0]))
         sys.exit(2)

@@ -59,7 +59,8 @@ def close_dead_runs(site: Site) -> int:
 
 
 def _close_records(site: Site) -> int:
-    dead = [record for record in read_headers(site.root) if _is_dead(record) and with_stages(record)]
+    killed = (record for record in read_headers(site.root) if record.is_open and record.outcome == KILLED)
+    dead = [record for record in killed if with_stages(record)]
     if not dead:
         return 0
     from infra.tracking.client import end_abandoned, mlflow_errors
@@ -75,8 +76,3 @@ def _close_records(site: Site) -> int:
     except mlflow_errors():
         return 0
     return len(dead)
-
-
-def _is_dead(record: RecordedRun) -> bool:
-    """Whether the record itself still says RUNNING."""
-    return record.is_open and record.outcome == KILLED

@@ -6,8 +6,8 @@ not stop the others. ``flows.runs.paper_rows`` defines the rows.
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +110,7 @@ class ResolvedPaper:
 
     def run(self, run_one: RunOne, say: Say) -> "PaperResults":
         """Run each row that has work, at most ``at_once`` at a time, and write the page."""
-
-        def results_of(outcomes: Mapping[str, Outcome]) -> PaperResults:
-            return PaperResults(self.group, outcomes, request=self.request)
-
+        results_of = partial(PaperResults, self.group, request=self.request)
         results = run_members(self.group, self.request.at_once, run_one, say, results_of)
         write_pages(results)
         return results

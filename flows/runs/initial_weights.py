@@ -43,7 +43,8 @@ def initial_weights_of(run: Run, site: Site, store: Store) -> InitialWeights | N
     name = f"{version.name}/{version.version}"
     weights = _source_artifact(version, "average", store)
     vocabulary = _source_artifact(version, "learn_bpe", store)
-    if difference := shape_difference(run.model, name, _model_config(weights)):
+    theirs = from_json(Model, json.loads((weights.path() / "model.json").read_text())["model"])
+    if difference := shape_difference(run.model, name, theirs):
         raise BadConfiguration(f"training.start is {words!r}, allowed is a model of the same shape: {difference}")
     return InitialWeights(name, (weights,), (vocabulary,))
 
@@ -74,7 +75,3 @@ def _source_artifact(version: Version, stage: str, store: Store) -> Artifact:
         place = store.folder(stage, key)
         raise BadConfiguration(f"training.start: {name} was registered from {place}, but that artifact {there}")
     return store.artifact(manifest)
-
-
-def _model_config(weights: Artifact) -> Model:
-    return from_json(Model, json.loads((weights.path() / "model.json").read_text())["model"])

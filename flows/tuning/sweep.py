@@ -224,7 +224,7 @@ class _Sweep:
         if missing < request.trials:
             members.say(f"{members.group.name}: {request.trials - missing} of {request.trials} trials are done")
         run_in_threads([partial(self._run_one, members)] * missing, request.at_once, "trial")
-        return self._results()
+        return SweepResults(self.resolved.group, resolved=self.resolved, rows=self.study.rows())
 
     def _run_one(self, members: Members) -> None:
         request = self.resolved.request
@@ -239,9 +239,6 @@ class _Sweep:
         value = None if outcome.failure or outcome.pruned else self.resolved.value_of(outcome)
         self.study.tell(trial, value, pruned=bool(outcome.pruned), failure=outcome.failure)
         members.say(f"trial {trial.number}: {outcome.failure or outcome.pruned or f'{request.on} {value:.2f}'}")
-
-    def _results(self) -> SweepResults:
-        return SweepResults(self.resolved.group, resolved=self.resolved, rows=self.study.rows())
 
 
 class DevCurve:

@@ -21,13 +21,8 @@ MAX_ALPHA = 5.0
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 
-
-def replace_surrogates(text: str) -> str:
-    """Replace lone surrogates, which JSON can name but UTF-8 cannot encode, by U+FFFD."""
-    return SURROGATE.sub("\ufffd", text)
-
-
-Text = Annotated[str, AfterValidator(replace_surrogates)]
+"""JSON can name a lone one, but UTF-8 cannot encode it."""
+Text = Annotated[str, AfterValidator(lambda text: SURROGATE.sub("\ufffd", text))]
 
 
 class TranslateRequest(BaseModel):

@@ -1,4 +1,1 @@
-"""Guards for text from outside: names that become paths, addresses that are stored, text that is shown.
-
-Imports only ``infra.errors``.
-"""
+"""Guards for text from outside: names that become paths, addresses that are stored, text that is shown."""

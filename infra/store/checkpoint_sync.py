@@ -104,7 +104,8 @@ class Snapshot:
         for index in snapshots(self.bucket, self.prefix):
             if attempt and index.attempt != attempt:
                 continue
-            if self._is_included(index) or self._fetch(index):
+            is_included = index.place == self._place and any(self.folder.iterdir())
+            if is_included or self._fetch(index):
                 self._attempt = index.attempt
                 return
 
@@ -217,9 +218,6 @@ class Snapshot:
                 if path.is_file() and not any(Path(part).match(PARTIAL_PATTERN) for part in name.parts):
                     found[name.as_posix()] = stamp_of(path)
         return found
-
-    def _is_included(self, index: SnapshotIndex) -> bool:
-        return index.place == self._place and any(self.folder.iterdir())
 
     def _download(self, index: SnapshotIndex, folder: Path) -> None:
         """Raises NoSuchKey, BadData for a name outside the folder, ValueError for bytes that do not match their sum."""

@@ -78,15 +78,6 @@ def test_wrong_arguments_are_one_error_and_exit_code_2(
     assert out == ""
 
 
-@pytest.mark.parametrize("command", cli.REMOVED)
-def test_a_removed_command_names_the_new_way(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, command, "--json") == 2
-    assert capsys.readouterr().err.count("\n") == 1
-    assert command not in COMMANDS
-
-
 def test_plan_says_miss_and_why_as_json() -> None:
     done = repro("plan", "demo", "--json", "--until", "clean")
     outcome = json.loads(done.stdout.splitlines()[-1])
