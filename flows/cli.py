@@ -148,7 +148,8 @@ def main() -> None:
     os.environ.update(thread_waiting(os.environ))  # for torch in this process and in all that it starts
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     debug = "--debug" in sys.argv
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+    # A shell asks for completions by ``__complete``.
+    if arguments and not arguments[0].startswith(("-", "_")) and arguments[0] not in COMMANDS:
         _say(_unknown_command(arguments[0]))
         sys.exit(2)
     # SIGTERM raises an exception, so that jobs and servers are ended by the context managers it passes through.
