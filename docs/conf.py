@@ -13,6 +13,7 @@ CONTENTS = {
         "docs/own-text",
         "docs/translate",
         "docs/mlflow",
+        "docs/judging",
         "docs/synthetic",
         "docs/presets",
         "docs/deployment",

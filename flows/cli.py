@@ -42,6 +42,7 @@ GROUPS = {
         "show": "flows.commands.show:show",
         "paper": "flows.commands.paper:paper",
         "sweep": "flows.commands.sweep:sweep",
+        "decide": "flows.commands.decide:decide",
     },
     "Look": {
         "help": "flows.cli:help_command",
@@ -99,7 +100,7 @@ REMOVAL = (
 REMOVAL_WORDS = ("rm", "remove", "del", "clean", "prune", "uninstall")
 DESTROYING = ("delete", "gc", "down", "backup")
 """Commands that are never proposed for a word that is merely similar."""
-RESUMABLE = ("run", "paper", "sweep")
+RESUMABLE = ("run", "paper", "sweep", "decide")
 """Commands that resume from their finished stages when they are repeated after an interrupt."""
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 

@@ -7,10 +7,17 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
-from flows.views.comparison_view import checks_table, collapse_table, differing_table, scores_table, trainings_table
+from flows.views.comparison_view import (
+    checks_table,
+    collapse_table,
+    differing_table,
+    groups_table,
+    scores_table,
+    trainings_table,
+)
 from flows.views.terminal import console, print_json
 from infra.errors import BadConfiguration
-from infra.site import configured_site
+from infra.site import Site, configured_site
 
 
 def compare(
@@ -21,6 +28,12 @@ def compare(
             "`repro score` stored them, such as system:google"
         ),
     ],
+    seeds: Annotated[
+        bool,
+        Parameter(
+            help="compare all seeds on record of each run; 'demo --set FIELD=VALUE' names other settings", negative=()
+        ),
+    ] = False,
     out: Annotated[
         Path | None, Parameter(help="a PNG file to write: BLEU and perplexity at equal dev checks, against the first")
     ] = None,
@@ -29,7 +42,8 @@ def compare(
     """Compare runs or model versions: the fields in which they differ, their trainings, and their scores.
 
     Scores are those of every set that both the first and another one were scored on, with p-values by paired bootstrap.
-    They are two-sided; sacreBLEU's `--paired-bs` counts one tail and gives about half of them.
+    They are two-sided; sacreBLEU's `--paired-bs` counts one tail and gives about half of them. With --seeds the means
+    of groups are compared over seeds and sentences, and "undecided" is an answer (docs/judging.md).
 
     For example:
 
@@ -38,6 +52,8 @@ def compare(
     repro compare demo/1 demo/2 demo/3 --out checks.png
 
     repro compare demo/2 system:google
+
+    repro compare multi30k-ende multi30k-ende-distilled --seeds
     """
     from flows.inspection.compare import compare_systems, differing, find_system, metrics_of
     from tasks.evaluation.check_differences import check_differences
@@ -47,7 +63,12 @@ def compare(
         raise BadConfiguration(f"{len(names)} systems are named, allowed are two or more, as in demo/1 demo/2")
     if out and (out.is_dir() or not out.parent.is_dir()):
         raise BadConfiguration(f"--out is {out}, allowed is a file in an existing folder")
+    if seeds and out:
+        raise BadConfiguration(f"--out is {out}, allowed is none with --seeds")
     site = configured_site()
+    if seeds:
+        _compare_seeds(names, site, as_json)
+        return
     systems = [find_system(name, site) for name in names]
     titles = [system.name for system in systems]
     fields = differing(systems)
@@ -91,5 +112,30 @@ def compare(
             },
             "checks": {name: [asdict(each) for each in found] for name, found in checks.items()},
             "layers": last,
+        }
+        print_json(result)
+
+
+def _compare_seeds(names: tuple[str, ...], site: Site, as_json: bool) -> None:
+    from flows.inspection.seed_groups import compare_seed_groups, find_group
+    from tasks.registration.differences import differing_fields
+
+    groups = [find_group(name, site) for name in names]
+    comparisons = [compare_seed_groups(groups[0], other, site) for other in groups[1:]]
+    fields = differing_fields([group.first.lineage for group in groups])
+    error = console()
+    error.print(differing_table(names, fields) if fields else "no recorded field differs")
+    error.print()
+    error.print(groups_table(names, comparisons))
+    error.print("could show: the smallest difference that so many seeds show with probability 0.8, at this noise")
+    if as_json:
+        result = {
+            "groups": {group.name: list(group.systems) for group in groups},
+            "differing": [asdict(field) for field in fields],
+            "comparisons": [
+                {"with": name, **asdict(each), "verdict": each.difference.verdict}
+                for name, found in zip(names[1:], comparisons, strict=True)
+                for each in found
+            ],
         }
         print_json(result)

@@ -19,6 +19,7 @@ from flows.runs.recorded_results import Sums, recorded_sums
 from flows.views.stage_words import outcome_json
 from flows.views.tables import score_card, score_table, seed_table, stage_table
 from flows.views.terminal import console, print_json, say
+from infra.errors import BadConfiguration
 from infra.guards.shown_text import shown
 from infra.servers.environment import configure_libraries, server_configured
 from infra.servers.relocation import same_folder
@@ -34,6 +35,12 @@ def run_command(
     seeds: Annotated[str, Parameter(help="run once per seed and compare the results, for example 1,2,3")] = "",
     every: Annotated[
         bool, Parameter(name="--all", help="show the scores by every protocol, not the headlines alone", negative=())
+    ] = False,
+    promote_better: Annotated[
+        bool,
+        Parameter(
+            help="make the version champion if its dev score is not below the champion's, noise or not", negative=()
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -57,6 +64,8 @@ def run_command(
 
     repro run demo --set decoding.ensemble=1,2,3
 
+    repro run demo --promote-better
+
     repro run demo --strict-numerics
 
     repro run multi30k-ende --swap
@@ -65,10 +74,12 @@ def run_command(
     """
     resolved = asked.request().resolve()  # reports a wrong argument before a server is started
     several = parse_seeds(seeds) if seeds else ()
+    if promote_better and (resolved.is_modified or asked.until not in ("", "register")):
+        raise BadConfiguration("--promote-better is given, allowed is that for a whole run without --set")
     configure_libraries(resolved.site.root)
     served = server_configured()
     if several:
-        _run_seeds(resolved, several, served, as_json)
+        _run_seeds(resolved, several, served, promote_better, as_json)
         return
     try:
         outcome = dispatch(make_plan(resolved), served)
@@ -98,12 +109,28 @@ def compare_files(outcome: Outcome, store: Store, recorded: Sums) -> str:
     return f"{', '.join(equal)}: as in flows/runs/expected.json, bit for bit" if equal else ""
 
 
-def _run_seeds(resolved: ResolvedRun, seeds: tuple[int, ...], served: bool, as_json: bool) -> None:
+def _promote(outcome: Outcome | None, resolved: ResolvedRun, *, by_seeds: bool, by_score: bool) -> None:
+    """Make the version that the run registered champion, if its seeds or its score say so."""
+    if outcome is None or resolved.is_modified or not outcome.model_version:
+        return
+    from flows.inspection.promotion import promote_better, promote_by_seeds
+
+    ways = [way for way, asked in ((promote_by_seeds, by_seeds), (promote_better, by_score)) if asked]
+    for way in ways:
+        if said := way(outcome.model_version, resolved.run.min_champion_bleu, resolved.site):
+            console().print(f"champion: {said}", markup=False, soft_wrap=True)
+
+
+def _run_seeds(
+    resolved: ResolvedRun, seeds: tuple[int, ...], served: bool, promote_better: bool, as_json: bool
+) -> None:
     """Run all seeds and compare them. Raises GroupFailed at the end if a seed failed."""
     results = run_seeds(resolved, seeds, lambda planned: dispatch(planned, served), say)
     error = console()
     error.print()
     error.print(seed_table(seeds, results.spreads()))
+    own = results.outcomes.get(f"{resolved.run.training.seed}")
+    _promote(own, resolved, by_seeds=True, by_score=promote_better)
     if as_json:
         print_json(results.as_json())
     if results.failure:

@@ -50,7 +50,11 @@ def find_system(name: str, site: Site, overrides: Sequence[str] = ()) -> ScoredS
         keys = {tag.removeprefix(SCORE_KEY_TAG): k for tag, k in version.tags.items() if tag.startswith(SCORE_KEY_TAG)}
         scores = {item: existing_manifest(store, name, "score", key) for item, key in keys.items()}
         return ScoredSystem(f"{version.name}/{version.version}", scores, version_lineage(store.find, version.tags))
-    scores = model_manifests(store, name, "score", overrides)
+    return system_of(name, model_manifests(store, name, "score", overrides), store)
+
+
+def system_of(name: str, scores: Mapping[str, Manifest], store: Store) -> ScoredSystem:
+    """The system with these scores, by set."""
     return ScoredSystem(name, scores, lineage(store.artifact(score) for score in scores.values()))
 
 
@@ -78,11 +82,11 @@ def differing(systems: Sequence[ScoredSystem]) -> list[DifferingField]:
     ]
 
 
-def common_sets(a: ScoredSystem, b: ScoredSystem) -> list[str]:
-    """The sets that both systems have, in the order of ``a``. Raises BadConfiguration if there is none."""
-    common = [name for name in a.scores if name in b.scores]
+def common_sets(first: ScoredSystem, *others: ScoredSystem) -> list[str]:
+    """The sets that all systems have, in the order of the first. Raises BadConfiguration if there is none."""
+    common = [name for name in first.scores if all(name in each.scores for each in others)]
     if not common:
-        sets = f"{a.name} has {', '.join(a.scores)}, {b.name} has {', '.join(b.scores)}"
+        sets = ", ".join(f"{each.name} has {', '.join(each.scores)}" for each in (first, *others))
         raise BadConfiguration(f"no set was scored for both: {sets}")
     return common
 

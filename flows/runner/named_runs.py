@@ -7,6 +7,7 @@ given, and never among trials of a sweep:
   which the whole stage has artifacts, whether that run finished or not.
 - The model (``export``, ``compare``, ``api.scores`` and ``curves``): weights, scores and curves of one record, the
   newest finished one that has scores.
+- A group of seeds (``compare --seeds``): the model of each seed, whose overrides otherwise are those that are given.
 
 Names of versions (``demo@champion``, and ``demo`` where only a version can be meant) are for
 ``infra.tracking.registry.resolve``.
@@ -22,6 +23,8 @@ from flows.runs.overrides import changes_results, without_replaced
 
 Place = tuple[str, str]
 """Stage and item."""
+SEED_FIELD = "training.seed="
+"""Begins the override of a seed."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,19 @@ def name_run(records: Iterable[RecordedRun], run: str, overrides: Sequence[str] 
     settings = " ".join(f"--set {assignment}" for assignment in newest.overrides)
     same = [each for each in own if each.overrides == newest.overrides]
     return NamedRun(run, same, f"no run {run} without --set is on record here; this is the one with {settings}")
+
+
+def name_seeds(records: Iterable[RecordedRun], run: str, overrides: Sequence[str] = ()) -> list[NamedRun]:
+    """What ``run`` means for each ``training.seed`` on record, else with these overrides, the newest first."""
+    by_seed: dict[tuple[str, ...], list[RecordedRun]] = {}
+    for each in records:
+        if not each.is_trial and _without_seed(each.overrides) == _without_seed(overrides):
+            by_seed.setdefault(_effective(each.overrides), []).append(each)
+    return [NamedRun(run, same) for same in by_seed.values()]
+
+
+def _without_seed(overrides: Sequence[str]) -> tuple[str, ...]:
+    return tuple(each for each in _effective(overrides) if not each.startswith(SEED_FIELD))
 
 
 def _effective(overrides: Sequence[str]) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -15,6 +16,8 @@ from tasks.evaluation.training_log import SIGNS
 from tasks.registration.differences import DifferingField
 
 if TYPE_CHECKING:
+    from flows.inspection.seed_groups import GroupComparison
+    from flows.runner.decide import Decision
     from tasks.evaluation.training_log import Curves
 
 LONGEST_VALUE = 60
@@ -64,6 +67,47 @@ def scores_table(names: Sequence[str], comparisons: Sequence[Sequence[Comparison
         cells = [f"{number_text(row.b)} {row.b - row.a:+.2f} p {row.p:.3f}" if row else "" for row in found]
         table.add_row(set_name, measure, number_text(known.a), *cells, known.protocol)
     return table
+
+
+def groups_table(names: Sequence[str], others: Sequence[Sequence[GroupComparison]]) -> Table:
+    """One row per set and measure of each other group: both means, the difference, and whether seeds make it likely."""
+    table = plain_table()
+    for name in ("set", "score"):
+        table.add_column(name)
+    table.add_column(cell(names[0]), justify="right")
+    for name in ("against", "", "difference", "95 % interval", "could show", "verdict"):
+        table.add_column(name, justify="right" if not name else "left")
+    for name, found in zip(names[1:], others, strict=True):
+        for each in found:
+            gap = each.difference
+            measured = (
+                f"{gap.effect:+.2f}",
+                f"{gap.low:+.2f} to {gap.high:+.2f}",
+                f"{gap.detectable:.2f}",
+                gap.verdict,
+            )
+            table.add_row(each.set_name, each.measure, _group(each.a), cell(name), _group(each.b), *measured)
+    return table
+
+
+def decision_table(found: Decision) -> Table:
+    """One row per seed: both scores, and the difference of the means so far with its interval."""
+    table = plain_table()
+    for name in ("seed", *found.question.names, "difference", "interval", "verdict"):
+        table.add_column(cell(name), justify="left" if name == "verdict" else "right")
+    standings = (None, *found.standings)
+    for seed, (a, b), gap in zip(found.question.members, found.scored, standings, strict=False):
+        row = [f"{seed}", f"{a.scores[0]:.2f}", f"{b.scores[0]:.2f}"]
+        if gap:
+            verdict = gap.verdict_on(found.question.detect)
+            row += [f"{gap.effect:+.2f}", f"{gap.low:+.2f} to {gap.high:+.2f}", verdict]
+        table.add_row(*row)
+    return table
+
+
+def _group(scores: Mapping[int, float]) -> str:
+    """``39.12 ± 0.28 (3)``: mean, standard deviation and number of seeds."""
+    return f"{fmean(scores.values()):.2f} ± {stdev(scores.values()):.2f} ({len(scores)})"
 
 
 def checks_table(first: str, others: Mapping[str, Sequence[CheckDifferences]]) -> Table | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from infra.errors import BadConfiguration
 from model.metric_names import BLEU, CHRF
-from tasks.evaluation.translation_metrics import ScoreMetric, paired_p_value, resample, score_metrics, total
+from tasks.evaluation.translation_metrics import ScoreMetric, drawn_scores, paired_p_value, score_metrics, total
 from tasks.lazy_libraries import pl
 
 SENTENCES_SHOWN = 10
@@ -67,11 +67,23 @@ def side_by_side(name: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
 
     ``gain`` is ``chrf_b - chrf_a``. Raises BadConfiguration if the references differ.
     """
-    if not a.select("pair_id", "reference").equals(b.select("pair_id", "reference")):
-        raise BadConfiguration(f"set {name} has different sentences or references in the two systems")
+    same_sentences(name, a, b)
     shared = a.select("pair_id", "source", "reference")
     measured = {f"{column}_{side}": table[column] for column in COMPARED for side, table in (("a", a), ("b", b))}
     return shared.with_columns(**measured).with_columns(gain=pl.col("chrf_b") - pl.col("chrf_a"))
+
+
+def same_sentences(name: str, a: pl.DataFrame, b: pl.DataFrame) -> None:
+    """Raise BadConfiguration unless both tables have the same sentences and references."""
+    if not a.select("pair_id", "reference").equals(b.select("pair_id", "reference")):
+        raise BadConfiguration(f"set {name} has different sentences or references in the two systems")
+
+
+def bleu_p_value(a: pl.DataFrame, b: pl.DataFrame, language: str) -> float:
+    """The p-value of the difference in BLEU (13a, cased). Raises BadConfiguration if the references differ."""
+    same_sentences("dev", a, b)
+    of_a, of_b, references = (column.to_list() for column in (a["hypothesis"], b["hypothesis"], a["reference"]))
+    return difference(score_metrics(language)[0], of_a, of_b, references).p
 
 
 def difference(measure: ScoreMetric, a: Sequence[str], b: Sequence[str], references: Sequence[str]) -> Difference:
@@ -80,8 +92,7 @@ def difference(measure: ScoreMetric, a: Sequence[str], b: Sequence[str], referen
     counts_b = measure.count(b, references)
     score_a = total(measure.metric, counts_a)
     score_b = total(measure.metric, counts_b)
-    # Both systems are resampled with the same sentences.
-    drawn = zip(resample(counts_a), resample(counts_b), strict=True)
-    gaps = [total(measure.metric, row_b[None]) - total(measure.metric, row_a[None]) for row_a, row_b in drawn]
+    drawn = zip(drawn_scores(measure.metric, counts_a), drawn_scores(measure.metric, counts_b), strict=True)
+    gaps = [of_b - of_a for of_a, of_b in drawn]
     p = paired_p_value(score_b - score_a, gaps)
     return Difference(measure.name, measure.protocol, measure.signature, score_a, score_b, p)

@@ -143,9 +143,14 @@ def resample(counts: Counts) -> Counts:
     return np.stack([counts[rng.integers(0, sentences, sentences)].sum(axis=0) for _ in range(RESAMPLES)])
 
 
+def drawn_scores(metric: Any, counts: Counts) -> list[float]:
+    """The scores of RESAMPLES resampled corpora; systems of one set draw the same sentences."""
+    return [total(metric, row[None]) for row in resample(counts)]
+
+
 def interval(metric: Any, counts: Counts) -> tuple[float, float]:
     """Lower and upper bound of the score by the bootstrap."""
-    return percentile_interval([total(metric, row[None]) for row in resample(counts)])
+    return percentile_interval(drawn_scores(metric, counts))
 
 
 def mean_score(scores: Counts, protocol: str, signature: str) -> dict[str, Any]:

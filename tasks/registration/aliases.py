@@ -1,32 +1,41 @@
 """Decides which versions have the aliases ``candidate`` and ``champion``, and moves them there.
 
-The champion is chosen by BLEU on the dev set alone (``becomes_champion``); test scores never decide. While a model is
-stored, others may register or promote: so the registry is read when the aliases move. The champion of that moment is
-the one to beat, and what a person chose since the registration began stays. Registrations of one root take turns
-(``register_version``); those of machines that share MLflow alone may move an alias in the same milliseconds, and the
-last move stands.
+The champion is chosen by BLEU on the dev set alone (``becomes_champion``); test scores never decide. A version within
+noise of the champion stays a candidate. While a model is stored, others may register or promote: so the registry is
+read when the aliases move. The champion of that moment is the one to beat, and what a person chose since the
+registration began stays. Registrations of one root take turns (``register_version``); those of machines that share
+MLflow alone may move an alias in the same milliseconds, and the last move stands.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from infra.store.store import Artifact
 from infra.tracking.model_version import BY_REGISTRATION, FIRST, PREFERRED, Version
 from infra.tracking.provenance import user
 from infra.tracking.registry import set_alias, versions
 from model.metric_names import DEV_BLEU
+from tasks.evaluation.system_comparison import bleu_p_value
+from tasks.lazy_libraries import pl
+from tasks.registration.model_card import SENTENCES
 
 CHAMPION, CANDIDATE = PREFERRED
 UNDECIDED = "none: the registration did not end"
 """The decision of a version until its aliases are moved."""
 WHY_CANDIDATE = "the newest run without overrides"
+NOISE = 0.05
+"""The p-value above which a difference counts as noise."""
+SentenceTest = Callable[[Version], float | str]
+"""The two-sided p-value of the dev scores of the own version and this champion, or why there is none."""
 
 
 def becomes_champion(
-    tags: Mapping[str, str], champion: Version | None, first: bool, min_bleu: float
+    tags: Mapping[str, str], champion: Version | None, first: bool, min_bleu: float, test: SentenceTest
 ) -> tuple[bool, str]:
     """Whether a version with these tags becomes champion, and why: by BLEU (13a, cased) on the same dev set.
 
-    ``first``: the model has no other version. With less BLEU than ``min_bleu`` no version becomes champion.
+    ``first``: the model has no other version. With less BLEU than ``min_bleu`` no version becomes champion. Where
+    ``test`` cannot tell, the score alone decides.
     """
     own = _measured(tags)
     if float(tags[DEV_BLEU]) < min_bleu:
@@ -36,9 +45,27 @@ def becomes_champion(
     if champion.tags.get("dev_digest", "") != tags["dev_digest"]:
         return False, f"the champion, version {champion.version}, was measured on another dev set: {own} says nothing"
     best = float(champion.tags[DEV_BLEU])
-    if float(tags[DEV_BLEU]) >= best:
-        return True, f"{own}, not below the {best:.2f} of version {champion.version}"
-    return False, f"{own}, below the {best:.2f} of version {champion.version}"
+    gap = float(tags[DEV_BLEU]) - best
+    theirs = f"the {best:.2f} of the champion, version {champion.version}"
+    if gap < 0:
+        return False, f"{own}, below {theirs}"
+    p_value = test(champion)
+    if isinstance(p_value, str):
+        return True, f"{own}, not below {theirs}; by score alone: {p_value}"
+    if p_value > NOISE:
+        return False, f"{own} is {gap:.2f} above {theirs}, within noise (p = {p_value:.2f})"
+    return True, f"{own} is {gap:.2f} above {theirs} (p = {p_value:.3f})"
+
+
+def dev_p_value(own: Artifact, champion: Version) -> float | str:
+    """A ``SentenceTest`` for the version whose scores of the dev set are ``own``: by paired bootstrap of BLEU."""
+    store = own.store
+    made = store.find(own.stage, champion.tags.get(f"key.score.{champion.dev}", ""))
+    if made is None or store.damage(made):
+        return f"the sentence scores of version {champion.version} were removed"
+    language = made.arguments.get("language", "en")
+    theirs, ours = (pl.read_parquet(each.path() / SENTENCES) for each in (store.artifact(made), own))
+    return bleu_p_value(theirs, ours, language)
 
 
 def _measured(tags: Mapping[str, str]) -> str:
@@ -66,15 +93,17 @@ class AliasDecision:
         return f"{'' if CHAMPION in self.held else 'not '}champion: {self.reason}"
 
 
-def move_aliases(uri: str, own: Version, before: Sequence[Version], min_bleu: float) -> AliasDecision:
-    """Give a version that is being registered the alias candidate, and champion if it wins.
+def move_aliases(
+    uri: str, own: Version, before: Sequence[Version], min_bleu: float, test: SentenceTest
+) -> AliasDecision:
+    """Give a version that is being registered the alias candidate, and champion if it wins (``becomes_champion``).
 
     ``own`` is the version, ``before`` are the model's versions when its registration began. A repeated call moves
     nothing again.
     """
     now = versions(uri, own.name)
     own = next(version for version in now if version.version == own.version)
-    champion, reason, compared = _champion(own, before, now, min_bleu)
+    champion, reason, compared = _champion(own, before, now, min_bleu, test)
     candidate = _chosen_by_hand(CANDIDATE, before, now) or own
     held = []
     for alias, version, why in ((CANDIDATE, candidate, WHY_CANDIDATE), (CHAMPION, champion, reason)):
@@ -87,7 +116,7 @@ def move_aliases(uri: str, own: Version, before: Sequence[Version], min_bleu: fl
 
 
 def _champion(
-    own: Version, before: Sequence[Version], now: Sequence[Version], min_bleu: float
+    own: Version, before: Sequence[Version], now: Sequence[Version], min_bleu: float, test: SentenceTest
 ) -> tuple[Version | None, str, Version | None]:
     """The rightful champion, why the own version is or is not it, and the version that this one was compared with."""
     if chosen := _chosen_by_hand(CHAMPION, before, now):
@@ -96,7 +125,7 @@ def _champion(
     if present == own:  # a call before this one, which was cut off, moved the alias
         moves = [move.reason for move in own.promotions if move.alias == CHAMPION]
         return own, moves[-1] if moves else "it has the alias already", None
-    wins, reason = becomes_champion(own.tags, present, len(now) == 1, min_bleu)
+    wins, reason = becomes_champion(own.tags, present, len(now) == 1, min_bleu, test)
     return own if wins else present, reason, present
 
 

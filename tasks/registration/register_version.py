@@ -11,7 +11,7 @@ from infra.tracking.model_logging import TextModel, log_model, store_again
 from infra.tracking.model_version import Version
 from infra.tracking.registry import create_version, set_decision, versions
 from model.metric_names import BLEU, CHRF, DEV_BLEU, PERPLEXITY, TEST_BLEU
-from tasks.registration.aliases import CHAMPION, UNDECIDED, holder, move_aliases
+from tasks.registration.aliases import CHAMPION, UNDECIDED, SentenceTest, holder, move_aliases
 from tasks.registration.version_tags import model_description, model_metrics, version_description
 
 MEASURED = (f".{BLEU}", f".{CHRF}", f".{PERPLEXITY}", DEV_BLEU, TEST_BLEU, "dev_digest")
@@ -27,6 +27,7 @@ def register_version(
     tags: Mapping[str, str],
     modified: bool,
     min_champion_bleu: float,
+    test: SentenceTest,
     source_run: str = "",
     site_url: str = "",
 ) -> dict[str, Any]:
@@ -34,9 +35,9 @@ def register_version(
 
     ``run_id`` is the run of the stage, ``source_run`` that of its pipeline, which the version names as its source; ""
     for the same. The version is created after its model is stored. Unless ``modified``, aliases are then moved
-    (``move_aliases``), by one process of ``root`` at a time; each move adds a tag that says when and why. A repeated
-    call, after one that was killed, finds its version and moves the aliases that it should have. Its description links
-    to the pages of ``repro site`` at ``site_url``.
+    (``move_aliases``, ``test``), by one process of ``root`` at a time; each move adds a tag that says when and why.
+    A repeated call, after one that was killed, finds its version and moves the aliases that it should have. Its
+    description links to the pages of ``repro site`` at ``site_url``.
     """
     before = versions(uri, name)
     version = _known_version(uri, before, run_id, tags, model)
@@ -50,7 +51,7 @@ def register_version(
     decision = "a run with overrides moves no alias"
     if not modified:
         with file_lock(root / "locks" / "aliases", lambda _: None):
-            moved = move_aliases(uri, version, before, min_champion_bleu)
+            moved = move_aliases(uri, version, before, min_champion_bleu, test)
         champion = moved.compared
         held = [*moved.held]
         decision = moved.text

@@ -9,6 +9,7 @@ of itself and which alias it gets is decided in ``tasks.registration``.
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from model.data.word_splitting import WordSplitting
 from model.decoding.translation import translator_params
 from tasks.engine.stage import Facts, current_stage, progress, site, stage
 from tasks.engine.stage_code import stage_code
+from tasks.registration.aliases import dev_p_value
 from tasks.registration.lineage import dev_decoding, lineage, training_text, version_lineage
 from tasks.registration.model_card import SENTENCES, as_markdown, model_card
 from tasks.registration.register_version import register_version
@@ -137,6 +139,7 @@ def register(
         tags,
         modified,
         min_champion_bleu,
+        partial(dev_p_value, scores[dev]),
         record.run_id,
         site().pages,
     )

@@ -34,7 +34,7 @@ mlflow.models.set_model(Toy())
 def sealed(
     store: Store,
     stage: str,
-    files: Mapping[str, str],
+    files: Mapping[str, str | bytes],
     *inputs: Artifact,
     item: str = "",
     arguments: Mapping[str, Any] | None = None,
@@ -43,7 +43,7 @@ def sealed(
     return sealing.sealed(
         store,
         f"{stage}{item}".ljust(20, "0"),
-        {name: text.encode() for name, text in files.items()},
+        {name: text.encode() if isinstance(text, str) else text for name, text in files.items()},
         stage=stage,
         item=item,
         arguments=arguments or {},
@@ -92,6 +92,10 @@ class FinishedRun:
         tags = version_tags(self.scores, self.sets, "val", lineage([self.weights]))
         return {**tags, "val.bleu": f"{bleu}", "dev_bleu": f"{bleu}", "dev_digest": digest}
 
-    def register(self, name: str, tags: Mapping[str, str], modified: bool = False) -> dict[str, Any]:
+    def register(
+        self, name: str, tags: Mapping[str, str], modified: bool = False, p_value: float | str = "no sentences"
+    ) -> dict[str, Any]:
         run_id = self.tracker.start_stage("register", "", f"{uuid.uuid4()}", {})
-        return register_version(self.tracker.uri, self.root, run_id, name, self.model, tags, modified, 1.0)
+        return register_version(
+            self.tracker.uri, self.root, run_id, name, self.model, tags, modified, 1.0, lambda _: p_value
+        )

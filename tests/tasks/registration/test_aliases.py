@@ -69,7 +69,9 @@ def test_a_repeated_registration_takes_no_version_of_its_run_that_was_measured_o
     monkeypatch.syspath_prepend(str(run.model.package.parent))
     run_id = run.tracker.start_stage("register", "", "repeated", {})
     made = [
-        module.register_version(run.tracker.uri, run.root, run_id, "again", run.model, tags, False, 1.0)["version"]
+        module.register_version(
+            run.tracker.uri, run.root, run_id, "again", run.model, tags, False, 1.0, lambda _: 0.01
+        )["version"]
         for tags in (run.tags(30.0), run.tags(40.0), run.tags(40.0))
     ]
     assert made == [1, 2, 2]

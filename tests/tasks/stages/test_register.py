@@ -1,5 +1,6 @@
 """What is registered, and who becomes champion: by the dev set alone."""
 
+import io
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from finished_run import FinishedRun, sealed
 from hypothesis import given
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 
 from infra.errors import BadConfiguration, BadData, NetworkFault
 from infra.site import Site
+from infra.store.local import LocalStore
 from infra.tracking.client import mlflow_client
 from infra.tracking.mlflow_runs import RunFile
 from infra.tracking.model_files import local_folder, stored_damage
@@ -25,7 +28,7 @@ from infra.tracking.model_version import Version
 from infra.tracking.registry import resolve, source_run, versions
 from model.config.normalise import STANDARD, Normalise
 from tasks.engine.stage import StageCall, StageContext, stage_context
-from tasks.registration.aliases import becomes_champion
+from tasks.registration.aliases import becomes_champion, dev_p_value
 from tasks.registration.register_version import register_version
 from tasks.stages.register import _still_registered, register
 
@@ -63,24 +66,64 @@ def version(number: int, bleu: float, digest: str) -> Version:
     return Version("ende", number, datetime.now(UTC), ("champion",), tags, "run", "source")
 
 
-@given(st.floats(0, 100), st.floats(0, 100), st.booleans(), st.floats(0, 100), st.floats(0, 100))
-def test_the_champion_is_chosen_on_the_same_dev_set_alone(
-    own: float, theirs: float, same: bool, own_test: float, their_test: float
+P_VALUES = st.floats(0, 1) | st.just("the sentence scores of version 7 were removed")
+
+
+@given(st.floats(0, 100), st.floats(0, 100), st.booleans(), st.floats(0, 100), st.floats(0, 100), P_VALUES)
+def test_the_champion_is_chosen_on_the_same_dev_set_alone_and_beyond_noise(
+    own: float, theirs: float, same: bool, own_test: float, their_test: float, p_value: float | str
 ) -> None:
     tags = {"dev_set": "val", "dev_bleu": f"{own}", "dev_digest": "d1", "test.bleu": f"{own_test}"}
     champion = version(7, theirs, "d1" if same else "d2")
     champion = replace(champion, tags={**champion.tags, "test.bleu": f"{their_test}"})
-    better, why = becomes_champion(tags, champion, False, 0.0)
-    assert better == (same and own >= theirs)
+    better, why = becomes_champion(tags, champion, False, 0.0, lambda _: p_value)
+    is_beyond_noise = isinstance(p_value, str) or p_value <= 0.05
+    assert better == (same and own >= theirs and is_beyond_noise)
     assert "version 7" in why
-    assert becomes_champion(tags, None, True, 0.0)[0]
+    assert ("within noise" in why) == (same and own >= theirs and not is_beyond_noise)
+    assert becomes_champion(tags, None, True, 0.0, lambda _: p_value)[0]
 
 
 def test_a_version_below_the_floor_becomes_no_champion(run: FinishedRun) -> None:
     poor = run.register("poor", run.tags(0.25))
     assert poor["aliases"] == ["candidate"]
     assert run.register("poor", run.tags(1.0))["aliases"] == ["candidate", "champion"]
-    assert not becomes_champion(run.tags(0.25), version(1, 0.0, "d1"), False, 1.0)[0], "not even above a champion"
+    poorer = becomes_champion(run.tags(0.25), version(1, 0.0, "d1"), False, 1.0, lambda _: 0.0)
+    assert not poorer[0], "not even above a champion"
+
+
+def test_a_version_within_noise_of_the_champion_is_a_candidate_and_says_why(run: FinishedRun) -> None:
+    run.register("close", run.tags(39.1))
+    close = run.register("close", run.tags(39.2), p_value=0.43)
+    assert close["aliases"] == ["candidate"]
+    why = "dev BLEU 39.20 on val is 0.10 above the 39.10 of the champion, version 1, within noise (p = 0.43)"
+    assert close["decision"] == f"not champion: {why}"
+    assert "champion" in run.register("close", run.tags(40.2), p_value=0.01)["aliases"]
+
+
+def test_the_sentences_of_both_dev_sets_are_compared_or_said_to_be_gone(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    references = [f"the dog number {n} sees the house of a man" for n in range(40)]
+    versions = {"good": references, "close": [*references[:-1], "the dog"], "poor": ["a dog sees"] * 40}
+    made = {
+        name: sealed(store, "score", {"sentences.parquet": parquet(references, lines)}, item=name, language="en")
+        for name, lines in versions.items()
+    }
+
+    def champion(key: str) -> Version:
+        return replace(version(7, 30.0, "d1"), tags={"dev_set": "val", "key.score.val": key})
+
+    assert dev_p_value(made["good"], champion(made["good"].key)) == 1
+    assert dev_p_value(made["close"], champion(made["good"].key)) > 0.05
+    assert dev_p_value(made["good"], champion(made["poor"].key)) < 0.01
+    assert dev_p_value(made["good"], champion("gone")) == "the sentence scores of version 7 were removed"
+
+
+def parquet(references: list[str], hypotheses: list[str]) -> bytes:
+    file = io.BytesIO()
+    ids = [f"val:{n}" for n in range(len(references))]
+    pl.DataFrame({"pair_id": ids, "reference": references, "hypothesis": hypotheses}).write_parquet(file)
+    return file.getvalue()
 
 
 def test_aliases_move_by_dev_bleu(run: FinishedRun) -> None:
@@ -124,7 +167,7 @@ def test_a_killed_registration_is_repeated_without_a_trace(
     name = f"killed-{moment}-{calls}"
     run.register(name, run.tags(30.0))
     run_id = run.tracker.start_stage("register", "", f"{uuid.uuid4()}", {})
-    arguments = (run.tracker.uri, run.root, run_id, name, run.model, run.tags(31.0), False, 1.0)
+    arguments = (run.tracker.uri, run.root, run_id, name, run.model, run.tags(31.0), False, 1.0, lambda _: 0.01)
     kind = type(mlflow_client(run.tracker.uri))
     original, left = getattr(kind, moment), [calls]
 

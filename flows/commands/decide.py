@@ -1,0 +1,51 @@
+"""``repro decide``."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from flows.commands.options import JsonOption, SiteOption
+from flows.orchestration.dispatch import dispatch
+from flows.runner.decide import LARGEST_BUDGET, Question
+from flows.runner.group import GroupFailed
+from flows.views.comparison_view import decision_table
+from flows.views.terminal import console, print_json, say
+from infra.servers.environment import configure_libraries, server_configured
+
+NAMED = Parameter(help="a run, perhaps with settings in quotes: 'demo --set model.p_drop=0.2'")
+
+
+def decide(
+    a: Annotated[str, NAMED],
+    b: Annotated[str, NAMED],
+    *,
+    detect: Annotated[float, Parameter(help="the smallest difference in BLEU that matters")] = 0.5,
+    budget: Annotated[int, Parameter(help=f"the most seeds of each run, from 2 to {LARGEST_BUDGET}")] = 10,
+    on: Annotated[str, Parameter(help="the set that decides; by default the dev set")] = "",
+    site: SiteOption = "local",
+    as_json: JsonOption = False,
+) -> None:
+    """Train as many seeds of two runs as it takes to say whether the second is better.
+
+    Runs one seed of both after the other, and ends when the second is better or worse, when the difference is smaller
+    than --detect, or when the budget is used up: "undecided". All this with 5 % of error (docs/judging.md). The same
+    command goes on after an interrupt; seeds that are cached cost nothing.
+
+    For example:
+
+    repro decide multi30k-ende multi30k-ende-distilled --detect 0.3 --budget 10
+
+    repro decide demo "demo --set model.p_drop=0.2" --on test
+    """
+    question = Question.ask(a, b, detect, budget, on, site)
+    configure_libraries(question.a.site.root)
+    served = server_configured()
+    found = question.run(lambda planned: dispatch(planned, served), say)
+    error = console()
+    error.print()
+    error.print(decision_table(found))
+    error.print(f"\n{found.sentence}", markup=False, soft_wrap=True)
+    if as_json:
+        print_json(found.as_json())
+    if found.failure:
+        raise GroupFailed(found)

@@ -1,0 +1,180 @@
+"""Whether two runs differ, from the scores of several seeds of each on one set (docs/judging.md).
+
+A score depends on the seed of the training and on the sentences of the set, and both count:
+
+- Seeds: Student's t on the mean score of each group, with the degrees of freedom of Welch (1947) and Satterthwaite.
+  Resampling two or three seeds, as a plain hierarchical bootstrap does, shows too little of their variance.
+- Sentences: the bootstrap over sentences, the same for all trainings. The covariance of different trainings is what
+  their runs have in common on these sentences; what one training alone does is in the variance of its group already.
+
+Where both runs score the same trainings, as with another search, seeds are pairs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from tasks.evaluation.translation_metrics import CONFIDENCE_LEVEL, Counts, ScoreMetric, drawn_scores, total
+from tasks.lazy_libraries import np
+
+POWER = 0.8
+TAIL = (1 - CONFIDENCE_LEVEL) / 2
+LARGEST_FREEDOM = 1_000.0
+"""Beyond it Student's t is the normal distribution to three digits."""
+GRID = 20_000
+SPENT = 2
+"""The error spent after a share of the budget is that share to this power: little early, most at the end."""
+TRIALS = 200_000
+Verdict = Literal["better", "worse", "undecided", "no such difference"]
+
+
+@dataclass(frozen=True)
+class SeedScores:
+    """One score of one set for each seed: ``scores`` (seeds,) and ``drawn`` (seeds, resamples), of resampled sets."""
+
+    scores: Counts
+    drawn: Counts
+
+    @staticmethod
+    def of(measure: ScoreMetric, hypotheses: Sequence[Sequence[str]], references: Sequence[str]) -> SeedScores:
+        """The scores of each seed's hypotheses; all draw the same sentences."""
+        counts = [measure.count(lines, references) for lines in hypotheses]
+        drawn = np.array([drawn_scores(measure.metric, each) for each in counts])
+        return SeedScores(np.array([total(measure.metric, each) for each in counts]), drawn)
+
+    @staticmethod
+    def joined(parts: Sequence[SeedScores]) -> SeedScores:
+        """The seeds of all parts as one group."""
+        return SeedScores(
+            np.concatenate([each.scores for each in parts]), np.concatenate([each.drawn for each in parts])
+        )
+
+
+@dataclass(frozen=True)
+class GroupDifference:
+    """How the second group's mean differs from the first one's, with an interval."""
+
+    effect: float
+    low: float
+    high: float
+    error: float
+    """The standard error of ``effect``."""
+    sentence_error: float
+    """The part of it that more seeds do not lessen."""
+    detectable: float
+    """The smallest true difference that would be shown with probability POWER, at this error."""
+
+    @property
+    def sentence_reach(self) -> float:
+        """How far the interval would reach to each side with any number of seeds."""
+        return (self.high - self.effect) * self.sentence_error / self.error if self.error else 0.0
+
+    @property
+    def verdict(self) -> Verdict:
+        """``better``: the second group is."""
+        return "better" if self.low > 0 else "worse" if self.high < 0 else "undecided"
+
+    def verdict_on(self, smallest: float) -> Verdict:
+        """The verdict where a difference below ``smallest`` is as good as none."""
+        is_small = max(-self.low, self.high) < smallest
+        return "no such difference" if self.verdict == "undecided" and is_small else self.verdict
+
+
+def compare_groups(a: SeedScores, b: SeedScores, tail: float = TAIL, *, paired: bool = False) -> GroupDifference:
+    """How ``b`` differs from ``a``; the interval leaves out ``tail`` on each side.
+
+    ``paired``: both score the same trainings, seed by seed. A group of one seed is that model itself.
+    """
+    if paired:
+        between = [(b.scores - a.scores).var(ddof=1) / len(a.scores)]
+        freedoms = [len(a.scores) - 1]
+    else:
+        several = [each.scores for each in (a, b) if len(each.scores) > 1]
+        between = [scores.var(ddof=1) / len(scores) for scores in several]
+        freedoms = [len(scores) - 1 for scores in several]
+    sentences = _sentence_variance(a.drawn, b.drawn, paired)
+    variance = float(sum(between) + sentences)
+    squares = sum(part**2 / freedom for part, freedom in zip(between, freedoms, strict=True))
+    freedom = variance**2 / squares if squares else LARGEST_FREEDOM
+    effect = float(b.scores.mean() - a.scores.mean())
+    error = math.sqrt(variance)
+    reach = student_quantile(1 - tail, freedom)
+    power = student_quantile(POWER, freedom)
+    return GroupDifference(
+        effect, effect - reach * error, effect + reach * error, error, math.sqrt(sentences), (reach + power) * error
+    )
+
+
+def _sentence_variance(a: Counts, b: Counts, paired: bool) -> float:
+    """The variance of the difference of two runs over sentences, without what a single training adds to it."""
+    covariance = np.cov(np.concatenate([a, b]))
+    within_a = covariance[: len(a), : len(a)]
+    within_b = covariance[len(a) :, len(a) :]
+    across = covariance[: len(a), len(a) :]
+    shared = _of_different(across) if paired else across.mean()
+    return float(max(0.0, _of_different(within_a) + _of_different(within_b) - 2 * shared))
+
+
+def _of_different(covariance: Counts) -> float:
+    """The mean covariance of different seeds; of one seed its variance."""
+    count = len(covariance)
+    if count == 1:
+        return float(covariance[0, 0])
+    return float((covariance.sum() - np.trace(covariance)) / (count * (count - 1)))
+
+
+def student_quantile(share: float, freedom: float) -> float:
+    """The value that Student's t stays below with probability ``share``, from 0.5 on; ``freedom`` need not be whole."""
+    angles, shares, freedom = _student(freedom)
+    return float(math.sqrt(freedom) * np.tan(np.interp(share, shares, angles)))
+
+
+def student_tail(value: float, freedom: float) -> float:
+    """The probability that Student's t exceeds ``value``, from 0 on."""
+    angles, shares, freedom = _student(freedom)
+    return float(1 - np.interp(math.atan(value / math.sqrt(freedom)), angles, shares))
+
+
+def _student(freedom: float) -> tuple[Any, Any, float]:
+    """Angles, the probability to stay below each, and the freedom within bounds.
+
+    t is √freedom · tan(angle), and the angle has the density cos(angle)^(freedom - 1).
+    """
+    freedom = min(max(freedom, 1.0), LARGEST_FREEDOM)
+    width = math.pi / 2 / GRID
+    density = np.cos(width * (np.arange(GRID) + 0.5)) ** (freedom - 1)
+    below = np.concatenate([[0.0], np.cumsum(density)])
+    return width * np.arange(GRID + 1), 0.5 + below / below[-1] / 2, freedom
+
+
+@cache
+def sequential_tails(budget: int) -> tuple[float, ...]:
+    """The tail of the interval after 2, 3, … ``budget`` seeds of each run, so that looking after each is allowed.
+
+    With these, the probability that any of the intervals misses the true difference is 5 %: a group-sequential test
+    (Jennison and Turnbull 1989) that spends ``SPENT`` of its error by the share of the budget. From simulated normal
+    scores of two equal runs, since the t statistic does not depend on their deviation.
+    """
+    rng = np.random.default_rng(budget)
+    sums = np.zeros((2, TRIALS))
+    squares = np.zeros((2, TRIALS))
+    going = np.ones(TRIALS, dtype=bool)
+    tails = []
+    for seeds in range(1, budget + 1):
+        drawn = rng.standard_normal((2, TRIALS))
+        sums += drawn
+        squares += drawn**2
+        if seeds == 1:
+            continue
+        deviations = (squares - sums**2 / seeds).sum(axis=0) / (seeds - 1)
+        reached = np.abs(sums[1] - sums[0]) / np.sqrt(seeds * deviations)
+        spent = 2 * TAIL * ((seeds - 1) / (budget - 1)) ** SPENT
+        left = round(TRIALS * spent) - (TRIALS - int(going.sum()))
+        limit = float(np.sort(reached[going])[::-1][max(left, 1) - 1])
+        going &= reached < limit
+        tails.append(student_tail(limit, 2 * (seeds - 1)))
+    return tuple(tails)
