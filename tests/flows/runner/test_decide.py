@@ -11,7 +11,7 @@ from small_pipeline import run_small
 from flows.runner.decide import Decision, Question
 from flows.runner.group import Members
 from flows.runner.outcome import Outcome
-from flows.runner.request import RunPlan
+from flows.runner.request import RunPlan, RunRequest
 from infra.errors import BadConfiguration
 from tasks.engine.planner import StageResult
 from tasks.evaluation.significance import SeedScores
