@@ -32,9 +32,14 @@ def new(
     *,
     source: Annotated[
         str,
-        Parameter(help="training text to translate from: FILE, or FILE:COLUMN of a table, JSONL or TMX; - is a pipe"),
+        Parameter(
+            help="training text to translate from: FILE, or FILE:COLUMN of a table, JSONL or TMX; - is a pipe",
+            allow_leading_hyphen=True,
+        ),
     ],
-    target: Annotated[str, Parameter(help="its translation, line by line: FILE or FILE:COLUMN")],
+    target: Annotated[
+        str, Parameter(help="its translation, line by line: FILE or FILE:COLUMN", allow_leading_hyphen=True)
+    ],
     dev: Annotated[
         Pair | None,
         Parameter(help="source and target of the dev set; without it 5 % of the pairs are held out, from 200 to 1,000"),
@@ -95,23 +100,24 @@ def new(
     known = _checked(languages) if languages else _languages(sides, first)
     pairs, length = own_text.measure(*sides)
     likes = [find_run(like)] if like else [row.run for row in fitting(pairs, size or "")]
-    fitted = _fit_time([for_pairs(each, pairs) for each in likes], length, seconds)
-    kept = own_text.filters_of(fitted, known, ())
     tests = {"test" if len(test) == 1 else f"test{n}": _files(each, "--test") for n, each in enumerate(test, 1)}
     held = None
     if dev:
-        sets = {"dev": _files(dev, "--dev")} | tests
+        of_dev = _files(dev, "--dev")
+        if (count := own_text.measure(*of_dev)[0]) < own_text.FEWEST_DEV:
+            raise BadConfiguration(f"--dev has {count} pairs, allowed are at least {own_text.FEWEST_DEV}")
     else:
         paths = _held_out_paths(name, known, sides, replace)
-        held = own_text.hold_out(*sides, pairs, kept)
-        sets = {"dev": _held_out(paths, held)} | tests
+        held = own_text.hold_out(*sides, pairs, own_text.filters_of(likes[0], known, ()))
+    fitted = _fit_time([for_pairs(each, pairs) for each in likes], length, seconds)
+    if held is not None:
+        of_dev = _held_out(paths, held)
+    sets = {"dev": of_dev} | tests
     try:
         run = own_text.run_of(name, fitted, known, sides, sets)
     except ValueError as error:
         raise BadConfiguration(f"{error}") from error
     frames = {each: pl.concat([first.head(0), *own_text.read(*pair)]) for each, pair in sets.items()}
-    if (count := frames["dev"].height) < own_text.FEWEST_DEV:
-        raise BadConfiguration(f"--dev has {count} pairs, allowed are at least {own_text.FEWEST_DEV}")
     report = own_text.look(*sides, pairs, run.filters, list(frames.values()), held)
     _say_report(report)
     remarks = [

@@ -146,7 +146,7 @@ def measure(source: TextFile, target: TextFile) -> tuple[int, int]:
     for frame in read(source, target):
         pairs += frame.height
         characters += int(frame["source"].str.len_chars().sum())
-    return pairs, max(4, characters // (CHARACTERS_OF_PIECE * pairs))
+    return pairs, max(4, characters // max(1, CHARACTERS_OF_PIECE * pairs))
 
 
 def look(
@@ -295,7 +295,7 @@ def remarks_on_text(report: TextReport, run: Run) -> Iterator[str]:
     most = run.filters.max_rejected
     if looked_at >= FEWEST_JUDGED and rejected > most * looked_at:
         yield (
-            f"the run would stop at clean: its filters reject {rejected / looked_at:.0%}, filters.max_rejected allows "
+            f"the run would stop at clean: its filters reject {rejected / looked_at:.1%}, filters.max_rejected allows "
             f"{most:.0%}; mend the text or the languages, or raise filters.max_rejected"
         )
 

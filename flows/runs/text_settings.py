@@ -69,7 +69,7 @@ def for_pairs(run: Run, pairs: int) -> Run:
 
     BPE cannot learn more pieces than the text has repeated pairs of pieces; small text is no use for rare ones.
     """
-    size = min(run.vocabulary.size, max(1_000, pairs // 4))
+    size = min(run.vocabulary.size, max(1_000, pairs * 2 // 3))
     return replace(run, vocabulary=replace(run.vocabulary, size=size))
 
 

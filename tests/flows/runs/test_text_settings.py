@@ -1,0 +1,46 @@
+"""Settings by the amount of text, and what a budget makes of them."""
+
+import pytest
+
+from flows.runner.update_time import seconds_of_update
+from flows.runs import RUNS
+from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, TABLE, fitting, seconds_of, within
+from infra.errors import BadConfiguration
+
+
+@pytest.mark.parametrize(
+    ("pairs", "name"), [(29_000, "multi30k-ende"), (52_072, "wmt14-sample-ende"), (4_500_000, "wmt14-ende-base")]
+)
+def test_text_of_a_built_in_run_gets_its_settings(pairs: int, name: str) -> None:
+    assert fitting(pairs)[0].run == RUNS[name]
+
+
+def test_less_text_gets_no_larger_model_and_no_longer_training() -> None:
+    amounts = [
+        (r.run.model.layers * r.run.model.d_model, r.run.training.updates * r.run.training.batch_tokens) for r in TABLE
+    ]
+    assert amounts == sorted(amounts)
+    assert [row.pairs for row in TABLE] == sorted(row.pairs for row in TABLE)
+    assert [fitting(pairs)[0].size for pairs in (1, 39_999, 40_000, 2_000_000)] == ["tiny", "tiny", "small", "base"]
+    assert fitting(10, "base")[0].size == "base"
+    assert {row.size for row in fitting(10**9, "tiny")} == {"tiny"}
+
+
+def test_a_budget_lowers_updates_then_takes_a_smaller_model() -> None:
+    runs = [row.run for row in fitting(29_000)]
+    full = runs[0].training.updates
+    assert within(10 * full, runs, lambda _: 1.0) == (runs[0], 1.0)
+    half, _ = within(OTHER_STAGES / (1 - OTHER_SHARE) + full / 2 / (1 - OTHER_SHARE) + 1, runs, lambda _: 1.0)
+    assert (half.model, half.training.updates) == (runs[0].model, full // 2)
+    assert half.training.checkpoint_every == runs[0].training.checkpoint_every // 2
+    smaller, _ = within(900, runs, lambda _: 1.0)
+    assert smaller.model.layers < runs[0].model.layers
+    assert smaller.training.updates <= 900
+    with pytest.raises(BadConfiguration, match="--budget is 2m, allowed is at least 3m"):
+        within(120, runs, lambda _: 1.0)
+    assert [seconds_of(each) for each in ("30m", "2h", "1h30m", "0.5h")] == [1_800, 7_200, 5_400, 1_800]
+
+
+def test_an_update_is_timed() -> None:
+    run = RUNS["demo"]
+    assert 0 < seconds_of_update(run, 10) < 60
