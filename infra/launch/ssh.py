@@ -23,7 +23,7 @@ from infra.errors import BadConfiguration, JobFailed, NoSpace
 from infra.launch.batch_queue import Moment, QueueLauncher, QueueStatus, job_name
 from infra.launch.command import command, variables
 from infra.launch.far_machine import FarMachine
-from infra.launch.job import EXIT, PROBE_BYTES, JobSpec
+from infra.launch.job import EXIT, JobSpec
 from infra.processes.children import PROJECT_ROOT
 from infra.processes.identity import machine_identity
 
@@ -57,6 +57,30 @@ print(os.path.realpath(folder))
 print(f"torch {metadata.version('torch')}, {len(gpus)} GPUs, {free:.1f} GiB free for {folder}")
 """
 """For the Python there: prints the absolute folder and a description, or ends with one sentence."""
+# For the shell there; $job is the job's folder.
+PREPARE = 'if [ -d "$job" ]; then rm -rf "$job.new"; mv "$job" "$job.new"; fi'
+START = """
+exec 9> "$job.lock"
+flock -w 10 9 || { echo 'another launcher has just started this job' >&2; exit 3; }
+rm -f "$job.status"
+mv "$job.new" "$job" && cd "$job" || exit 3
+setsid nohup sh job.sh < /dev/null >> job.log 2>&1 &
+echo $! > "$job.pid"
+"""
+POLL = """
+cd "${job%/*}" || exit 0
+flock -s -n "$job.lock" true || echo alive
+cat "$job.status"
+head -c 65536 /dev/zero > "$job.probe" || echo full
+rm -f "$job.probe"
+"""
+CANCEL = f"""
+flock -s -n "$job.lock" true && exit
+group=$(cat "$job.pid")
+setsid nohup sh -c "sleep {KILL_SECONDS}; kill -KILL -$group" < /dev/null > /dev/null 2>&1 &
+kill -TERM -$group || flock -s -n "$job.lock" true
+"""
+CLEAR = f"""if grep -q '"reason": "done"' "$job/{EXIT}"; then rm -rf "$job" "$job".*; fi"""
 
 
 @dataclass
@@ -74,9 +98,10 @@ class SshQueue:
 
     def examine(self) -> str:
         """A description of the machine. Raises BadConfiguration if no job could run there."""
-        missing = _refuse(f"no Python {self.python} there (REPRO_SSH_PYTHON)")
+        found = f"command -v {shlex.quote(self.python)} > /dev/null"
+        missing = shlex.quote(f"no Python {self.python} there (REPRO_SSH_PYTHON)")
         check = shlex.join([self.python, "-c", CHECK, self.folder])
-        said = self.machine.run(f"command -v {shlex.quote(self.python)} > /dev/null || {missing}\n{check}\n")
+        said = self.machine.run(f"{found} || {{ echo {missing} >&2; exit 3; }}\n{check}\n")
         self.folder, description = said.splitlines()
         return f"{self.machine.host}: {description}"
 
@@ -97,29 +122,14 @@ class SshQueue:
         for source in job.inputs.values():
             self.machine.send(f"{source}/", f"{self._input(source)}/")
         # Under another name until it is whole: what is fetched from half a copy would remove checkpoints here.
-        there, new, lock, status = (_word(name, end) for end in ("", ".new", ".lock", ".status"))
-        self.machine.run(f"if [ -d {there} ]; then rm -rf {new}; mv {there} {new}; fi\n")
+        self._shell(name, PREPARE)
         self.machine.send(f"{job.out}/", f"{name}.new/", "--delete", *OWN_FILES)
-        self.machine.run(
-            f"exec 9> {lock}\n"
-            f"flock -w 10 9 || {_refuse('another launcher has just started this job')}\n"
-            f"rm -f {status}\n"
-            f"mv {new} {there} && cd {there} || exit 3\n"
-            f"setsid nohup sh job.sh < /dev/null >> job.log 2>&1 &\n"
-            f"echo $! > {_word(name, '.pid')}\n"
-        )
+        self._shell(name, START)
         return name
 
     def poll(self, name: str) -> QueueStatus:
-        probe, lock = _word(name, ".probe"), _word(name, ".lock")
         host = self.machine.host
-        said = self.machine.run(
-            f"cd {shlex.quote(self.folder)} || exit 0\n"
-            f"flock -s -n {lock} true || echo alive\n"
-            f"cat {_word(name, '.status')}\n"
-            f"head -c {PROBE_BYTES} /dev/zero > {probe} || echo full\n"
-            f"rm -f {probe}\n"
-        ).split()
+        said = self._shell(name, POLL).split()
         if "alive" in said:
             waits = f"waits on {host} for the end of another job"
             return QueueStatus("running", f"runs on {host}") if "running" in said else QueueStatus("pending", waits)
@@ -130,18 +140,11 @@ class SshQueue:
         return QueueStatus("ended", "ended", JobFailed(f"{name} was killed, or its machine was restarted"))
 
     def cancel(self, name: str) -> None:
-        later = f"sleep {KILL_SECONDS}; kill -KILL -- -"
-        self.machine.run(
-            f"flock -s -n {_word(name, '.lock')} true && exit\n"
-            f"group=$(cat {_word(name, '.pid')})\n"
-            f"setsid nohup sh -c {shlex.quote(later)}$group < /dev/null > /dev/null 2>&1 &\n"
-            "kill -TERM -- -$group || true\n"
-        )
+        self._shell(name, CANCEL)
 
     def clear(self, name: str) -> None:
         """Remove a job that is done. What a failed one left is where the next one goes on."""
-        done = f"""grep -q '"reason": "done"' {_word(name, f"/{EXIT}")}"""
-        self.machine.run(f"if {done}; then rm -rf {_word(name)} {_word(name)}.*; fi\n")
+        self._shell(name, CLEAR)
 
     def fetch(self, job: JobSpec, moment: Moment) -> None:
         source = f"{self._name(job)}/"
@@ -156,27 +159,29 @@ class SshQueue:
 
     def _script(self, job: JobSpec) -> str:
         """``job.sh``. It waits for its turn, and the shell outlives a SIGTERM to note the job's status."""
-        name = self._name(job)
-        out = Path(name)
-        inputs = {what: Path(self._input(source)) for what, source in job.inputs.items()}
+        out = Path(self._name(job))
+        inputs = {name: Path(self._input(source)) for name, source in job.inputs.items()}
         there = replace(job, inputs=inputs, out=out)
         exports = {**variables(job), "PYTHONPATH": f"{self.folder}/code/{_digest(PROJECT_ROOT / 'model')}"}
-        status = _word(name, ".status")
         return "\n".join(
             [
-                f"cd {shlex.quote(f'{out}')} || exit",
+                f"job={shlex.quote(f'{out}')}",
+                'cd "$job" || exit',
                 "trap : TERM",
                 f"cat > job.json <<'END OF JOB'\n{there.text()}\nEND OF JOB",
                 f"rm -f {EXIT}",
-                *(f"export {variable}={shlex.quote(value)}" for variable, value in exports.items()),
-                f"exec 8>> {shlex.quote(f'{self.folder}/turn.lock')}",
+                *(f"export {name}={shlex.quote(value)}" for name, value in exports.items()),
+                'exec 8>> "${job%/jobs/*}/turn.lock"',
                 "flock 8 || exit",
-                f"echo running > {status}",
+                'echo running > "$job.status"',
                 shlex.join(command(there, self.python)),
-                f"echo $? > {status}",
+                'echo $? > "$job.status"',
                 "",
             ]
         )
+
+    def _shell(self, name: str, script: str) -> str:
+        return self.machine.run(f"job={shlex.quote(name)}\n{script}\n")
 
     def _name(self, job: JobSpec) -> str:
         """Other machines may have the same paths, so this one's identity is part of it."""
@@ -210,11 +215,6 @@ def ssh_launcher(queue: SshQueue | None = None) -> QueueLauncher:
     return QueueLauncher(queue, patience_seconds=PATIENCE_SECONDS, lag_seconds=0.0, fetch=queue.fetch)
 
 
-def _refuse(message: str) -> str:
-    """For the shell there: end with this complaint."""
-    return f"{{ echo {shlex.quote(message)} >&2; exit 3; }}"
-
-
 def _digest(folder: Path) -> str:
     """A digest of a folder's content: by its manifest, which holds the sum of every file, else by the files."""
     files = [folder / "manifest.json"]
@@ -222,8 +222,3 @@ def _digest(folder: Path) -> str:
         files = sorted(path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
     sums = [f"{file.relative_to(folder)} {hashlib.sha256(file.read_bytes()).hexdigest()}" for file in files]
     return hashlib.sha256("\n".join(sums).encode()).hexdigest()[:16]
-
-
-def _word(name: str, end: str = "") -> str:
-    """A file of a job, quoted for the shell there."""
-    return shlex.quote(f"{name}{end}")

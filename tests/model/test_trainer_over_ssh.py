@@ -136,7 +136,7 @@ def test_a_job_killed_there_resumes_to_the_same_weights(
     job, killed = small_job(tmp_path, "killed", long=True), list[int]()
 
     def kill() -> None:
-        if newest_checkpoint(job.out) and not killed:
+        if not killed and [*Path(queue.folder).glob("jobs/*/checkpoints/*[0-9]")]:
             for process in far_processes(queue):
                 process.kill()
             killed.append(1)
@@ -151,6 +151,8 @@ def test_a_job_killed_there_resumes_to_the_same_weights(
 
 def test_an_interrupt_brings_the_checkpoint_and_leaves_nothing_running(queue: SshQueue, tmp_path: Path) -> None:
     job = small_job(tmp_path, "stopped", ranks=2, long=True)
+    endless = {**job.config["training"], "updates": 200_000, "checkpoint_every": 100_000}
+    job = replace(job, config={**job.config, "training": endless})
 
     def interrupt() -> None:
         if has_started(job):
@@ -160,7 +162,7 @@ def test_an_interrupt_brings_the_checkpoint_and_leaves_nothing_running(queue: Ss
         launcher(queue).run(job, interrupt)
     assert far_processes(queue) == []
     assert json.loads((job.out / "exit.json").read_text())["reason"] == "preempted"
-    assert 0 < newest_checkpoint(job.out) < LONG.updates
+    assert newest_checkpoint(job.out) > 0
 
 
 @pytest.mark.parametrize("until_the_end", [False, True])
@@ -202,11 +204,9 @@ def test_what_is_wrong_there_is_one_sentence(server: SshServer, queue: SshQueue,
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
     python.chmod(0o755)
     (tmp_path / "file").touch()
-    other = tmp_path / "other"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True)
     refuses(NetworkFault, "nowhere.invalid cannot be reached by ssh: .*resolve", host="nowhere.invalid")
     refuses(NetworkFault, "box cannot be reached by ssh: .*refused", "-p1")
-    refuses(BadConfiguration, "box refuses the key: `ssh box`", f"-oIdentityFile={other}")
+    refuses(BadConfiguration, "box refuses the key: `ssh box`", "-oPubkeyAuthentication=no")
     refuses(BadConfiguration, "box has a host key that", "-oUserKnownHostsFile=/dev/null")
     refuses(BadConfiguration, "box: no Python /no/python there", python="/no/python")
     refuses(BadConfiguration, "has no package torch, numpy, pyarrow, tokenizers, safetensors", python=f"{python}")
@@ -229,4 +229,4 @@ def test_a_full_disk_there_is_one_sentence(queue: SshQueue, tmp_path: Path) -> N
         with pytest.raises(NoSpace, match="no space left on"):
             launcher(queue).run(replace(job, config=config), bool)
     finally:
-        subprocess.run(["umount", disk], check=True)
+        subprocess.run(["umount", "-l", disk], check=True)
