@@ -81,8 +81,8 @@ GROUPS = {
 COMMANDS = {name: path for group in GROUPS.values() for name, path in group.items()}
 OTHER_WORDS = {
     "cancel": "stop",
-    "eval": "run",
-    "evaluate": "run",
+    "eval": "score",
+    "evaluate": "score",
     "kill": "stop",
     "list": "show",
     "log": "logs",

@@ -41,7 +41,11 @@ def delete(
         others = f"give another one the alias (`repro promote {chosen.name}/NUMBER --why …`), or add --aliased"
         raise BadConfiguration(f"{version} is {', '.join(chosen.aliases)}: {others}")
     planned = plan_deletion(site, chosen)
-    files = f"its files, {size_text(planned.bytes)}, in {planned.folder}" if planned.folder else "no file here"
+    files = (
+        f"its files, {size_text(planned.bytes)}, in {planned.folder}"
+        if planned.folder
+        else "no file, as they are not below this root"
+    )
     aliases = f", its aliases {', '.join(chosen.aliases)}" if chosen.aliases else ""
     say(f"goes: {version} in MLflow{aliases}, {files}, {len(planned.registrations)} artifacts of register")
     say(f"stays: {len(planned.for_gc)} artifacts that only it keeps, for `repro gc`; its runs and their records")

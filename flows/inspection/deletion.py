@@ -27,7 +27,7 @@ class Deletion:
     version: Version
     store: Store
     folder: Path | None
-    """Its files, where they are on this machine and no other version has them."""
+    """Its files, where they are below this root and no other version has them."""
     registrations: Sequence[Name]
     """The artifacts of the stage ``register`` that made it."""
     for_gc: Sequence[Name]
@@ -52,7 +52,8 @@ def plan_deletion(site: Site, version: Version) -> Deletion:
     for_gc = [each for each, why in needed.items() if why == f"version {name}" and each not in shared]
     children = [f"{each.name}/{each.version}" for each in others if each.tags.get("start") == name]
     folder = stored_folder(site.registry, version)
-    is_own = folder and MODEL_ID.search(f"{folder}") and not any(each.source == version.source for each in others)
+    below = folder and MODEL_ID.search(f"{folder}") and folder.is_relative_to(site.root.absolute())
+    is_own = below and not any(each.source == version.source for each in others)
     return Deletion(version, at, folder if is_own else None, made, for_gc, children)
 
 
