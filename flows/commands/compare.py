@@ -55,9 +55,10 @@ def compare(
 
     repro compare multi30k-ende multi30k-ende-distilled --seeds
     """
-    from flows.inspection.compare import compare_systems, differing, find_system, metrics_of
+    from flows.inspection.compare import compare_systems, find_system, metrics_of
     from tasks.evaluation.check_differences import check_differences
     from tasks.evaluation.training_log import last_values, layer_curves, training_curves
+    from tasks.registration.differences import differing_fields
 
     if len(names) < 2:
         raise BadConfiguration(f"{len(names)} systems are named, allowed are two or more, as in demo/1 demo/2")
@@ -71,8 +72,8 @@ def compare(
         return
     systems = [find_system(name, site) for name in names]
     titles = [system.name for system in systems]
-    fields = differing(systems)
-    models = sum(not system.is_foreign for system in systems)
+    models = {system.name: system.lineage for system in systems if not system.is_foreign}
+    fields = differing_fields([*models.values()])
     comparisons = [compare_systems(systems[0], other, site) for other in systems[1:]]
     metrics = metrics_of(systems, site)
     curves = {name: training_curves(file) for name, file in metrics.items()}
@@ -82,8 +83,8 @@ def compare(
     if out and not any(checks.values()):
         raise BadConfiguration(f"--out is {out}, but no two of these trainings have a dev check at an equal update")
     error = console()
-    if models > 1:
-        error.print(differing_table(titles, fields) if fields else "no recorded field differs")
+    if len(models) > 1:
+        error.print(differing_table([*models], fields) if fields else "no recorded field differs")
     for table in (
         trainings_table(curves),
         checks_table(titles[0], checks),
@@ -101,6 +102,7 @@ def compare(
     if as_json:
         result = {
             "systems": titles,
+            "models": [*models],
             "differing": [asdict(field) for field in fields],
             "comparisons": [
                 {"with": other, "sets": [asdict(each) for each in sets]}

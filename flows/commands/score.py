@@ -16,9 +16,10 @@ from model.metric_names import BLEU, CHRF
 from tasks.corpus.catalogue import COMPRESSED
 
 if TYPE_CHECKING:
-    from flows.runner.score_systems import ReadTranslations
+    from tasks.stages.receive import Translations
 
 STDIN = "-"
+CARD = "card.json"
 
 
 def score(
@@ -67,91 +68,61 @@ def score(
 
     repro score hypotheses.txt --references newstest2014.de --source newstest2014.en --language de
     """
-    from flows.runner.score_systems import NamedSet, score_systems
-    from flows.runner.systems import SYSTEM
-    from flows.runner.systems import forget as forget_system
-
-    if forget:
-        sets = forget_system(open_store(configured_site()), f"{SYSTEM}{forget.removeprefix(SYSTEM)}")
-        say(f"{forget} is forgotten: its translations of {', '.join(sets)} were removed")
-        return
-    if bool(on) == bool(references):
-        raise BadConfiguration(
-            "--on and --references are both given or both missing, allowed is one, as in --on demo/test"
-        )
-    if on and (source or language):
-        raise BadConfiguration("--source and --language go with --references; the set of --on has its own")
-    chosen = NamedSet.parse(on) if on else None
-    systems = _read(files, name)
-    if chosen:
-        site = configured_site()
-        found = score_systems(chosen, systems, site, TerminalDisplay(), anyway=anyway)
-        _show({f"{each.on} {each.name}": each.facts for each in found}, every)
-        say(f"stored; `repro compare {chosen.run.name} {found[0].name}` compares it with the run")
-        store = open_store(site)
-        results = {
-            each.name: json.loads((store.artifact(each.score).path() / "card.json").read_text()) for each in found
-        }
-    elif references:
-        results = _score_files(systems, references, source, language, anyway, every)
-    if as_json:
-        print_json(results)
-
-
-def _score_files(
-    systems: Sequence["ReadTranslations"],
-    references: Path,
-    source: Path | None,
-    language: str,
-    anyway: bool,
-    every: bool,
-) -> dict[str, Any]:
-    """Score and show systems without any run; gives their cards with the scores of each sentence, by name."""
-    from flows.runner.score_systems import score_lines
+    from flows.runner import systems as stored
+    from flows.runner.score_systems import score_lines, score_systems
     from tasks.corpus.translations import read_side
     from tasks.stages.score import score_facts
 
-    expected = read_side(references, "ref")
-    sources = read_side(source, "src") if source else []
-    made = {
-        each.name: score_lines(each.lines, expected, sources, language, each.label, anyway=anyway) for each in systems
-    }
-    _show({system: score_facts(card) for system, (card, _) in made.items()}, every)
-    columns = ("pair_id", BLEU, CHRF)
-    return {
-        system: {**card, "each_sentence": table.select(columns).to_dicts()} for system, (card, table) in made.items()
-    }
+    site = configured_site()
+    store = open_store(site)
+    if forget:
+        sets = stored.forget(store, f"{stored.SYSTEM}{forget}")
+        say(f"{forget} is forgotten: its translations of {', '.join(sets)} were removed")
+        return
+    if bool(on) == bool(references) or (on and (source or language)):
+        raise BadConfiguration(
+            "allowed is either --on, as in --on demo/test, or --references with --source, --language"
+        )
+    given = _read(files, name)
+    if references:
+        expected = read_side(references, "ref")
+        sources = read_side(source, "src") if source else []
+        cards = {}
+        for each in given:
+            card, table = score_lines(each, expected, sources, language, anyway=anyway)
+            cards[each.name] = card | {"each_sentence": table.select("pair_id", BLEU, CHRF).to_dicts()}
+        facts: Mapping[str, Mapping[str, Any]] = {system: score_facts(card) for system, card in cards.items()}
+    else:
+        found = score_systems(on, given, site, TerminalDisplay(), anyway=anyway)
+        cards = {each.name: json.loads((store.artifact(each.score).path() / CARD).read_text()) for each in found}
+        facts = {f"{each.on} {each.name}": each.facts for each in found}
+        say(f"stored; `repro compare {on.rpartition('/')[0]} {found[0].name}` compares it with the run")
+    console().print((score_table if every else score_card)(facts))
+    if as_json:
+        print_json(cards)
 
 
-def _read(files: Sequence[str], names: Sequence[str]) -> list["ReadTranslations"]:
+def _read(files: Sequence[str], names: Sequence[str]) -> list["Translations"]:
     """The lines of each system, in the order of their names."""
-    from flows.runner.score_systems import ReadTranslations
     from tasks.corpus.translations import read_side
+    from tasks.stages.receive import Translations
 
     if wrong := [file for file in files if file.startswith("-") and file != STDIN]:
         raise BadConfiguration(f"unknown option {wrong[0]}; for a file of this name write ./{wrong[0]}")
-    given = list(names) * (len(files) if len(names) == 1 else 1) or [_name_of(file) for file in files]
+    given = [*names] * (len(files) if len(names) == 1 else 1) or [*map(_name_of, files)]
     if not files or len(given) != len(files):
-        raise BadConfiguration(
-            f"{len(files)} files and {len(names)} names are given, allowed is one name, or one a file"
-        )
-    systems: dict[str, tuple[list[str], list[str]]] = {}
+        raise BadConfiguration(f"{len(files)} files have {len(names)} names, allowed is one name, or one for each file")
+    systems: dict[str, Translations] = {}
     for file, name in zip(files, given, strict=True):
         path = Path("/dev/stdin" if file == STDIN else file)
-        labels, lines = systems.setdefault(name, ([], []))
-        labels.append(path.name)
-        lines += read_side(path, wanted=name)
-    return [ReadTranslations(name, ", ".join(labels), lines) for name, (labels, lines) in systems.items()]
+        before = systems.get(name, Translations(name))
+        label = ", ".join(filter(None, (before.files, path.name)))
+        systems[name] = Translations(name, lines=(*before.lines, *read_side(path, wanted=name)), files=label)
+    return [*systems.values()]
 
 
 def _name_of(file: str) -> str:
-    """The name of a file without its last ending, and that of compression: ``google`` of ``google.de.gz``."""
+    """The name of a file without its endings of compression and format: ``online-a`` of ``online.a.de.gz``."""
     if file == STDIN:
         raise BadConfiguration("--name is missing, allowed is a name for the translations of stdin")
-    packed = [packed for packed in COMPRESSED if file.endswith(packed)]
-    return Path(file.removesuffix(packed[0]) if packed else file).stem
-
-
-def _show(scores: Mapping[str, Mapping[str, Any]], every: bool) -> None:
-    error = console()
-    error.print((score_table if every else score_card)(scores))
+    return Path(file.removesuffix(next(filter(file.endswith, COMPRESSED), ""))).stem.replace(".", "-")

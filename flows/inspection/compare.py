@@ -20,7 +20,6 @@ from infra.store.store import Artifact, Store
 from infra.tracking.registry import resolve
 from tasks.evaluation.system_comparison import Comparison, compare
 from tasks.evaluation.training_log import metric_rows
-from tasks.registration.differences import DifferingField, differing_fields
 from tasks.registration.lineage import lineage, version_lineage
 
 SCORE_KEY_TAG = "key.score."
@@ -70,16 +69,6 @@ def metrics_of(systems: Sequence[ScoredSystem], site: Site) -> dict[str, Path]:
     trainings = {system.name: training_of(system, store) for system in systems}
     files = {name: training.path() / "metrics.jsonl" for name, training in trainings.items() if training}
     return {name: file for name, file in files.items() if file.exists()}
-
-
-def differing(systems: Sequence[ScoredSystem]) -> list[DifferingField]:
-    """The fields in which the systems differ; of those that something else made, all values are empty."""
-    found = differing_fields([system.lineage for system in systems if not system.is_foreign])
-    known = [iter(field.values) for field in found]
-    return [
-        DifferingField(field.name, tuple("" if system.is_foreign else next(values) for system in systems))
-        for field, values in zip(found, known, strict=True)
-    ]
 
 
 def common_sets(first: ScoredSystem, *others: ScoredSystem) -> list[str]:

@@ -16,7 +16,7 @@ from flows.runner import records
 from flows.runner.find_run import find_run, is_file
 from flows.runner.named_runs import name_run
 from flows.runner.recorded_runs import read_headers, read_runs, run_names
-from flows.runner.systems import SYSTEM, artifacts_of
+from flows.runner.systems import SYSTEM, system_scores
 from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
 from infra.store.manifest import Manifest
@@ -79,7 +79,8 @@ def find_artifacts(store: Store, text: str, overrides: Sequence[str] = ()) -> di
     Raises BadConfiguration if no record has such an artifact.
     """
     if text.startswith(SYSTEM):
-        return {ArtifactName(text, stage, item): key for stage, item, key in artifacts_of(store, text)}
+        made = ((each.score, each.translations) for each in system_scores(store, text).values())
+        return {ArtifactName(text, each.stage, each.item): each.key for both in made for each in both}
     wanted = parse_name(text)
     records.receive_records(store, wanted.run)
     found: dict[ArtifactName, str] = {}

@@ -1,6 +1,6 @@
 """The translations of other systems that the store holds (``repro score``), by the name ``system:google``."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,23 +37,17 @@ class ForeignScore:
         return self.score.facts
 
     @property
-    def references(self) -> str:
-        """Digest of the references of the set; scores with different references cannot be compared."""
-        return f"{self.facts['references_sha256']}"
+    def made(self) -> str:
+        return f"{self.score.made.get('at', '')}"[:16].replace("T", " ")
 
     def text(self, measure: str) -> str:
         """A score with its interval: ``34.12 (33.05–35.20)``."""
         return score_text(self.facts, measure)
 
-    @property
-    def made(self) -> str:
-        return f"{self.score.made.get('at', '')}"[:16].replace("T", " ")
-
     def line(self) -> str:
-        """``system:google  2026-11-26 09:00  demo/test 34.12  13a…  from google.txt``."""
+        """``system:google  2026-11-26 09:00  demo/test 34.12 (33.05–35.20)  nrefs:1|…  from google.txt``."""
         scores = f"{self.on} {self.text(BLEU)}"
-        files = f"from {self.translations.facts['files']}"
-        return "  ".join((self.name, self.made, scores, self.facts["signature"], files))
+        return "  ".join((self.name, self.made, scores, self.facts["signature"], f"from {self.as_json()['files']}"))
 
     def as_json(self) -> dict[str, Any]:
         names = {"name": self.name, "on": self.on, "created": self.score.made.get("at", "")}
@@ -73,20 +67,14 @@ def system_scores(store: Store, name: str) -> dict[str, ForeignScore]:
     known = foreign_scores(store)
     if found := {each.score.item: each for each in known if each.name == name}:
         return found
-    names = ", ".join(dict.fromkeys(each.name for each in known)) or "none, `repro score` adds one"
-    hint = did_you_mean(name, (each.name for each in known))
-    raise BadConfiguration(f"no system {name!r} was scored here{hint or ','} there is: {names}")
-
-
-def artifacts_of(store: Store, name: str) -> Iterator[tuple[str, str, str]]:
-    """Stage, item and key of each artifact that a system alone has."""
-    for item, each in system_scores(store, name).items():
-        yield from ((made.stage, item, made.key) for made in (each.translations, each.score))
+    names = dict.fromkeys(each.name for each in known)
+    there = ", ".join(names) or "none, `repro score` adds one"
+    raise BadConfiguration(f"no system {name!r} was scored here{did_you_mean(name, names) or ','} there is: {there}")
 
 
 def forget(store: Store, name: str) -> list[str]:
     """Remove all that is stored of ``system:google``; gives its sets."""
-    scores = system_scores(store, name)
-    for stage, _, key in artifacts_of(store, name):
-        store.remove(stage, key)
-    return [each.on for each in scores.values()]
+    scores = system_scores(store, name).values()
+    for made in (artifact for each in scores for artifact in (each.score, each.translations)):
+        store.remove(made.stage, made.key)
+    return [each.on for each in scores]

@@ -17,7 +17,6 @@ XML = ("<?xml", "<dataset")
 SGM = ("<!doctype", "<refset", "<tstset", "<srcset", "<doc")
 """How such files begin, as a stream without a name may."""
 HEADS = ("id", "pair_id")
-ROW = "ID, a tab, TRANSLATION"
 
 
 def read_side(path: Path, side: Literal["hyp", "ref", "src"] = "hyp", wanted: str = "") -> list[str]:
@@ -27,28 +26,23 @@ def read_side(path: Path, side: Literal["hyp", "ref", "src"] = "hyp", wanted: st
     """
     lines = [line for block in read_lines(path) for line in block]
     begin = next(filter(None, map(str.strip, lines)), "").lower()
-    if begin.startswith(XML):
-        return _of_xml("\n".join(lines), side, wanted, path.name)
-    return next(iter(segments([lines], path.name))) if begin.startswith(SGM) else lines
-
-
-def _of_xml(text: str, side: str, wanted: str, label: str) -> list[str]:
+    if not begin.startswith(XML):
+        return next(iter(segments([lines], path.name))) if begin.startswith(SGM) else lines
     try:
-        root = ElementTree.fromstring(text)  # loads nothing, and its parser limits the expansion of entities
+        root = ElementTree.fromstring("\n".join(lines))  # loads nothing, and limits the expansion of entities
     except ElementTree.ParseError as error:
-        raise BadData(f"{label} is no XML, or cut short or damaged ({error})") from error
+        raise BadData(f"{path.name} is no XML, or cut short or damaged ({error})") from error
     found: dict[str, list[str]] = {}
-    for part in root.iter(side):
-        who = part.get("system") or part.get("translator") or ""
-        found.setdefault(who, []).extend(map(_text, part.iter("seg")))
-    found = found or {"": [*map(_text, root.iter("seg"))]}  # the older form, with one system a file
+    for part in [*root.iter(side)] or [root]:  # the older form holds one side alone
+        texts = ("".join(segment.itertext()) for segment in part.iter("seg"))
+        found.setdefault(part.get("system") or part.get("translator") or "", []).extend(map(_one_line, texts))
     if len(found) > 1 and wanted not in found:
-        raise BadData(f"{label} has translations by {', '.join(sorted(found))}: name one of them with --name")
-    return found[wanted] if wanted in found else next(iter(found.values()))
+        raise BadData(f"{path.name} has translations by {', '.join(sorted(found))}: name one of them with --name")
+    return found.get(wanted) or next(iter(found.values()))
 
 
-def _text(segment: ElementTree.Element) -> str:
-    return " ".join("".join(segment.itertext()).split())
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def in_set_order(lines: Sequence[str], ids: Sequence[str], label: str) -> list[str]:
@@ -58,24 +52,21 @@ def in_set_order(lines: Sequence[str], ids: Sequence[str], label: str) -> list[s
     in ``.tsv``. Raises BadData where lines or ids are not those of the set.
     """
     first, tab, _ = lines[0].partition("\t") if lines else ("", "", "")
-    has_head = first in HEADS
-    if text_suffix(label) != ".tsv" and not (tab and (has_head or first.isdecimal() or first in ids)):
+    head = first in HEADS
+    if text_suffix(label) != ".tsv" and not (tab and (head or first.isdecimal() or first in ids)):
         if len(lines) != len(ids):
             raise BadData(f"{label} has {len(lines):,} lines, allowed is one for each of the set's {len(ids):,} pairs")
         return [*lines]
-    rows = [line.split("\t") for line in lines[has_head:]]
-    if wrong := next((number for number, row in enumerate(rows, 1 + has_head) if len(row) != 2), 0):
-        raise BadData(f"{label} has not two columns in line {wrong}, allowed is {ROW}")
+    rows = [line.split("\t") for line in lines[head:]]
+    if wrong := next((number for number, row in enumerate(rows, 1 + head) if len(row) != 2), 0):
+        raise BadData(f"{label} has not two columns in line {wrong}, allowed is ID, a tab, TRANSLATION")
     given = dict(rows)
-    if len(given) < len(rows):
-        twice, _ = Counter(row[0] for row in rows).most_common(1)[0]
-        raise BadData(f"{label} has the id {twice!r} twice, allowed is one line for each pair")
     numbers = ([f"{n + begin}" for n in range(len(ids))] for begin in (0, 1))
     known = max((ids, *numbers), key=lambda names: len(given.keys() & {*names}))
-    unknown = [name for name in given if name not in {*known}]
-    missing = [name for name in known if name not in given]
-    if unknown:
+    if unknown := [name for name in given if name not in {*known}]:
         raise BadData(f"{label} has the id {unknown[0]!r}, allowed is {ids[0]} to {ids[-1]}, or 1 to {len(ids)}")
-    if missing:
-        raise BadData(f"{label} lacks {len(missing):,} of the set's {len(ids):,} pairs, the first is {missing[0]}")
+    counts = Counter(row[0] for row in rows)
+    if wrong_ids := [name for name in known if counts[name] != 1]:
+        times = "twice or more" if counts[wrong_ids[0]] else "not"
+        raise BadData(f"{label} has {len(wrong_ids):,} of {len(ids):,} ids not once; {wrong_ids[0]!r} is there {times}")
     return [given[name] for name in known]

@@ -14,35 +14,23 @@ NAMED = 10
 def doubts(hypotheses: Sequence[str], references: Sequence[str], sources: Sequence[str] = ()) -> Iterator[str]:
     """A sentence for each doubt; ``sources`` may be unknown. All are lists of lines of equal length."""
     pairs = list(zip(hypotheses, references, strict=True))
-    empty = [number for number, (line, reference) in enumerate(pairs, 1) if reference.strip() and not line.strip()]
-    if empty:
-        more = ", …" if len(empty) > NAMED else ""
-        numbers = ", ".join(map(str, empty[:NAMED])) + more
+    if empty := [n for n, (line, reference) in enumerate(pairs, 1) if reference.strip() and not line.strip()]:
+        numbers = ", ".join(map(str, empty[:NAMED])) + ", …" * (len(empty) > NAMED)
         yield f"{len(empty):,} of {len(pairs):,} lines {'is' if len(empty) == 1 else 'are'} empty: {numbers}"
-    written, expected, read = ([_words(line) for line in side] for side in (hypotheses, references, sources))
-    if hypotheses and all(line == reference for line, reference in pairs):
+    sides = (hypotheses, references, sources)
+    written, expected, read = ([{*WORD.findall(line.lower())} for line in side] for side in sides)
+    foreign = set[str]().union(*read) - set[str]().union(*expected)
+    own = set[str]().union(*expected) - set[str]().union(*read)
+    if pairs and all(line == reference for line, reference in pairs):
         yield "every line equals its reference: is this the file of the references?"
-    elif sources and _is_of(written, read, expected):
+    elif sources and sum(len(line & foreign) - len(line & own) for line in written) > 0:
         equal = sum(line.strip() == source.strip() for line, source in zip(hypotheses, sources, strict=True))
         yield f"they are in the language of the sources, which {equal:,} lines equal: are the sides swapped?"
     elif shift := _better_place(written, expected):
-        side = "below" if shift > 0 else "above"
         yield (
-            f"they have fewer words in common with their own references than with those {abs(shift)} lines {side}: are "
-            "they of another set, or in another order?"
+            "they have fewer words in common with their own references than with those "
+            f"{abs(shift)} lines {'below' if shift > 0 else 'above'}: are they of another set, or in another order?"
         )
-
-
-def _words(line: str) -> set[str]:
-    return {*WORD.findall(line.lower())}
-
-
-def _is_of(lines: Sequence[set[str]], one: Sequence[set[str]], other: Sequence[set[str]]) -> bool:
-    """Whether the lines have more of the words that only side ``one`` has than of those that only ``other`` has."""
-    words_of_one, words_of_other = (set[str]().union(*side) for side in (one, other))
-    only_one = words_of_one - words_of_other
-    only_other = words_of_other - words_of_one
-    return sum(len(line & only_one) - len(line & only_other) for line in lines) > 0
 
 
 def _better_place(lines: Sequence[set[str]], references: Sequence[set[str]]) -> int:

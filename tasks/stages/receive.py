@@ -19,12 +19,12 @@ class Translations:
     """The translations of one set by the system ``name``, with the sum of their lines."""
 
     name: str
-    sha256: str
+    sha256: str = ""
     lines: tuple[str, ...] = unkeyed(())
-    on: str = unkeyed("")
-    """The set as its user named it: ``demo/test``."""
     files: str = unkeyed("")
     """Where they came from."""
+    on: str = unkeyed("")
+    """The set as its user named it: ``demo/test``."""
 
 
 @stage(version=1)

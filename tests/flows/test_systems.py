@@ -1,6 +1,7 @@
 """Translations that something else made stand beside those of runs: same scores, compared, listed, kept."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
@@ -12,27 +13,30 @@ from flows.commands.models import models
 from flows.commands.score import score
 from flows.inspection.garbage_collection import find_garbage
 from flows.inspection.verify import verify
-from flows.runner.artifact_names import model_manifests
 from flows.website.write import write_site
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site, open_store
 from infra.tracking.client import mlflow_client
 
 
-@pytest.fixture
-def own(small: Path, tmp_path: Path) -> Path:
-    """The translations of the run itself, as a file."""
-    lines = sentences("small").filter(pl.col("set") == "test")["hypothesis"]
-    file = tmp_path / "google.txt"
+def write(file: Path, lines: Iterable[str]) -> Path:
     file.write_text("".join(f"{line}\n" for line in lines))
     return file
 
 
+@pytest.fixture
+def google(mirror: Path, tmp_path: Path) -> Path:
+    """Translations of the test set of ``small``, which nobody has prepared or run: half of each reference."""
+    references = (mirror / "small" / "test.de").read_text().splitlines()
+    return write(tmp_path / "google.txt", (line[: len(line) // 2] for line in references))
+
+
 def test_they_get_the_scores_of_a_run_and_stand_beside_it(
-    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site = Site.named()
-    score(f"{own}", on="small/test", anyway=True, as_json=True)
+    same = write(tmp_path / "google.txt", sentences("small").filter(pl.col("set") == "test")["hypothesis"])
+    score(f"{same}", on="small/test", anyway=True, as_json=True)
     shown = capsys.readouterr()
     card = json.loads(shown.out.splitlines()[-1])["system:google"]
     theirs = scores("small").filter((pl.col("set") == "test") & ~pl.col("metric").str.starts_with("perplexity"))
@@ -55,45 +59,46 @@ def test_they_get_the_scores_of_a_run_and_stand_beside_it(
     assert [each.wrong for each in verify(["system:google"], "local", lambda *_: None)] == [(), ()]
 
 
-def test_new_ones_take_the_place_of_earlier_ones_and_can_be_forgotten(own: Path) -> None:
-    score(f"{own}", on="small/test", anyway=True)
+def test_new_ones_take_the_place_of_earlier_ones_and_can_be_forgotten(google: Path) -> None:
+    score(f"{google}", on="small/test")
     before = scores("system:google")
-    own.write_text(own.read_text().upper())
-    score(f"{own}", on="small/test", anyway=True)
+    write(google, google.read_text().upper().splitlines())
+    score(f"{google}", on="small/test")
     assert not scores("system:google").equals(before)
     store = open_store(Site.named())
     assert len([*store.list("receive")]) == 1
     with pytest.raises(BadConfiguration, match="no system 'system:gogle'.* did you mean system:google"):
         scores("system:gogle")
     score(forget="google")
-    assert not [*store.list("receive")]
-    assert [*model_manifests(store, "small", "score")] == ["dev", "test"], "the run keeps its own"
+    assert not [*store.list("receive"), *store.list("score")]
 
 
-def test_nothing_is_stored_of_what_is_doubtful(own: Path, tmp_path: Path) -> None:
-    lines = own.read_text().splitlines()
-    short = tmp_path / "short.txt"
-    short.write_text("\n".join(lines[:-1]))
+def test_nothing_is_stored_of_what_is_doubtful(google: Path, mirror: Path, tmp_path: Path) -> None:
+    lines = google.read_text().splitlines()
+    short = write(tmp_path / "short.txt", lines[:-1])
     with pytest.raises(BadData, match="11 lines"):
-        score(f"{own}", f"{short}", on="small/test", anyway=True)
-    own.write_text("\n".join(["", *lines[1:]]))
+        score(f"{google}", f"{short}", on="small/test", anyway=True)
+    with pytest.raises(BadData, match="are the sides swapped"):
+        score(f"{mirror}/small/test.en", on="small/test")
+    write(google, ["", *lines[1:]])
     with pytest.raises(BadData, match="1 of 12 lines is empty: 1.*anyway"):
-        score(f"{own}", on="small/test")
+        score(f"{google}", on="small/test")
     with pytest.raises(BadConfiguration, match="did you mean small/test"):
-        score(f"{own}", on="small/tset")
+        score(f"{google}", on="small/tset")
+    with pytest.raises(BadConfiguration, match="allowed is a word"):
+        score(f"{google}", on="small/test", name=("my system",), anyway=True)
     assert not [*open_store(Site.named()).list("receive")]
 
 
-def test_files_are_scored_without_any_run(own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    table = sentences("small").filter(pl.col("set") == "test")
-    for column in ("reference", "source"):
-        (tmp_path / column).write_text("".join(f"{line}\n" for line in table[column]))
-    references, source = tmp_path / "reference", tmp_path / "source"
-    score(f"{own}", references=references, source=source, language="de", anyway=True, as_json=True)
+def test_files_are_scored_without_any_run(google: Path, mirror: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, references = (mirror / "small" / f"test.{side}" for side in ("en", "de"))
+    score(f"{google}", on="small/test")
+    score(f"{google}", references=references, source=source, language="de", as_json=True)
     whole = json.loads(capsys.readouterr().out)["google"]
-    assert [each["chrf"] for each in whole["each_sentence"]] == table["chrf"].to_list()
-    score(f"{own}", references=references, anyway=True, as_json=True)
+    stored = sentences("system:google")
+    assert [each["chrf"] for each in whole["each_sentence"]] == stored["chrf"].to_list()
+    score(f"{google}", references=references, as_json=True)
     bare = json.loads(capsys.readouterr().out)["google"]
     assert bare["scores"]["bleu"] == whole["scores"]["bleu"]
     assert whole["scores"].keys() - bare["scores"].keys() == {"bleu_paper", "bleu_paper_untweaked", "bleu_moses_lc"}
-    assert not [*open_store(Site.named()).list("receive")]
+    assert (len(whole["bleu_by_source_length"]) > 0, bare["bleu_by_source_length"]) == (True, [])

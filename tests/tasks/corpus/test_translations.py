@@ -54,9 +54,9 @@ def test_ids_put_lines_in_the_order_of_the_set() -> None:
     ("lines", "label", "sentence"),
     [
         (LINES[:3], "x.txt", "x.txt has 3 lines, .* set's 4 pairs"),
-        ([f"{name}\tx" for name in IDS[:3]], "x", "lacks 1 of the set's 4 pairs, the first is test:3"),
+        ([f"{name}\tx" for name in IDS[:3]], "x", "1 of 4 ids not once; 'test:3' is there not"),
         ([f"dev:{n}\tx" for n in range(4)], "x.tsv", "has the id 'dev:0', allowed is test:0 to test:3, or 1 to 4"),
-        ([*(f"{name}\tx" for name in IDS), "test:1\ty"], "x", "'test:1' twice"),
+        ([*(f"{name}\tx" for name in IDS), "test:1\ty"], "x", "'test:1' is there twice"),
         ([*(f"{name}\tx" for name in IDS[:3]), "test:3"], "x", "not two columns in line 4"),
     ],
 )
