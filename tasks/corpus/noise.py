@@ -8,6 +8,7 @@ carry the noise over: caps, a missing full stop, an emoji and an address. Typos 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from model.config.keying import require, unkeyed_default
@@ -16,64 +17,55 @@ from model.config.normalise import DOUBLE_QUOTES, SINGLE_QUOTES
 Sides = tuple[str, str]
 TYPO_SHARE = 0.15
 """The share of words of three letters or more that have a typo."""
-NBSP_SHARE = 0.5
-"""The share of spaces that become no-break spaces."""
 WORD = re.compile(r"[^\W\d_]{3,}")
 FINAL_MARKS = re.compile(r"[\s.!?…。！？।؟]+$")
 KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 EMOJI = "😀😂😍👍🎉🔥"
 
 
-def caps(source: str, target: str, _: Random) -> Sides:
-    """Both sides in capitals, by Unicode's rules for no language: ``straße`` becomes ``STRASSE``."""
-    return source.upper(), target.upper()
+def _mistyped(random: Random, word: re.Match[str]) -> str:
+    """The word, in ``TYPO_SHARE`` of cases with a letter swapped, left out, doubled or struck beside its key."""
+    text = word[0]
+    if random.random() >= TYPO_SHARE:
+        return text
+    at = _below(len(text) - 1, random)
+    letter = text[at]
+    after = text[at + 1 :]
+    row = next((keys for keys in KEYBOARD if letter.lower() in keys), letter)
+    near = row[(row.find(letter.lower()) + 1) % len(row)]
+    wrong = (after[0] + letter + after[1:], after, letter + letter + after, near + after)
+    return text[:at] + wrong[_below(len(wrong), random)]
 
 
-def lower(source: str, target: str, _: Random) -> Sides:
-    """A lower-cased source; the target keeps its capitals."""
-    return source.lower(), target
-
-
-def typos(source: str, target: str, random: Random) -> Sides:
-    """Words of the source with a letter exchanged, left out, doubled, or replaced by a neighbour on the keyboard."""
-
-    def perhaps_wrong(word: re.Match[str]) -> str:
-        return _mistyped(word[0], random) if random.random() < TYPO_SHARE else word[0]
-
-    return WORD.sub(perhaps_wrong, source), target
-
-
-def nopunct(source: str, target: str, _: Random) -> Sides:
-    """Both sides without their final punctuation, where the source has some and is more than that."""
+def _bare(source: str, target: str, _: Random) -> Sides:
     bare = FINAL_MARKS.sub("", source), FINAL_MARKS.sub("", target)
     return bare if all(bare) and bare[0] != source else (source, target)
 
 
-def emoji(source: str, target: str, random: Random) -> Sides:
-    """The same emoji at the end of both sides."""
-    return _appended(source, target, EMOJI[_below(len(EMOJI), random)])
+def _odd_quote(random: Random, plain: re.Match[str]) -> str:
+    odd = DOUBLE_QUOTES if plain[0] == '"' else SINGLE_QUOTES
+    return odd[_below(len(odd), random)]
 
 
-def url(source: str, target: str, random: Random) -> Sides:
-    """The same web address at the end of both sides."""
-    return _appended(source, target, f"https://example.org/{_below(1_000_000, random):06}")
+def _appended(source: str, target: str, text: str) -> Sides:
+    return f"{source} {text}", f"{target} {text}"
 
 
-def nbsp(source: str, target: str, random: Random) -> Sides:
-    """No-break spaces for half of the source's spaces."""
-    return re.sub(" ", lambda _: "\u00a0" if random.random() < NBSP_SHARE else " ", source), target
-
-
-def quotes(source: str, target: str, random: Random) -> Sides:
-    """Any typographic quotation mark for each plain one of the source, and for each apostrophe."""
-    odd = {'"': DOUBLE_QUOTES, "'": SINGLE_QUOTES}
-    return re.sub("[\"']", lambda plain: odd[plain[0]][_below(len(odd[plain[0]]), random)], source), target
+def _below(count: int, random: Random) -> int:
+    return int(random.random() * count)  # of Random's methods only this one is sure to stay as it is
 
 
 RULES: Mapping[str, Callable[[str, str, Random], Sides]] = {
-    rule.__name__: rule for rule in (caps, lower, typos, nopunct, emoji, url, nbsp, quotes)
+    "caps": lambda source, target, _: (source.upper(), target.upper()),  # by no language's rules: ß becomes SS
+    "lower": lambda source, target, _: (source.lower(), target),
+    "typos": lambda source, target, random: (WORD.sub(partial(_mistyped, random), source), target),
+    "nopunct": _bare,
+    "emoji": lambda source, target, random: _appended(source, target, EMOJI[_below(len(EMOJI), random)]),
+    "url": lambda source, target, random: _appended(source, target, f"https://example.org/{_below(10**6, random):06}"),
+    "nbsp": lambda source, target, random: (re.sub(" ", lambda _: "\u00a0 "[_below(2, random)], source), target),
+    "quotes": lambda source, target, random: (re.sub("[\"']", partial(_odd_quote, random), source), target),
 }
-"""Every rule by its name."""
+"""Every rule by its name; ``Augment`` says what each does."""
 
 
 @dataclass(frozen=True)
@@ -136,22 +128,3 @@ def noised(rules: tuple[str, ...], seed: int, pair_id: str, source: str, target:
 
 def _random(seed: int, pair_id: str, rule: str) -> Random:
     return Random(f"{seed}:{pair_id}:{rule}")
-
-
-def _below(count: int, random: Random) -> int:
-    return int(random.random() * count)  # of Random's methods only this one is sure to stay as it is
-
-
-def _appended(source: str, target: str, text: str) -> Sides:
-    return f"{source} {text}", f"{target} {text}"
-
-
-def _mistyped(word: str, random: Random) -> str:
-    at = _below(len(word) - 1, random)
-    before = word[:at]
-    letter = word[at]
-    after = word[at + 1 :]
-    row = next((keys for keys in KEYBOARD if letter.lower() in keys), letter)
-    near = row[(row.find(letter.lower()) + 1) % len(row)]
-    wrong = (after[0] + letter + after[1:], after, letter + letter + after, near + after)
-    return before + wrong[_below(len(wrong), random)]
