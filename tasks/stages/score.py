@@ -167,12 +167,7 @@ def score_facts(card: Mapping[str, Any]) -> Facts:
 
 @stage(version=3)
 def score(
-    out: Path,
-    hypotheses: Artifact,
-    pairs: Artifact,
-    set_name: str,
-    language: str,
-    clean_score: Artifact | None = None,
+    out: Path, hypotheses: Artifact, pairs: Artifact, set_name: str, language: str, clean_score: Artifact | None = None
 ) -> Facts:
     """Score the hypotheses of one set against its references, which are in ``language``.
 
