@@ -46,6 +46,7 @@ COMMAND = "OPENBLAS_NUM_THREADS=1 python benchmarks/significance.py"
 DETECT = 0.3
 BUDGET = 10
 DECIDED = "% decided (better or worse)"
+MOVED = "% became champion, at most 6.5"
 NULL = f"{DECIDED}, at most 6.5"
 FOUND = "% found"
 Effects = tuple[float, float]
@@ -184,11 +185,13 @@ def report_groups(simulations: int, seeds: int) -> None:
 
 def report_decisions(simulations: int) -> None:
     """``repro decide``."""
+    named = named_by_decide(simulations)
     cases: list[tuple[str, float | None, Effects]] = [
         ("a run with itself", None, SAME),
         ("a run with itself, the second one's seeds vary twice as much", None, (SEED_EFFECT, 2.5 * SEED_EFFECT)),
         ("two runs, equally good", 0.0, SAME),
-        *((f"a difference of {gap:g} BLEU", gap / BLEU_OF_GAIN, SAME) for gap in (0.3, 0.5, 1.0)),
+        *((f"a difference of {gap:.2g} BLEU", gap / BLEU_OF_GAIN, SAME) for gap in (0.3, 0.5, 1.0)),
+        (f"the difference that it names, {named:.2f} BLEU", named / BLEU_OF_GAIN, SAME),
     ]
     for case, gain, effects in cases:
         found = [decide(a, b) for a, b in compared(simulations, BUDGET, gain, effects)]
@@ -203,6 +206,24 @@ def report_decisions(simulations: int) -> None:
             report(what, better, FOUND, f"{worse:.1f} % worse; {note}")
         else:
             report(what, share([verdict in ("better", "worse") for verdict in verdicts]), NULL, note)
+
+
+def named_by_decide(simulations: int) -> float:
+    """The smallest difference that ``repro decide`` names when its budget is used up (root mean square)."""
+    tail = sequential_tails(BUDGET)[-1]
+    named = [compare_groups(a, b, tail).detectable for a, b in compared(simulations // 10, BUDGET, 0.0)]
+    return float(np.sqrt(np.mean(np.square(named))))
+
+
+def report_promotions_by_seeds(simulations: int) -> None:
+    """Promotion by the mean of three seeds."""
+    for case, own in (("a champion alone", 1), ("a champion with three seeds", 3)):
+        moved = []
+        for number in range(simulations):
+            simulated = SimulatedSet(number)
+            champion = simulated.seeds(own, simulated.base)
+            moved.append(compare_groups(champion, simulated.seeds(3, simulated.base)).verdict == "better")
+        report(f"promotion by the mean of three seeds: {case}, of an equal run", share(moved), MOVED)
 
 
 def report_promotions(simulations: int) -> None:
@@ -227,6 +248,7 @@ def main() -> None:
         report_groups(simulations, seeds)
     report_decisions(simulations)
     report_promotions(simulations)
+    report_promotions_by_seeds(simulations)
 
 
 if __name__ == "__main__":

@@ -88,6 +88,7 @@ def run_command(
             print_json(outcome_json(failed.outcome))
         raise
     _show(outcome, resolved, served, every)
+    _promote(outcome, resolved, by_seeds=False, by_score=promote_better)
     if compared := compare_files(outcome, open_store(resolved.site), recorded_sums(resolved.run)):
         console().print(f"numerics: {compared}", markup=False, soft_wrap=True)
     if as_json:

@@ -116,7 +116,7 @@ def model_description(name: str, tags: Mapping[str, str]) -> str:
     pair = f" from {source} into {target}" if source and target else ""
     return (
         f"A Transformer that translates text{pair}, made by `repro run {name}`. `candidate` is the newest version"
-        " without overrides, `champion` the best on the dev set."
+        " without overrides, `champion` the best on the dev set, beyond noise."
     )
 
 

@@ -1,0 +1,121 @@
+"""Seeds on record form a group by their run's settings, and may make a version champion that one pair did not."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from finished_run import FinishedRun
+from small_pipeline import run_small
+
+from flows.commands.compare import compare as compare_command
+from flows.inspection import promotion
+from flows.inspection.promotion import promote_better, promote_by_seeds
+from flows.inspection.seed_groups import find_group
+from flows.runner.request import RunRequest
+from infra.errors import BadConfiguration
+from infra.site import Site
+from infra.tracking.registry import resolve
+from tasks.evaluation.significance import SeedScores
+
+GREEDY = "decoding.beam=1"
+
+
+def test_all_seeds_of_a_run_are_a_group_and_groups_are_compared(
+    small: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = Site.named()
+    for overrides in (("training.seed=2",), (GREEDY,), (GREEDY, "training.seed=2"), ("training.updates=80",)):
+        run_small(RunRequest("small", overrides=overrides))
+    assert list(find_group("small", site).systems) == list(find_group("small/1", site).systems) == [1, 2]
+    assert list(find_group(f"small --set {GREEDY}", site).systems) == [1, 2]
+    assert list(find_group("small --set training.updates=80", site).systems) == [1]
+    capsys.readouterr()
+    compare_command("small", f"small --set {GREEDY}", seeds=True, as_json=True)
+    shown = capsys.readouterr()
+    found = json.loads(shown.out.splitlines()[-1])
+    assert found["groups"] == {"small": [1, 2], f"small --set {GREEDY}": [1, 2]}
+    assert found["differing"] == [{"name": "decoding.beam", "values": ["2", "1"]}]
+    places = [(each["set_name"], each["measure"]) for each in found["comparisons"]]
+    assert places == [(name, measure) for name in ("dev", "test") for measure in ("bleu", "chrf")]
+    chrf = found["comparisons"][1]
+    assert chrf["difference"]["effect"] == pytest.approx(
+        np.mean(list(chrf["b"].values())) - np.mean(list(chrf["a"].values()))
+    )
+    assert "verdict" in shown.err
+    with pytest.raises(BadConfiguration, match="'small --set training.updates=80' has 1 seed here, needed are two"):
+        compare_command("small", "small --set training.updates=80", seeds=True)
+    with pytest.raises(BadConfiguration, match=r"'smal' has no finished run with scores here"):
+        find_group("smal", site)
+    with pytest.raises(BadConfiguration, match="is named, allowed is a run, perhaps with settings"):
+        find_group("small decoding.beam=1", site)
+
+
+@pytest.fixture
+def challenge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[FinishedRun, Site]]:
+    """A champion and a version within noise of it, whose runs have seeds with these scores."""
+
+    def challenge(champion: list[float], challenger: list[float], same: bool = False) -> tuple[FinishedRun, Site]:
+        run = FinishedRun(tmp_path)
+        monkeypatch.syspath_prepend(str(run.model.package.parent))
+        run.register("ende", run.tags(39.1))
+        run.register("ende", run.tags(39.2), p_value=0.43)
+        both = {"ende/1": champion, "ende/2": challenger}
+
+        def group(label: str, _: Site) -> Any:
+            keys = [f"{'' if same else label}{seed}" for seed in range(len(both[label]))]
+            scores = [{"val": SimpleNamespace(key=key, arguments={})} for key in keys]
+            return SimpleNamespace(systems=dict(enumerate(SimpleNamespace(scores=each) for each in scores)))
+
+        def scored(*_: Any) -> tuple[SeedScores, ...]:
+            values = [np.array(scores) for scores in both.values()]
+            return tuple(SeedScores(each, np.repeat(each[:, None], 9, axis=1)) for each in values)
+
+        monkeypatch.setattr(promotion, "find_group", group)
+        monkeypatch.setattr(promotion, "seed_scores", scored)
+        return run, Site(root=tmp_path, tracking_uri=run.tracker.uri)
+
+    return challenge
+
+
+@pytest.mark.parametrize(
+    ("champion", "challenger", "moves"),
+    [
+        ([39.1, 39.2, 39.0], [39.5, 39.6, 39.4], True),
+        ([39.1], [39.5, 39.6, 39.4], True),
+        ([39.1, 39.8, 38.4], [39.5, 39.6, 39.4], False),
+        ([39.1], [39.5, 39.6], False),
+    ],
+)
+def test_three_seeds_move_the_champion_where_their_mean_is_better(
+    challenge: Callable[..., tuple[FinishedRun, Site]], champion: list[float], challenger: list[float], moves: bool
+) -> None:
+    run, site = challenge(champion, challenger)
+    said = promote_by_seeds("ende/2", 1.0, site)
+    now = resolve(run.tracker.uri, "ende@champion")
+    assert now.version == (2 if moves else 1)
+    assert said.startswith("ende/2 is now champion: " if moves else "ende/2 is not champion: ") or len(challenger) < 3
+    assert not moves or now.promotions[-1].reason.startswith("mean dev BLEU of 3 seeds less that of")
+
+
+def test_seeds_of_the_champions_own_run_and_too_poor_versions_move_nothing(
+    challenge: Callable[..., tuple[FinishedRun, Site]],
+) -> None:
+    _, site = challenge([39.1, 39.2, 39.0], [39.5, 39.6, 39.4], same=True)
+    assert promote_by_seeds("ende/2", 1.0, site) == ""
+    assert promote_by_seeds("ende/2", 50.0, site) == promote_by_seeds("ende/1", 1.0, site) == ""
+
+
+def test_a_version_within_noise_becomes_champion_where_that_is_asked_for(
+    challenge: Callable[..., tuple[FinishedRun, Site]],
+) -> None:
+    run, site = challenge([39.1], [39.2])
+    assert "below the 50 that a champion needs" in promote_better("ende/2", 50.0, site)
+    said = promote_better("ende/2", 1.0, site)
+    assert said.endswith("not below the 39.10 of the champion, version 1; by score alone: --promote-better")
+    assert resolve(run.tracker.uri, "ende@champion").version == 2
+    assert promote_better("ende/2", 1.0, site) == "ende/2 is champion already"
+    assert "ende/1 is not champion" in promote_better("ende/1", 1.0, site)
