@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 WORD = re.compile(r"\w+")
+PLACES = 10
+CLEARLY = 1.1
+"""How many times more words a line shares with its own reference than with any other, at least."""
 NAMED = 10
 """Numbers of lines that a sentence names at most."""
 
@@ -25,20 +28,26 @@ def doubts(hypotheses: Sequence[str], references: Sequence[str], sources: Sequen
         yield "every line equals its reference: is this the file of the references?"
     elif sources and sum(len(line & foreign) - len(line & own) for line in written) > 0:
         equal = sum(line.strip() == source.strip() for line, source in zip(hypotheses, sources, strict=True))
-        yield f"they are in the language of the sources, which {equal:,} lines equal: are the sides swapped?"
+        yield f"their words are those of the sources, which {equal:,} lines equal: are the sides or languages swapped?"
     elif shift := _better_place(written, expected):
+        away = f"{abs(shift)} line{'s' * (abs(shift) > 1)} {'below' if shift > 0 else 'above'}"
         yield (
-            "they have fewer words in common with their own references than with those "
-            f"{abs(shift)} lines {'below' if shift > 0 else 'above'}: are they of another set, or in another order?"
+            f"they have about as many words in common with the references {away} as with their own: are they of "
+            "another set, or in another order?"
         )
 
 
 def _better_place(lines: Sequence[set[str]], references: Sequence[set[str]]) -> int:
-    """By how many lines the references are away that share more words than those at the same place; 0 for none."""
+    """By how many lines the references are away that share nearly as many words as those at the same place, or more.
+
+    0 if no reference does: then the lines are translations of the set, however bad.
+    """
     count = len(lines)
-    shifts = [shift for shift in (0, 1, -1, 2, -2, count // 3, count // 2) if abs(shift) < count]
+    shifts = {1, -1, 2, -2, *(count * part // PLACES for part in range(1, PLACES))}
     common = {
         shift: sum(len(line & references[(number + shift) % count]) for number, line in enumerate(lines))
-        for shift in shifts
+        for shift in (0, *(shift for shift in shifts if 0 < abs(shift) < count))
     }
-    return max(shifts, key=common.__getitem__, default=0)
+    own = common.pop(0)
+    best = max(common, key=common.__getitem__, default=0)
+    return best if best and common[best] * CLEARLY >= own else 0

@@ -79,7 +79,7 @@ def test_nothing_is_stored_of_what_is_doubtful(google: Path, mirror: Path, tmp_p
     short = write(tmp_path / "short.txt", lines[:-1])
     with pytest.raises(BadData, match="11 lines"):
         score(f"{google}", f"{short}", on="small/test", anyway=True)
-    with pytest.raises(BadData, match="are the sides swapped"):
+    with pytest.raises(BadData, match="are the sides or languages swapped"):
         score(f"{mirror}/small/test.en", on="small/test")
     write(google, ["", *lines[1:]])
     with pytest.raises(BadData, match="1 of 12 lines is empty: 1.*anyway"):

@@ -26,10 +26,10 @@ def test_each_mistake_is_named() -> None:
 
     bad = [bad_translation(line, number) for number, line in enumerate(REFERENCES)]
     assert "2 of 200 lines are empty: 4, 9" in found(["" if n in (3, 8) else line for n, line in enumerate(bad)])
-    assert "language of the sources, which 200 lines equal" in found(SOURCES)
+    assert "those of the sources, which 200 lines equal" in found(SOURCES)
     english = [line.replace("The", "A").replace("her", "his") for line in SOURCES]
-    assert "are the sides swapped?" in found(english)
-    assert "1 lines below" in found([*bad[1:], bad[0]])
+    assert "languages swapped?" in found(english)
+    assert "the references 1 line below" in found([*bad[1:], bad[0]])
     assert "of another set" in found(OTHERS)
     assert "of another set" in found(OTHERS, [])
     assert "file of the references" in found(REFERENCES)
