@@ -11,14 +11,18 @@ import pytest
 from finished_run import FinishedRun
 from small_pipeline import run_small
 
+from flows.commands import run as run_module
 from flows.commands.compare import compare as compare_command
+from flows.commands.options import RunOptions
 from flows.inspection import promotion
 from flows.inspection.promotion import promote_better, promote_by_seeds
 from flows.inspection.seed_groups import find_group
+from flows.runner.outcome import Outcome
 from flows.runner.request import RunRequest
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.tracking.registry import resolve
+from tasks.engine.planner import StageResult
 from tasks.evaluation.significance import SeedScores
 
 GREEDY = "decoding.beam=1"
@@ -119,3 +123,19 @@ def test_a_version_within_noise_becomes_champion_where_that_is_asked_for(
     assert resolve(run.tracker.uri, "ende@champion").version == 2
     assert promote_better("ende/2", 1.0, site) == "ende/2 is champion already"
     assert "ende/1 is not champion" in promote_better("ende/1", 1.0, site)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_run_promotes_where_it_is_asked_to(asked: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Also where all stages are cached, as after a run that ended within noise."""
+    monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
+    facts = {"name": "demo", "version": 7}
+    outcome = Outcome("demo", [StageResult("register", "", "k", "cached", facts=facts)])
+    monkeypatch.setattr(run_module, "dispatch", lambda *_: outcome)
+    monkeypatch.setattr(run_module, "make_plan", lambda _: None)
+    called: list[str] = []
+    monkeypatch.setattr(promotion, "promote_better", lambda label, *_: called.append(label) or "")
+    run_module.run_command(RunOptions("demo"), promote_better=asked)
+    assert called == ["demo/7"] * asked
+    with pytest.raises(BadConfiguration, match="--promote-better is given, allowed is that for a whole run without"):
+        run_module.run_command(RunOptions("demo", overrides=("training.updates=200",)), promote_better=True)
