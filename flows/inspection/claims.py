@@ -13,8 +13,9 @@ from shlex import quote
 from flows.inspection.compare import ScoredSystem, find_system
 from flows.inspection.cost import RunCost, stage_costs
 from flows.runner.artifact_names import is_version
-from flows.runner.find_run import find_run
+from flows.runner.find_run import find_run, is_file
 from flows.runner.request import RunRequest, make_plan
+from flows.runs import Run
 from flows.runs.overrides import override
 from flows.runs.paper_rows import PAPER, PAPER_RUNS, row_run_name
 from flows.runs.presets import NAMED
@@ -60,7 +61,7 @@ class ClaimedSystem:
 def request_of(name: str, site: Site) -> RunRequest:
     """The run behind a version, with its overrides, or behind the name of a run."""
     if not is_version(name):
-        return RunRequest(name.partition("/")[0], until="score")
+        return RunRequest(name if is_file(name) else name.partition("/")[0], until="score")
     version = resolve(site.tracking, name)
     overrides = filter(None, ASSIGNMENT.split(version.tags.get(OVERRIDES, "")))
     return RunRequest(version.name, until="score", overrides=tuple(overrides))
@@ -159,13 +160,22 @@ def _assignment(name: str, claimed: str, here: str) -> str:
     return f"{name}={claimed.lower() if claimed in ('True', 'False') else claimed}"
 
 
+def _changes(run: Run, rest: Sequence[str], wanted: Run) -> bool:
+    """Whether the rest of the assignments does not give the wanted run."""
+    try:
+        return override(run, rest) != wanted
+    except BadConfiguration:
+        return True
+
+
 def _command(ours: RunRequest, assignments: Sequence[str], recorded: Sequence[Manifest]) -> tuple[str, str]:
     """The command that trains the system with these values, and what it would cost; "" and why there is none."""
     paths = {each.partition("=")[0] for each in assignments}
     kept = tuple(each for each in ours.overrides if each.partition("=")[0] not in paths)
     try:
         present = override(find_run(ours.run), kept)
-        needed = assignments if len(assignments) > 1 or override(present, assignments) != present else ()
+        wanted = override(present, assignments)
+        needed = [each for each in assignments if _changes(present, [a for a in assignments if a != each], wanted)]
         planned = make_plan(replace(ours, overrides=(*kept, *needed)).resolve())
     except BadConfiguration as error:
         return "", f"refused: {error}"

@@ -14,6 +14,7 @@ from flows.inspection.artifact_graph import sealed_everywhere
 from flows.inspection.claims import ClaimedSystem, find_claim, request_of, training_differences
 from flows.inspection.compare import ScoredSystem, find_system
 from flows.inspection.cost import RunCost, stage_costs
+from flows.runner.artifact_names import parse_name
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.manifest import Manifest
@@ -52,6 +53,8 @@ class GapPlan:
     arguments: Mapping[str, Any]
     """Of the stage ``gap``, but for the translations."""
     changes: Mapping[str, Mapping[str, Any]]
+    experiment: str
+    """In MLflow: that of the run."""
 
     def measure(self) -> Artifact:
         """Call all stages, with the current engine."""
@@ -63,11 +66,10 @@ class GapPlan:
     def _translate(self, changed: Mapping[str, Any]) -> Artifact:
         made = self.system.lineage
         name = self.set_name
-        stages = ("average", "learn_bpe", f"shard.{name}", f"prepare_sets.{name}", "train")
-        weights, vocabulary, pairs, prepared, training = (self.store.artifact(made[each]) for each in stages)
+        weights, vocabulary, pairs, prepared = (self.store.artifact(made[each]) for each in _read_by_translate(name))
         search = dict(changed)
         if averaging := search.pop("averaging", None):
-            weights = average(training, averaging)
+            weights = average(self.store.artifact(made["train"]), averaging)
         manifest = made[f"translate.{name}"]
         decoding = replace(_argument(Decoding, manifest), **search)
         again = translate.for_item(name)
@@ -93,8 +95,8 @@ class GapPlan:
         runner = Runner(RunSettings(*made, plan=planner.lookups, files=stage_files))
         with closing(runner), ending(tracker), engine(runner):
             if any(row.state != "hit" for row in planner.rows):
-                name = self.system.name
-                tracker.start(name.partition("/")[0], f"gap {name} {self.set_name}", {"site": "local"}, {})
+                title = f"gap {self.system.name} {self.set_name}"
+                tracker.start(self.experiment, title, {"site": "local"}, {})
             return self.measure()
 
 
@@ -121,13 +123,19 @@ def plan_gap(name: str, claim: float | None, as_name: str, set_name: str, budget
         "others": {n: store.artifact(each) for n, each in system.scores.items() if is_own(n) and n != chosen},
         "differences": tuple(training_differences(claimed, system, ours, list(sealed_everywhere(store)))),
     }
-    plan = GapPlan(site, store, system, chosen, arguments, {})
+    experiment = "systems" if system.is_foreign else parse_name(ours.run).run
+    plan = GapPlan(site, store, system, chosen, arguments, {}, experiment)
     for words, changed in changes.items():
         wider = replace(plan, changes={**plan.changes, words: changed})
         fits = not budget or wider.cost().seconds <= 60 * budget
         plan = wider if fits else plan
         left_out += [] if fits else [f"{words}: not measured, beyond --budget {budget:g}"]
     return replace(plan, arguments={**arguments, "left_out": tuple(left_out)})
+
+
+def _read_by_translate(set_name: str) -> tuple[str, ...]:
+    """What a translation of the set reads, as a lineage names it."""
+    return "average", "learn_bpe", f"shard.{set_name}", f"prepare_sets.{set_name}"
 
 
 def _choose_set(system: ScoredSystem, claimed: ClaimedSystem, wanted: str) -> str:
@@ -154,10 +162,12 @@ def _decoding_changes(
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """By the words of each cause of decoding what undoes it, and the causes that cannot be measured."""
     translated = [each for name, each in theirs.items() if name.startswith("translate.")]
-    own = ours.get(f"translate.{set_name}")
-    if not (own and translated):
-        return {}, ["decoding: how the claim, or this system, was translated is not known"]
-    present = _argument(Decoding, own)
+    needed = (*_read_by_translate(set_name), f"translate.{set_name}")
+    if missing := [name for name in needed if name not in ours]:
+        return {}, [f"decoding: not measured, without {', '.join(missing)} in this root nothing is translated again"]
+    if not translated or "average" not in theirs:
+        return {}, ["decoding: not measured, since the claim's is not known"]
+    present = _argument(Decoding, ours[f"translate.{set_name}"])
     claimed = _argument(Decoding, theirs.get(f"translate.{set_name}", translated[-1]))
     found: dict[str, dict[str, Any]] = {}
     for names in SEARCH:

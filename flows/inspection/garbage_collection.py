@@ -128,10 +128,14 @@ def needed_artifacts(
             needed |= dict.fromkeys(reached(names, inputs, needed), why)
     if unknown := [run for run in keep if run not in known]:
         raise BadConfiguration(f"--keep is {unknown[0]!r}, which has no record; runs with a record: {', '.join(known)}")
+    gaps: dict[str, list[Name]] = {}
+    for name, node in sealed.items():
+        if node.stage == "gap":
+            gaps.setdefault(f"{node.facts.get('system')}", []).append(name)
     for version in versions(site.registry):
         names = [name for name in artifacts_of_tags(version) if name[0] in VERSION_STAGES]
         label = f"{version.name}/{version.version}"
-        names += [n for n, each in sealed.items() if each.stage == "gap" and each.facts.get("system") == label]
+        names += gaps.get(label, [])
         needed |= {name: f"version {label}" for name in names if name not in needed}
     for each in foreign_scores(store):
         needed |= {(made.stage, made.key): each.name for made in (each.translations, each.score)}

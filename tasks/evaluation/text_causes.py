@@ -10,8 +10,8 @@ from tasks.evaluation.translation_metrics import plain_quotes
 
 Lines = Sequence[str]
 Repair = Callable[[Lines, Lines], tuple[Lines, Lines]]
-SPLIT_OFF = re.compile(r" [.,;:!?](?= |$)|&(?:apos|quot|amp|#124);|@-@|##AT##")
-"""What Moses' tokens have and plain text lacks: a mark after a space, an escaped character, a split hyphen."""
+SPLIT_OFF = re.compile(r" [.,;:!?](?= |$)|&(?:apos|quot|amp|#124);|@-@|##AT##|@@(?= |$)|▁")
+"""What tokens and pieces have and text lacks: a mark after a space, an escape, a split hyphen, a cut in a word."""
 TOKENISED = 0.1
 """Share of lines with such marks, beyond that of the other side, from which lines count as tokenised."""
 
@@ -57,8 +57,9 @@ def _detokenised(language: str, written: Lines, expected: Lines) -> tuple[Lines,
     from sacremoses import MosesDetokenizer
 
     moses = MosesDetokenizer(lang=language)
-    hyphens = (re.sub(r" ?(?:@-@|##AT##-##AT##) ?", "-", line) for line in written)
-    return [moses.detokenize(line.split()) for line in hyphens], expected
+    whole = (re.sub(r"@@(?: |$)", "", line) if "▁" not in line else line.replace(" ", "") for line in written)
+    words = (re.sub(r" ?(?:@-@|##AT##-##AT##) ?", "-", line.replace("▁", " ")) for line in whole)
+    return [moses.detokenize(line.split()) for line in words], expected
 
 
 def _both(change: Callable[[str], str], written: Lines, expected: Lines) -> tuple[Lines, Lines]:

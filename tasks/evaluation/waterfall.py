@@ -6,7 +6,7 @@ from itertools import accumulate
 
 from tasks.evaluation.plots import Theme, dress, new_figure, png
 
-LABEL_CHARACTERS = 74
+LABEL_CHARACTERS = 62
 """Of a label over the whole width."""
 Labelled = tuple[str, float]
 
@@ -29,9 +29,9 @@ def waterfall(begin: Labelled, steps: Sequence[Labelled], end: Labelled, theme: 
         color = theme.strong if is_end else theme.source if value > 0 else theme.target
         axes.barh(place + 0.18, width, left=start, height=0.4, color=color)
         number = f" {value:.2f}" if is_end else f" {value:+.2f}"
-        axes.text(max(start, start + width), place + 0.18, number, va="center", fontsize=8.5, color=theme.ink)
+        axes.text(max(start, start + width), place + 0.18, number, va="center", fontsize=10.5, color=theme.ink)
         shown = textwrap.shorten(label, LABEL_CHARACTERS, placeholder=" …")
-        axes.text(left, place - 0.2, shown, va="center", fontsize=8.5, color=theme.ink, parse_math=False)
+        axes.text(left, place - 0.2, shown, va="center", fontsize=10.5, color=theme.ink, parse_math=False)
     axes.set_ylim(len(bars) + 0.6, -0.5)
     axes.set_xlim(left, max(reached) + 0.22 * room)
     axes.set_yticks([])

@@ -80,7 +80,7 @@ def gap(
         *(
             each | {"about": each["protocol"] + ALSO.get(name, "")}
             for name, each in card["scores"].items()
-            if BLEU in name
+            if BLEU in name and name != BLEU
         ),
         *(each["scores"][BLEU] | {"about": f"set {name} in its place"} for name, each in cards.items()),
         *(measure(_repaired(ours, each), language).row(f"if even: {each.about}") for each in unclaimed),

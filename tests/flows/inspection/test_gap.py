@@ -1,6 +1,7 @@
 """``repro gap``: causes are undone by the stages of a run, and the steps sum to the difference."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from flows.runs import RUNS
 from flows.runs.overrides import override
 from flows.website.contents import Root, contents
 from infra.errors import BadConfiguration
-from infra.site import Site
+from infra.site import Site, open_store
 
 MISTAKES = ("averaging.count=1", "decoding.beam=1", "decoding.alpha=0")
 
@@ -71,6 +72,18 @@ def test_the_page_of_a_version_links_to_it(small: Path, capsys: pytest.CaptureFi
     assert Path(page).name in str(pages["versions/small/1.html"])
     kept = {(each.stage, each.why) for each in find_garbage(Site.named()).kept}
     assert ("gap", "version small/1") in kept
+
+
+def test_what_was_removed_is_not_measured_and_said_to_be_so(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plant(monkeypatch, "greedy", "decoding.beam=1")
+    for manifest in open_store(Site.named()).list("shard"):
+        if manifest.item == "test":
+            shutil.rmtree(small / "shard" / manifest.key)
+    found = gap_of(capsys, "greedy", claimed_as="small/1")
+    assert [step["about"].split(":")[0] for step in found["steps"]] == ["unexplained"]
+    assert "without shard.test" in found["left_out"][0]
 
 
 def test_a_published_figure_is_a_claim_of_its_own_protocol(small: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,6 +57,9 @@ def test_faults_of_text_are_seen_and_their_repair_gives_the_score_back() -> None
     [tokenised] = text_causes(tokens, EXPECTED, "de")
     assert tokenised.is_fault
     assert measure(Condition(*tokenised.repair(tokens, EXPECTED)), "de").score == pytest.approx(healthy)
+    cut = [line.replace("Nummer", "Num@@ mer") for line in WRITTEN]
+    [pieces] = text_causes(cut, EXPECTED, "de")
+    assert pieces.repair(cut, EXPECTED) == (WRITTEN, EXPECTED)
     lowered = [line.lower() for line in EXPECTED]
     [case] = text_causes(WRITTEN, lowered, "de")
     assert case.about.startswith("references are lower-cased")
