@@ -16,6 +16,7 @@ import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.objects import DeploymentSchedule
+from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.deployments.runner import RunnerDeployment
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
@@ -174,8 +175,10 @@ def _deploy(
     module, _, function = declared["entrypoint"].rpartition(".")
     flow: Flow[..., Any] = getattr(import_module(module), function)
     label = f"{flow.name}/{declared['name']}"
-    existing = _read_schedules(client, label)
-    parameters = _overrides_kept(client, label) | declared["parameters"]
+    before = _read_deployment(client, label)
+    existing = _schedules_of(before)
+    kept_settings = {"overrides": before.parameters["overrides"]} if before and "overrides" in before.parameters else {}
+    parameters = kept_settings | declared["parameters"]
     deployment = RunnerDeployment.from_flow(
         flow,
         declared["name"],
@@ -196,15 +199,15 @@ def _deploy(
         state = {} if slug in existing else {"active": each["active"]}
         schedules.append({"slug": slug, "schedule": times, **state})
     deployment.apply(schedules=schedules)
-    deployment_id = client.read_deployment_by_name(label).id
-    for slug, schedule in _read_schedules(client, label).items():
+    made = client.read_deployment_by_name(label)
+    for slug, schedule in _schedules_of(made).items():
         if slug not in wanted:
-            client.delete_deployment_schedule(deployment_id, schedule.id)
+            client.delete_deployment_schedule(made.id, schedule.id)
         elif switch != "as it is":
-            client.update_deployment_schedule(deployment_id, schedule.id, active=switch == "on")
+            client.update_deployment_schedule(made.id, schedule.id, active=switch == "on")
     states = [
         f"{_in_words(each.schedule) if slug == OWN_TIMES else slug} {'active' if each.active else 'paused'}"
-        for slug, each in _read_schedules(client, label).items()
+        for slug, each in _schedules_of(_read_deployment(client, label)).items()
     ]
     settings = "".join(f" --set {value}" for value in parameters.get("overrides", ()))
     say(f"{label}{settings}: pool {declared['work_pool']['name']}, schedule {', '.join(states) or 'none'}")
@@ -214,17 +217,12 @@ def _in_words(times: Any) -> str:
     return times.cron if isinstance(times, CronSchedule) else f"every {times.interval}"
 
 
-def _overrides_kept(client: SyncPrefectClient, label: str) -> dict[str, Any]:
-    """The overrides that a deployment has already."""
+def _read_deployment(client: SyncPrefectClient, label: str) -> DeploymentResponse | None:
     with suppress(ObjectNotFound):
-        parameters = client.read_deployment_by_name(label).parameters
-        return {name: value for name, value in parameters.items() if name == "overrides"}
-    return {}
+        return client.read_deployment_by_name(label)
+    return None
 
 
-def _read_schedules(client: SyncPrefectClient, label: str) -> dict[str, DeploymentSchedule]:
-    """The schedules of a deployment by slug; empty if the deployment does not exist."""
-    try:
-        return {each.slug or f"{each.id}": each for each in client.read_deployment_by_name(label).schedules}
-    except ObjectNotFound:
-        return {}
+def _schedules_of(deployment: DeploymentResponse | None) -> dict[str, DeploymentSchedule]:
+    """The schedules of a deployment by slug."""
+    return {each.slug or f"{each.id}": each for each in deployment.schedules} if deployment else {}

@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 import yaml
 from prefect import Flow
+from prefect.client.schemas.schedules import IntervalSchedule
 
 from flows.commands.deploy import deploy as deploy_command
 from flows.orchestration import check_flow, flow_parts, prefect_flows
@@ -63,6 +64,7 @@ def from_flow(cls, flow, name, **words):
     sys.exit(f"{flow.name} {words.get('job_variables')}")
 
 deploying.RunnerDeployment.from_flow = classmethod(from_flow)
+deploying._read_deployment = lambda client, label: None
 deploying._deploy(None, yaml.safe_load(Path(sys.argv[1]).read_text())["deployments"][0], "as it is", print)
 """
 
@@ -115,7 +117,16 @@ def test_a_run_in_a_file_gets_a_deployment_that_names_the_file(tmp_path: Path, m
 @pytest.mark.parametrize("times", ["0 22 * *", "0 25 * * *", "daily", "@daily at 3"])
 def test_wrong_times_of_a_schedule_are_refused_before_anything_is_deployed(times: str) -> None:
     with pytest.raises(BadConfiguration, match="--cron"):
-        deploying.deploy(REPOSITORY / "prefect.yaml", ["demo"], "on", print, times)
+        deploying.own_times(times, "")
+
+
+def test_a_wrong_interval_is_refused_and_a_right_one_is_kept_in_utc() -> None:
+    for wrong in ("6", "6x", "0h", "-1d", "1.5h"):
+        with pytest.raises(BadConfiguration, match="--every"):
+            deploying.own_times("", wrong)
+    made = deploying.own_times("", "6h")
+    assert isinstance(made, IntervalSchedule)
+    assert (made.interval.total_seconds(), made.timezone) == (6 * 3600, "UTC")
 
 
 def test_a_check_is_deployed_for_a_run_whose_results_are_recorded() -> None:
