@@ -39,7 +39,6 @@ def translate(
             show_default=False,
         ),
     ] = ("demo@champion",),
-    prefix: Annotated[str, Parameter(help="text that the translation of each line begins with")] = "",
     beam: Annotated[int | None, Parameter(help="beam size, 1 is greedy search; default: as in the model's run")] = None,
     alpha: Annotated[
         float | None, Parameter(help="exponent of the length penalty; default: as in the model's run")
@@ -70,8 +69,7 @@ def translate(
 
     Exit code 1 if a sentence is too long for the model: the message names its line, which stays empty in the output.
     All other lines are translated. A search ends when --beam hypotheses have, so --n-best beyond it gives those that
-    ended as well, as many as there are. If a line has several sentences, the prefix is that of the first. An ensemble
-    searches with the settings of the first model's run.
+    ended as well, as many as there are. An ensemble searches with the settings of the first model's run.
 
     For example:
 
@@ -84,8 +82,6 @@ def translate(
     repro translate in.txt --sample --temperature 0.7 --seed 2
 
     repro translate in.txt --model demo/1 --model demo/2
-
-    echo "The old woman sees a dog." | repro translate --prefix "Die Frau"
     """
     from model.config import Decoding, Sampling
 
@@ -119,18 +115,13 @@ def translate(
         loaded = load_version(version, site, engine, quantization, others)
         from flows.inference.translate_stream import RateDisplay, TranslationStream
 
-        if unknown := loaded.unknown_in_prefix(prefix):
-            raise BadConfiguration(
-                f"--prefix is {prefix!r}, allowed is a text whose words and characters are in the model's vocabulary; "
-                f"{unknown!r} is not"
-            )
-        why_own = loaded.engine.why_own(search, has_prefix=bool(prefix))
+        why_own = loaded.engine.why_own(search)
         if not why_own or engine == "ctranslate2" or quantization != "float32":
-            searched_by = loaded.engine.name_for(search, has_prefix=bool(prefix))
+            searched_by = loaded.engine.name_for(search)
             say(f"{loaded.name} is searched by {searched_by}: {why_own or loaded.engine.opened.note}")
         numbers = count()
         stream = TranslationStream(
-            lambda lines: loaded.translate(lines, search, [prefix] * len(lines), numbers),
+            lambda lines: loaded.translate(lines, search, numbers),
             loaded.trained_length,
             as_json=scores or n_best > 1,
         )
@@ -154,9 +145,7 @@ def _valid(make: Callable[[], Value]) -> Value:
     try:
         return make()
     except ValueError as error:
-        message = re.sub(
-            r"\b(?:decoding\.|sampling\.|(?=n_best|prefix))(\w+)", lambda field: _option(field[1]), f"{error}"
-        )
+        message = re.sub(r"\b(?:decoding\.|sampling\.|(?=n_best))(\w+)", lambda field: _option(field[1]), f"{error}")
         raise BadConfiguration(message) from error
 
 

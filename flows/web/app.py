@@ -142,7 +142,7 @@ def protected(app: ASGIApp, host: str, allow_host: Sequence[str], credentials: C
 
 async def _planned(index: ModelIndex, body: TranslateRequest) -> TranslationPlan:
     """Check and split a text: a long one on a thread, so that others are served, a short one here, which is faster."""
-    if len(body.text) + len(body.prefix) <= SHORT_CHARACTERS:
+    if len(body.text) <= SHORT_CHARACTERS:
         return index.plan(body)
     return await asyncio.to_thread(index.plan, body)
 

@@ -40,7 +40,6 @@ class TranslateRequest(BaseModel):
         description="exponent of the length penalty; default: the version's",
     )
     nbest: int = Field(1, description="hypotheses per sentence, at most 2 x beam - 1")
-    prefix: Text = Field("", description="how the translation of each paragraph begins")
     sample: bool = Field(False, description="draw each token from the model's distribution instead of beam search")
     temperature: float = Field(
         1.0, ge=0.05, le=5, allow_inf_nan=False, description="with sample: below 1 favours likely tokens"
@@ -127,8 +126,6 @@ class TranslationPlan:
     served: ServedVersion
     search: Search
     paragraphs: tuple[tuple[str, ...], ...]
-    prefix: str = ""
-    """How the translation of the first sentence of each paragraph begins."""
 
     @property
     def positions(self) -> list[tuple[int, int]]:
@@ -137,11 +134,8 @@ class TranslationPlan:
 
     @property
     def sources(self) -> list[Source]:
-        """The sentences with their prefixes and numbers."""
-        return [
-            Source(self.paragraphs[p][s], "" if s else self.prefix, number)
-            for number, (p, s) in enumerate(self.positions)
-        ]
+        """The sentences with their numbers."""
+        return [Source(self.paragraphs[p][s], number) for number, (p, s) in enumerate(self.positions)]
 
     def response(self, translated: Mapping[int, SentenceJson]) -> TranslateResponse:
         """Combine the translated sentences, given by number."""
@@ -207,15 +201,9 @@ class ModelIndex:
         check_range("nbest", request.nbest, 1, *most)
         search = Search(decoding, request.nbest, sampling, split="never")
         check_characters("the text", request.text, limits)
-        prefix = " ".join(request.prefix.split())
-        check_characters("prefix", prefix, limits)
-        if (length := served.model.prefix_length(prefix)) > self.longest(served):
-            raise RefusedRequest(422, f"prefix has {length} pieces, allowed are {self.longest(served)}")
-        if unknown := served.model.unknown_in_prefix(prefix):
-            raise RefusedRequest(422, f"prefix has {unknown!r}, allowed are words and characters of the vocabulary")
         lines = request.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         paragraphs = tuple(tuple(served.model.sentences(line)) for line in lines)
-        plan = TranslationPlan(served, search, paragraphs, prefix)
+        plan = TranslationPlan(served, search, paragraphs)
         sentences = [source.text for source in plan.sources]
         if len(sentences) > limits.sentences:
             raise RefusedRequest(422, f"the text has {len(sentences)} sentences, allowed are {limits.sentences}")

@@ -14,10 +14,9 @@ AttentionKind = Literal["cross", "encoder", "decoder"]
 
 
 class Source(NamedTuple):
-    """A sentence to translate: ``prefix`` is how its translation begins, ``number`` chooses its random numbers."""
+    """A sentence to translate; ``number`` chooses its random numbers."""
 
     text: str
-    prefix: str = ""
     number: int = 0
 
 
@@ -47,12 +46,11 @@ class ServedVersion:
         """Tokens of the longest sentence that it accepts."""
 
     def translate(self, sources: Sequence[Source], search: Search) -> list[SentenceJson]:
-        """Translate sentences of at most ``longest`` tokens, with prefixes of at most so many."""
+        """Translate sentences of at most ``longest`` tokens."""
         vocabulary = self.model.translator.vocabulary
         found = self.model.translate(
             [source.text for source in sources],
             search,
-            [source.prefix for source in sources],
             [source.number for source in sources],
         )
         return [

@@ -121,13 +121,6 @@ class TokenizerPair:
         """Lines of a side, 0 for sources and 1 for targets, as its tokenizer takes them."""
         return self.splitting.split(lines, side) if self.splitting else lines
 
-    def unknown_in_target(self, text: str) -> str:
-        """The first word or character of a text that is read as ``<unk>``, such as a word of no piece; "" if none."""
-        [text] = self.split([text], 1)
-        encoded = self.target.encode(text, add_special_tokens=False)
-        read = zip(encoded.ids, encoded.offsets, strict=True)
-        return next((text[begin:end].strip() for i, (begin, end) in read if i == UNK), "")
-
     def decode_target(self, ids: Iterable[int]) -> str:
         """The text of one hypothesis, without special pieces; invalid UTF-8 becomes U+FFFD."""
         text = str(self.target.decode(list(ids), skip_special_tokens=True))

@@ -82,14 +82,10 @@ class Ensemble:
 
 @dataclass(frozen=True)
 class SearchConstraints:
-    """Least and greatest length of a sentence's hypotheses, eos counted, and the tokens that they begin with.
-
-    The prefix leaves room for another token and has no special tokens.
-    """
+    """Least and greatest length of a sentence's hypotheses, eos counted."""
 
     max_length: int
     min_length: int = 1
-    prefix: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -241,8 +237,7 @@ class BeamState:
         """The tokens of the live hypotheses."""
         self.best: list[list[Hypothesis]] = [[] for _ in constraints]
         self.finished = [0] * len(constraints)
-        self.constrained_steps = max((max(each.min_length - 1, len(each.prefix)) for each in constraints), default=0)
-        """After so many steps every token is allowed."""
+        self.greatest_minimum = max((each.min_length for each in constraints), default=1)
         self.length = 1
         """|Y| of the hypotheses that finish in this step."""
 
@@ -250,17 +245,11 @@ class BeamState:
         """Return the allowed continuations of each sentence that can be among its best, the likeliest first."""
         sentences, width = self.log_p_BW.shape
         scores_RC, pieces_RC = candidates(log_p_RN, self.decoding.beam)
-        if self.length <= self.constrained_steps:
+        if self.length < self.greatest_minimum:
             for sentence, number in enumerate(self.live):
-                constraint = self.constraints[number]
                 rows = slice(sentence * width, (sentence + 1) * width)
-                if self.length < constraint.min_length:
+                if self.length < self.constraints[number].min_length:
                     scores_RC[rows][pieces_RC[rows] == EOS] = -math.inf
-                if self.length <= len(constraint.prefix):
-                    forced = constraint.prefix[self.length - 1]
-                    scores_RC[rows] = -math.inf
-                    scores_RC[rows, 0] = log_p_RN[rows, forced].double().cpu().numpy()
-                    pieces_RC[rows, 0] = forced
         log_p_BX = (self.log_p_BW.reshape(-1, 1) + scores_RC).reshape(sentences, -1)
         # Stable: equal candidates stay in the order of hypothesis and token.
         order_BX = np.argsort(-log_p_BX, axis=1, kind="stable")

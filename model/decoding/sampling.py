@@ -45,13 +45,8 @@ def sample(
         allowed_RN = log_p_RN.clone()
         allowed_RN[:, list(FORBIDDEN)] = -torch.inf
         for row, number in enumerate(live):
-            constraint = constraints[number]
-            if length < constraint.min_length:
+            if length < constraints[number].min_length:
                 allowed_RN[row, EOS] = -torch.inf
-            if length <= len(constraint.prefix):
-                forced = constraint.prefix[length - 1]
-                allowed_RN[row] = -torch.inf
-                allowed_RN[row, forced] = log_p_RN[row, forced]
         uniform_R = torch.tensor([uniforms[number][length - 1] for number in live], dtype=torch.float64, device=device)
         pieces_R = draw(allowed_RN, uniform_R, sampling)
         drawn = log_p_RN.gather(1, pieces_R[:, None])[:, 0].tolist()

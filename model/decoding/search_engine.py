@@ -11,7 +11,7 @@ from typing import Protocol, get_args
 from ..config.engines import EngineChoice
 from ..config.keying import require
 from .translation import Hypothesis, Search
-from .translator import Prefixes, Translator
+from .translator import Translator
 
 OWN = "own search"
 CTRANSLATE2 = "CTranslate2"
@@ -22,7 +22,7 @@ class OtherEngine(Protocol):
     """Another beam search of the same model."""
 
     def search_n_best(self, sources: Sequence[Sequence[int]], search: Search) -> list[list[Hypothesis]]:
-        """Search as ``Translator.search_n_best``, without prefixes."""
+        """Search as ``Translator.search_n_best``."""
         ...
 
     def can_search(self, source: Sequence[int], search: Search) -> bool:
@@ -56,8 +56,8 @@ class SearchEngine:
         """The other engine. Raises what opening it raises."""
         return self._open_other() if self._open_other else Opened(None, "there is no other engine")
 
-    def why_own(self, search: Search, has_prefix: bool = False) -> str:
-        """Return why the own engine does this search, "" if CTranslate2 does; ``has_prefix``: of the output."""
+    def why_own(self, search: Search) -> str:
+        """Return why the own engine does this search, "" if CTranslate2 does."""
         device = self.translator.device.type
         if self.choice == "own":
             return "the engine is own"
@@ -65,30 +65,24 @@ class SearchEngine:
             return "an ensemble is searched by the own engine alone"
         if self.choice == "auto" and device != "cpu":
             return f"CTranslate2 is chosen on CPUs only, and the model is on {device}"
-        if search.sampling or has_prefix:
-            return f"CTranslate2 does not {'sample' if search.sampling else 'continue a prefix'} alike"
+        if search.sampling:
+            return "CTranslate2 does not sample alike"
         if search.n_best > 1:
             return f"n_best is {search.n_best}, and CTranslate2 keeps no more than a beam of finished hypotheses"
         return "" if self.opened.other else self.opened.note
 
-    def name_for(self, search: Search, has_prefix: bool = False) -> str:
+    def name_for(self, search: Search) -> str:
         """The name of the engine that does this search."""
-        return OWN if self.why_own(search, has_prefix) else CTRANSLATE2
+        return OWN if self.why_own(search) else CTRANSLATE2
 
-    def search_n_best(
-        self, sources: Sequence[Sequence[int]], search: Search, prefixes: Prefixes | None = None
-    ) -> list[list[Hypothesis]]:
-        """Search as ``Translator.search_n_best``; the own engine searches sources with a prefix or too long outputs."""
-        prefixes = prefixes or {}
-        all_have_one = len(prefixes) == len(sources)
-        other = None if self.why_own(search, has_prefix=all_have_one) else self.opened.other
+    def search_n_best(self, sources: Sequence[Sequence[int]], search: Search) -> list[list[Hypothesis]]:
+        """Search as ``Translator.search_n_best``; the own engine searches where outputs can be too long."""
+        other = None if self.why_own(search) else self.opened.other
         hypotheses: dict[int, list[Hypothesis]] = {}
         if other:
-            plain = [n for n, source in enumerate(sources) if n not in prefixes and other.can_search(source, search)]
+            plain = [n for n, source in enumerate(sources) if other.can_search(source, search)]
             hypotheses |= zip(plain, other.search_n_best([sources[n] for n in plain], search), strict=True)
         own = [n for n in range(len(sources)) if n not in hypotheses]
-        own_prefixes = {place: prefixes[n] for place, n in enumerate(own) if n in prefixes}
-        own_sources = [sources[n] for n in own]
-        found = self.translator.search_n_best(own_sources, search.decoding, search.n_best, own_prefixes)
+        found = self.translator.search_n_best([sources[n] for n in own], search.decoding, search.n_best)
         hypotheses |= zip(own, found, strict=True)
         return [hypotheses[n] for n in range(len(sources))]

@@ -5,7 +5,7 @@ Sentences are sorted by length for batching; results are in the order of the cal
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -31,8 +31,6 @@ from .translation import Hypothesis
 
 ProgressCallback = Callable[[int, int], None]
 """Called with the number of sentences done and the number of all sentences."""
-Prefixes = Mapping[int, Sequence[int]]
-"""Tokens that the outputs of some sources begin with, by the number of the source."""
 Answer = TypeVar("Answer")
 
 LONGEST_SOURCE = 1_000
@@ -132,7 +130,6 @@ class Translator:
         sources: Sequence[Sequence[int]],
         decoding: Decoding,
         n_best: int,
-        prefixes: Prefixes | None = None,
         progress: ProgressCallback | None = None,
     ) -> list[list[Hypothesis]]:
         """Beam search (§6.1): the ``n_best`` hypotheses of each source, best first. Sources are tokens without eos.
@@ -143,7 +140,7 @@ class Translator:
         @torch.inference_mode()
         def find(numbers: Sequence[int]) -> list[list[Hypothesis]]:
             step = self._decoder([sources[n] for n in numbers])
-            constraints = [self.constraints_for(sources[n], decoding, (prefixes or {}).get(n, ())) for n in numbers]
+            constraints = [self.constraints_for(sources[n], decoding) for n in numbers]
             return beam_search(step, constraints, decoding, self.device, n_best)
 
         return self._in_batches(sources, find, [EMPTY_HYPOTHESIS], progress)
@@ -171,7 +168,6 @@ class Translator:
         sources: Sequence[Sequence[int]],
         sampling: Sampling,
         decoding: Decoding,
-        prefixes: Prefixes | None = None,
         numbers: Sequence[int] | None = None,
     ) -> list[Hypothesis]:
         """Draw one output per source; of ``decoding`` only the lengths count.
@@ -185,7 +181,7 @@ class Translator:
         @torch.inference_mode()
         def find(batch: Sequence[int]) -> list[Hypothesis]:
             step = self._decoder([sources[n] for n in batch])
-            constraints = [self.constraints_for(sources[n], decoding, (prefixes or {}).get(n, ())) for n in batch]
+            constraints = [self.constraints_for(sources[n], decoding) for n in batch]
             return sample(step, constraints, sampling, self.device, [among_all[n] for n in batch])
 
         return self._in_batches(sources, find, EMPTY_HYPOTHESIS, None)
@@ -199,13 +195,11 @@ class Translator:
     def _starters(self) -> list[DecoderStarter]:
         return [decoder_starter(model, self.bfloat16) for model in self.models]
 
-    def constraints_for(
-        self, source: Sequence[int], decoding: Decoding, prefix: Sequence[int] = ()
-    ) -> SearchConstraints:
-        """Return the constraints on a source's output; the greatest length allows one token after the prefix."""
+    def constraints_for(self, source: Sequence[int], decoding: Decoding) -> SearchConstraints:
+        """Return the constraints on the output of a source, which is not empty."""
         shortest, longest = decoding.lengths(len(source) + 1)
-        longest = min(max(longest, len(prefix) + 1), self.longest_target)
-        return SearchConstraints(longest, min(shortest, longest), tuple(prefix))
+        longest = min(longest, self.longest_target)
+        return SearchConstraints(longest, min(shortest, longest))
 
     def _in_batches(
         self,

@@ -13,7 +13,7 @@ from ..config.special_pieces import BOS, EOS, SPECIAL_TOKENS, UNK
 from .search_engine import SearchEngine
 from .sentence_splitting import SentenceSplitter
 from .translation import AttentionMap, Hypothesis, Search, SplitMode, Translation, best_combinations
-from .translator import Prefixes, Translator
+from .translator import Translator
 
 
 @dataclass(frozen=True)
@@ -35,33 +35,22 @@ class VersionTranslator:
         self,
         texts: Sequence[str],
         search: Search,
-        prefixes: Sequence[str] = (),
         numbers: Iterable[int] | None = None,
     ) -> list[Translation]:
         """Translate texts, sentence by sentence; the results are in the same order, and an empty text stays empty.
 
-        ``prefixes`` has for each text how its translation begins. Sampling takes one of ``numbers``, by default 0, 1,
-        …, for each sentence: its random numbers depend on it and the seed alone.
+        Sampling takes one of ``numbers``, by default 0, 1, …, for each sentence: its random numbers depend on it and
+        the seed alone.
         """
-        vocabulary = self.translator.vocabulary
         encoded = self._encoded(texts, search.split)
-        begins = [prefix.strip() for prefix in prefixes or [""] * len(texts)]
-        forced = vocabulary.encode_target(begins)
-        refusals = []
-        sources: list[Sequence[int]] = []
-        with_prefix: dict[int, Sequence[int]] = {}
-        for sentences, begin, prefix in zip(encoded, begins, forced, strict=True):
-            refusals.append(self._refusal(sentences, search.split, begin, prefix))
-            if refusals[-1]:
-                continue
-            if sentences and prefix:
-                with_prefix[len(sources)] = prefix
-            sources += sentences
-        found = iter(self._search(sources, search, with_prefix, iter(numbers or count())))
+        refusals = [self._refusal(sentences, search.split) for sentences in encoded]
+        read = zip(encoded, refusals, strict=True)
+        sources = [source for sentences, refusal in read if not refusal for source in sentences]
+        found = iter(self._search(sources, search, iter(numbers or count())))
+        engine = self.engine.name_for(search)
         results = []
-        for sentences, prefix, refusal in zip(encoded, forced, refusals, strict=True):
+        for sentences, refusal in zip(encoded, refusals, strict=True):
             hypotheses = () if refusal else self._best_of_text([next(found) for _ in sentences], search.n_best)
-            engine = self.engine.name_for(search, has_prefix=bool(prefix))
             results.append(Translation(hypotheses, sentences, engine, refusal))
         return results
 
@@ -75,14 +64,6 @@ class VersionTranslator:
         """Count the tokens of each sentence."""
         vocabulary = self.translator.vocabulary
         return [len(source) for source in vocabulary.encode_source(vocabulary.read(sentences))]
-
-    def prefix_length(self, prefix: str) -> int:
-        """Count the tokens of a prefix."""
-        return len(self.translator.vocabulary.encode_target([prefix.strip()])[0])
-
-    def unknown_in_prefix(self, prefix: str) -> str:
-        """Return the first word or character of a prefix that is not in the vocabulary, "" if there is none."""
-        return self.translator.vocabulary.unknown_in_target(prefix.strip())
 
     def attention(self, source: str, target: str | Sequence[int]) -> Mapping[str, AttentionMap]:
         """Compute the attention of a sentence and its translation, which is given as text or as token ids.
@@ -121,30 +102,22 @@ class VersionTranslator:
                 encoded[number] = [source for source in vocabulary.encode_source(self.split(read[number])) if source]
         return encoded
 
-    def _refusal(
-        self, sources: Sequence[Sequence[int]], split: SplitMode, prefix: str, prefix_pieces: Sequence[int]
-    ) -> str:
+    def _refusal(self, sources: Sequence[Sequence[int]], split: SplitMode) -> str:
         """Say what the model cannot take of a text, "" if nothing."""
-        if UNK in prefix_pieces:
-            unknown = self.translator.vocabulary.unknown_in_target(prefix)
-            return f"a prefix with {unknown!r}, which is not in this model's vocabulary"
         longest = max(map(len, sources), default=0)
         if longest > self.translator.longest_source:
             part = "a sentence of" if len(sources) > 1 or split != "never" else "in all"
             limit = self.translator.longest_source
             return f"{part} {longest} pieces, the longest that this model takes has {limit}"
-        if len(prefix_pieces) >= self.translator.longest_target:
-            limit = self.translator.longest_target - 1
-            return f"a prefix of {len(prefix_pieces)} pieces, the longest that this model takes has {limit}"
         return ""
 
     def _search(
-        self, sources: Sequence[Sequence[int]], search: Search, prefixes: Prefixes, numbers: Iterator[int]
+        self, sources: Sequence[Sequence[int]], search: Search, numbers: Iterator[int]
     ) -> list[list[Hypothesis]]:
         if search.sampling is None:
-            return self.engine.search_n_best(sources, search, prefixes)
+            return self.engine.search_n_best(sources, search)
         chosen = list(islice(numbers, len(sources)))
-        drawn = self.translator.sample(sources, search.sampling, search.decoding, prefixes, chosen)
+        drawn = self.translator.sample(sources, search.sampling, search.decoding, chosen)
         return [[each] for each in drawn]
 
     def _best_of_text(self, sentences: Sequence[Sequence[Hypothesis]], n_best: int) -> tuple[Hypothesis, ...]:

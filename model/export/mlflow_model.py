@@ -59,8 +59,7 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
         search = search_of(options)
         require(options["engine"] in self.engines, "engine", options["engine"], ", ".join(self.engines))
         model = replace(self.model, engine=self.engines[options["engine"]])
-        sources = lines_of(model_input)
-        translated = model.translate(sources, search, [options["prefix"]] * len(sources))
+        translated = model.translate(lines_of(model_input), search)
         for number, line in enumerate(translated, start=1):
             if line.refusal:
                 raise ValueError(f"line {number} has {line.refusal}")

@@ -49,14 +49,8 @@ class Fake:
     def lengths(self, sentences: Sequence[str]) -> Sequence[int]:
         return [len(sentence.split()) for sentence in sentences]
 
-    def prefix_length(self, prefix: str) -> int:
-        return len(prefix.split())
-
-    def unknown_in_prefix(self, prefix: str) -> str:
-        return "Zebra" * ("Zebra" in prefix)
-
     def translate(self, sources: Sequence[Source], search: Search) -> Sequence[SentenceJson]:
-        """Writes a prefix in front, and the settings of sampling and the sentence's number at the end."""
+        """Writes the settings of sampling and the sentence's number at the end."""
         sentences = [source.text for source in sources]
         self.batches.append((sentences, search, search.n_best))
         self.gate.wait()
@@ -76,7 +70,7 @@ class Fake:
         drawn = search.sampling
         sampled = f" {drawn.temperature:g} {drawn.top_k} {drawn.seed} {source.number}" if drawn else ""
         greedy = " greedily" if search.decoding.beam == 1 and not drawn else ""
-        text = " ".join(filter(None, (source.prefix, self.answer(source.text)))) + sampled + greedy
+        text = self.answer(source.text) + sampled + greedy
         words = text.split()
         ids = list(range(4, 4 + len(words)))
         scores = {"score": -1.0 - rank, "log_probability": -2.0 - rank, "finished": True}

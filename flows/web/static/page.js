@@ -47,7 +47,6 @@ function updateOptions() {
   const pair = [card.source_language, card.target_language].map(language).filter(Boolean);
   at("languages").textContent = pair.join(" to ");
   at("text").lang = card.source_language;
-  at("prefix").lang = card.target_language;
   const beams = [...new Set([...BEAMS.filter((beam) => beam <= card.limits.beam), card.beam])].sort((a, b) => a - b);
   const standard = `as scored: ${card.beam === 1 ? "greedy" : `beam ${card.beam}`}`;
   setOptions(at("beam"), [["", standard], ...beams.map((beam) => [beam, beam === 1 ? "greedy" : `beam ${beam}`]), [SAMPLE, "sample"]], at("beam").value);
@@ -72,7 +71,7 @@ function count() {
 }
 
 function requestFor(name) {
-  const request = { text: at("text").value, model: BESIDE[name] ? at("model").value : name, prefix: at("prefix").value };
+  const request = { text: at("text").value, model: BESIDE[name] ? at("model").value : name };
   if (at("beam").value === SAMPLE && !BESIDE[name]) {
     request.sample = true;
     for (const [id, standard] of Object.entries(SAMPLING)) request[id] = Number(at(id).value || standard);
@@ -177,7 +176,7 @@ function saveView() {
   const { kind, layer, head, hypothesis } = attentionView.view;
   const values = {
     text: at("text").value, model: at("model").value, beside: at("beside").value, beam: at("beam").value,
-    alpha: at("alpha").value, nbest: at("nbest").value, prefix: at("prefix").value, ...sampling(), sentence: chosen.key, side: chosen.side, kind, layer, head, hypothesis,
+    alpha: at("alpha").value, nbest: at("nbest").value, ...sampling(), sentence: chosen.key, side: chosen.side, kind, layer, head, hypothesis,
   };
   const set = Object.entries(values).filter(([, value]) => `${value}` && `${value}` !== "0");
   const fragment = `#${new URLSearchParams(set)}`;
@@ -194,7 +193,7 @@ function restoreView() {
   updateOptions();
   const beside = parameters.get("beside") || "";
   at("beside").value = BESIDE[beside] ? beside : cardOf(beside)?.name || "";
-  for (const name of ["beam", "alpha", "prefix"]) at(name).value = parameters.get(name) || "";
+  for (const name of ["beam", "alpha"]) at(name).value = parameters.get(name) || "";
   for (const [name, standard] of Object.entries(SAMPLING)) at(name).value = parameters.get(name) || standard;
   if (at("beam").selectedIndex < 0) at("beam").value = "";
   if (at("beside").selectedIndex < 0) at("beside").value = "";
@@ -223,7 +222,7 @@ async function start() {
   at("text").addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run();
   });
-  for (const id of ["model", "beside", "beam", "alpha", "nbest", "prefix", ...Object.keys(SAMPLING)]) {
+  for (const id of ["model", "beside", "beam", "alpha", "nbest", ...Object.keys(SAMPLING)]) {
     at(id).addEventListener("change", () => {
       updateOptions();
       run();

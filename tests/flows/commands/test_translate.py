@@ -1,4 +1,4 @@
-"""``repro translate`` with ensembles and forced prefixes, on registered versions of the small run."""
+"""``repro translate`` with ensembles and either engine, on registered versions of the small run."""
 
 import json
 from pathlib import Path
@@ -36,15 +36,6 @@ def test_several_models_are_an_ensemble(small: Path, tmp_path: Path, monkeypatch
     assert one != both != other
 
 
-@pytest.mark.parametrize("search", [[], ["--sample"]])
-def test_translations_begin_with_the_prefix(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, search: list[str]
-) -> None:
-    model = ["--model", "small/1", *search]
-    for row in answer(monkeypatch, tmp_path, f"{LINE}\nA man runs.\n", "--prefix", "Das Xylophon", *model):
-        assert row.startswith("Das Xylophon")
-
-
 def test_results_say_which_engine_searched_and_the_engines_agree(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,13 +53,11 @@ def test_results_say_which_engine_searched_and_the_engines_agree(
     assert own == (by_default[0], ["own search"] * 3)
     assert by_default[1] == ["CTranslate2"] * 3
     assert "small/1 is searched by CTranslate2: float32, " in capsys.readouterr().err
-    assert rows("--engine", "ctranslate2", "--prefix", "Das")[1] == ["own search"] * 3
-    assert "prefix" in capsys.readouterr().err
     assert rows("--engine", "ctranslate2", "--n-best", "2")[1] == ["own search"] * 3
     assert "n_best is 2, and CTranslate2 keeps no more" in capsys.readouterr().err
     assert rows("--quantization", "int8")[1] == ["CTranslate2"] * 3
-    assert rows("--quantization", "int8", "--prefix", "Das")[1] == ["own search"] * 3
-    assert "prefix" in capsys.readouterr().err
+    assert rows("--quantization", "int8", "--sample")[1] == ["own search"] * 3
+    assert "does not sample alike" in capsys.readouterr().err
 
 
 def test_engines_are_compared_with_the_settings_of_the_run_whatever_is_asked_for(

@@ -12,7 +12,6 @@ from flows.runner.request import RunRequest
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.tracking.registry import resolve
-from tests.flows.test_cli import call
 
 WORDS = ("vocabulary.tokens=words", "vocabulary.joint=false", "model.tied=false", "vocabulary.lowercase=true")
 MOSES = ("vocabulary.moses=true", "vocabulary.tokens=characters", "vocabulary.lowercase=true")
@@ -26,12 +25,7 @@ LINES = ["The old woman sees a dog.", "A dog runs.", "Жук sees the zebrafish"
     ids=["words", "scripts", "moses"],
 )
 def test_typed_text_is_read_as_training_text_was(
-    small: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    overrides: tuple[str, ...],
-    unknown: int,
+    small: Path, tmp_path: Path, overrides: tuple[str, ...], unknown: int
 ) -> None:
     pytest.importorskip("ctranslate2")
     from model.export.ctranslate2_runtime import Folder
@@ -46,11 +40,6 @@ def test_typed_text_is_read_as_training_text_was(
     own = [translation.text for translation in translated(served.translator, LINES, served.decoding)]
     assert all(own)
     if overrides is WORDS:
-        assert (served.unknown_in_prefix("Eine Zebrafinke"), served.unknown_in_prefix("Eine")) == ("Zebrafinke", "")
-        words = ["translate", "/dev/null", "--model", "small/2", "--prefix"]
-        assert call(monkeypatch, *words, "Eine Zebrafinke") == 2
-        assert "--prefix is 'Eine Zebrafinke', allowed is a text whose words" in capsys.readouterr().err
-        assert call(monkeypatch, *words, "Eine") == 0
         assert own == [text.lower() for text in own]
     for hypothesis in served.attention(LINES[2], LINES[2])["cross"].rows:
         assert hypothesis

@@ -35,11 +35,9 @@ def test_paragraphs_are_preserved(site: Site) -> None:
     assert ask(site, text="").json()["text"] == ""
 
 
-def test_a_prefix_begins_each_paragraph_and_samples_are_by_seed_and_number(site: Site) -> None:
-    answer = ask(site, text=TEXT, prefix=" Der  Hund ").json()
-    assert answer["text"] == "Der Hund ONE DOG. TWO DOGS.\n\nDer Hund A CAT."
-    drawn = ask(site, text=TEXT, sample=True, temperature=0.5, top_k=9, seed=7, prefix="Ein").json()
-    assert drawn["text"] == "Ein ONE DOG. 0.5 9 7 0 TWO DOGS. 0.5 9 7 1\n\nEin A CAT. 0.5 9 7 2"
+def test_samples_are_by_seed_and_number(site: Site) -> None:
+    drawn = ask(site, text=TEXT, sample=True, temperature=0.5, top_k=9, seed=7).json()
+    assert drawn["text"] == "ONE DOG. 0.5 9 7 0 TWO DOGS. 0.5 9 7 1\n\nA CAT. 0.5 9 7 2"
     assert drawn["search"] == {
         "beam": 4,
         "alpha": 0.6,
@@ -97,8 +95,6 @@ def test_unknown_names_are_refused_and_never_used_as_paths(site: Site, name: str
         ("nbest", {"nbest": 8}),
         ("text", {"text": 7}),
         ("txt", {"txt": "a"}),
-        ("prefix", {"prefix": "a " * 31}),
-        ("prefix", {"prefix": "Ein Zebra"}),
         ("temperature", {"temperature": 0.5}),
         ("seed", {"seed": 2}),
         ("nbest", {"sample": True, "nbest": 2}),

@@ -28,12 +28,9 @@ CPU = torch.device("cpu")
 
 CONSTRAINTS = st.lists(
     st.builds(
-        lambda longest, shortest, prefix: SearchConstraints(
-            longest, min(shortest, longest), tuple(prefix[: longest - 1])
-        ),
+        lambda longest, shortest: SearchConstraints(longest, min(shortest, longest)),
         st.integers(1, 9),
         st.integers(1, 7),
-        st.lists(st.integers(3, 7), max_size=4),
     ),
     min_size=1,
     max_size=5,
@@ -112,9 +109,8 @@ def all_scores(
     """Return the score of every sequence that a constraint allows, by the plain formulas."""
     others = [piece for piece in range(table.size) if piece not in (PAD, BOS, EOS)]
     found = {}
-    for length in range(len(constraint.prefix), constraint.max_length):
-        for rest in itertools.product(others, repeat=length - len(constraint.prefix)):
-            body = (*constraint.prefix, *rest)
+    for length in range(constraint.max_length):
+        for body in itertools.product(others, repeat=length):
             if len(body) + 1 >= constraint.min_length:
                 log_p = recomputed(table, sentence, Hypothesis(body, len(body) + 1, 0, 0, finished=True))
                 found[body] = log_p / penalty(length + 1, decoding)
@@ -127,7 +123,6 @@ def all_scores(
     coarse=st.booleans(),
     longest=st.integers(1, 4),
     shortest=st.integers(1, 4),
-    prefix=st.lists(st.integers(3, 4), max_size=3),
     alpha=st.floats(0, 2),
     kind=st.sampled_from(["gnmt", "length"]),
     n_best=st.integers(1, 4),
@@ -139,18 +134,16 @@ def test_a_wide_beam_finds_the_best_of_all_allowed_sequences(
     coarse: bool,
     longest: int,
     shortest: int,
-    prefix: list[int],
     alpha: float,
     kind: Literal["gnmt", "length"],
     n_best: int,
 ) -> None:
-    constraint = SearchConstraints(longest, min(shortest, longest), tuple(prefix[: longest - 1]))
+    constraint = SearchConstraints(longest, min(shortest, longest))
     decoding, table = Decoding(beam=90, alpha=alpha, length_penalty=kind), Table([sentence], size, coarse)
     expected = sorted(all_scores(table, sentence, constraint, decoding).values(), reverse=True)[:n_best]
     [found] = beam_search(table, [constraint], decoding, CPU, n_best)
     assert [h.score for h in found if h.finished] == pytest.approx(expected, abs=1e-5)
     for hypothesis in found:
-        assert hypothesis.pieces[: len(constraint.prefix)] == constraint.prefix
         assert constraint.min_length <= hypothesis.length <= constraint.max_length
         assert hypothesis.finished or hypothesis.length == constraint.max_length
 
@@ -159,15 +152,14 @@ def test_a_wide_beam_finds_the_best_of_all_allowed_sequences(
     sentence=st.integers(0, 10**6),
     models=st.integers(1, 3),
     longest=st.integers(1, 4),
-    prefix=st.lists(st.integers(3, 4), max_size=2),
     alpha=st.floats(0, 2),
     n_best=st.integers(1, 3),
 )
 @settings(max_examples=40)
 def test_an_ensemble_finds_the_best_sequences_by_the_mean_of_probabilities(
-    sentence: int, models: int, longest: int, prefix: list[int], alpha: float, n_best: int
+    sentence: int, models: int, longest: int, alpha: float, n_best: int
 ) -> None:
-    constraint = SearchConstraints(longest, 1, tuple(prefix[: longest - 1]))
+    constraint = SearchConstraints(longest)
     decoding = Decoding(beam=40, alpha=alpha)
     tables = [Table([sentence], 5, seed=seed) for seed in range(models)]
     mean = MeanTable(tables)

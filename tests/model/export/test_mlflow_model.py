@@ -72,7 +72,7 @@ def test_both_engines_give_the_same_and_the_rows_name_them(loaded: Any) -> None:
     found = {each: loaded.predict(TEXT, params={"scores": True, "engine": each}) for each in ("auto", "own")}
     assert [{row["engine"] for row in rows} for rows in found.values()] == [{"CTranslate2"}, {"own search"}]
     assert [row["text"] for row in found["auto"]] == [row["text"] for row in found["own"]]
-    for params in ({"n_best": 2}, {"scores": True, "prefix": "The men"}, {"scores": True, "sample": True}):
+    for params in ({"n_best": 2}, {"scores": True, "sample": True}):
         assert {row["engine"] for row in loaded.predict(TEXT, params=params)} == {"own search"}
 
 
@@ -86,9 +86,7 @@ def test_without_a_home_folder_the_own_engine_searches(loaded: Any, monkeypatch:
     assert {row["engine"] for row in loaded.predict(TEXT, params={"scores": True})} == {"own search"}
 
 
-def test_prefix_and_samples(loaded: Any, translator: Translator) -> None:
-    for text in loaded.predict([TEXT[0], TEXT[2]], params={"prefix": "The men"}):
-        assert text.startswith("The men")
+def test_samples(loaded: Any, translator: Translator) -> None:
     drawn = loaded.predict([TEXT[0], TEXT[2]], params={"sample": True, "temperature": 0.7, "top_k": 30, "seed": 5})
     sources = translator.vocabulary.encode_source([TEXT[0], TEXT[2]])
     expected = translator.sample(sources, Sampling(0.7, 30, seed=5), DECODING)

@@ -85,12 +85,10 @@ def test_what_ctranslate2_does_not_do_alike_is_searched_by_the_own_engine(
     search = other.search_n_best
     monkeypatch.setattr(other, "search_n_best", lambda each, *rest: given.append(len(each)) or search(each, *rest))
     asked = sources(4)
-    prefix = translator.vocabulary.encode_target(["The men"])[0]
-    found = engine.search_n_best(asked, SEARCH, {1: prefix})
-    assert [h.pieces for h, *_ in found] == [
-        h.pieces for h, *_ in translator.search_n_best(asked, DECODING, 1, {1: prefix})
-    ]
-    assert found[1][0].pieces[: len(prefix)] == tuple(prefix)
+    with monkeypatch.context() as patch:
+        patch.setattr(other, "can_search", lambda source, _: source != asked[1])
+        found = engine.search_n_best(asked, SEARCH)
+    assert [h.pieces for h, *_ in found] == [h.pieces for h, *_ in translator.search_n_best(asked, DECODING, 1)]
     assert given == [3]
     unlike = Search(DECODING, 2)
     assert "n_best" in engine.why_own(unlike)
@@ -101,7 +99,7 @@ def test_what_ctranslate2_does_not_do_alike_is_searched_by_the_own_engine(
     assert not other.can_search(asked[0], Search(long))
     assert engine.search_n_best(asked[:1], Search(replace(long, max_ratio=1.0)))
     assert given == [3, 1]
-    assert engine.name_for(SEARCH, has_prefix=True) == engine.name_for(Search(DECODING, sampling=Sampling())) == OWN
+    assert engine.name_for(Search(DECODING, sampling=Sampling())) == OWN
 
 
 def test_nothing_is_opened_for_searches_of_the_own_engine(
@@ -109,7 +107,6 @@ def test_nothing_is_opened_for_searches_of_the_own_engine(
 ) -> None:
     engine = engine_of(translator, folders, tmp_path)
     engine.search_n_best(sources(1), Search(DECODING, 2))
-    engine.search_n_best(sources(1), SEARCH, {0: [7]})
     assert not list(tmp_path.iterdir())
 
 
