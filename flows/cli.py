@@ -93,10 +93,6 @@ OTHER_WORDS = {
     "train": "run",
 }
 """Words that people type for a command."""
-REMOVAL = (
-    "`repro delete NAME/VERSION` removes a model version, after a question; `repro gc` lists what no run needs, and "
-    "removes it with --delete"
-)
 REMOVAL_WORDS = ("rm", "remove", "del", "clean", "prune", "uninstall")
 DESTROYING = ("delete", "gc", "down", "backup")
 """Commands that are never proposed for a word that is merely similar."""
@@ -185,7 +181,10 @@ def help_command(
 def _unknown_command(word: str) -> str:
     """The sentence about a word that is no command, with the right one where it is clear what was meant."""
     if word in REMOVAL_WORDS:
-        return f"unknown command {word!r}: {REMOVAL}"
+        return (
+            f"unknown command {word!r}: `repro delete NAME/VERSION` removes a model version, after a question; "
+            "`repro gc` lists what no run needs, and removes it with --delete"
+        )
     if meant := OTHER_WORDS.get(word):
         return f"unknown command {word!r}: use `repro {meant}`; `repro help {meant}` shows how"
     from flows.runs.unknown_names import did_you_mean

@@ -10,6 +10,7 @@ from flows.views.tables import size_text
 from flows.views.terminal import print_text, say
 from infra.errors import BadConfiguration
 from infra.site import configured_site
+from infra.store.files import files_below
 
 
 def delete(
@@ -41,11 +42,10 @@ def delete(
         others = f"give another one the alias (`repro promote {chosen.name}/NUMBER --why …`), or add --aliased"
         raise BadConfiguration(f"{version} is {', '.join(chosen.aliases)}: {others}")
     planned = plan_deletion(site, chosen)
-    files = (
-        f"its files, {size_text(planned.bytes)}, in {planned.folder}"
-        if planned.folder
-        else "no file, as they are not below this root"
-    )
+    files = "no file, as they are not below this root"
+    if planned.folder:
+        size = sum(path.stat().st_size for path in files_below(planned.folder))
+        files = f"its files, {size_text(size)}, in {planned.folder}"
     aliases = f", its aliases {', '.join(chosen.aliases)}" if chosen.aliases else ""
     say(f"goes: {version} in MLflow{aliases}, {files}, {len(planned.registrations)} artifacts of register")
     say(f"stays: {len(planned.for_gc)} artifacts that only it keeps, for `repro gc`; its runs and their records")

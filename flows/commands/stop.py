@@ -6,6 +6,7 @@ from cyclopts import Parameter
 
 from flows.commands.options import SiteOption
 from flows.runs.completion import RECORDED_NAMES, OverridesOption
+from flows.runs.overrides import as_options
 from flows.views.terminal import print_text, say
 from infra.errors import BadConfiguration, Fault
 from infra.site import configured_site
@@ -43,8 +44,7 @@ def stop(
         return
     if not chosen:
         others = "; at work is: " + "; ".join(each.command for each in at_work) if at_work else ""
-        settings = "".join(f" --set {each}" for each in overrides)
-        raise Fault(f"{name}{settings} is not at work{others}; `repro history {name}` says how it ended")
+        raise Fault(f"{name}{as_options(overrides)} is not at work{others}; `repro history {name}` says how it ended")
     if len(chosen) > 1 and not every:
         commands = "; ".join(each.command for each in chosen)
         raise BadConfiguration(f"{len(chosen)} starts are at work, allowed is one by --set, or --all: {commands}")

@@ -7,39 +7,39 @@ artifact is fetched.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from flows.runner.artifact_names import ArtifactName
 from flows.runner.recorded_runs import RecordedRun, RecordedStage, read_runs
 from flows.runner.records import receive_records
+from flows.runs.overrides import as_options
 from infra.errors import BadConfiguration
 from infra.store.store import Store
+from infra.tracking.metrics_tail import MetricsTail
+from tasks.engine.jobs import METRICS
 from tasks.engine.progress import describe_metrics
 
-FILES = ("metrics.jsonl", "job.log")
 
-
-@dataclass
 class StageLog:
     """One stage, and how much of its files was read."""
 
-    store: Store
-    row: RecordedStage
-    read: dict[str, int] = field(default_factory=dict)
+    def __init__(self, store: Store, row: RecordedStage) -> None:
+        self.store = store
+        self.row = row
+        self._tails = [MetricsTail(Path(name)) for name in (METRICS, "job.log")]
 
     @property
     def folder(self) -> Path | None:
         """Where its files are now; None where there are none."""
-        unfinished = sorted((self.store.root / self.row.stage).glob(f"{self.row.key}.partial-*"))
-        finished = self.store.folder(self.row.stage, self.row.key)
-        failed = self.store.failed_folder(self.row.stage, self.row.key)
-        chosen = [finished] if self.row.has_artifact else [*unfinished, failed, finished]
-        found = next((each for each in chosen if each.is_dir()), None)
-        if found is None and self.row.has_artifact and (manifest := self.store.find(self.row.stage, self.row.key)):
-            return self.store.artifact(manifest).path()
-        return found
+        name = self.row.stage, self.row.key
+        if not self.row.has_artifact:
+            places = [*self.store.unfinished_folders(*name), self.store.failed_folder(*name), self.store.folder(*name)]
+            return next(filter(Path.is_dir, places), None)
+        if (folder := self.store.folder(*name)).is_dir():
+            return folder
+        manifest = self.store.find(*name)
+        return self.store.artifact(manifest).path() if manifest else None
 
     @property
     def is_at_work(self) -> bool:
@@ -48,28 +48,21 @@ class StageLog:
 
     def new_lines(self) -> Iterator[str]:
         """The lines that were written since the last call."""
-        folder = self.folder
-        for name in FILES if folder else ():
-            assert folder
-            file = folder / name
-            if not file.is_file():
-                continue
-            with file.open("rb") as opened:
-                opened.seek(self.read.get(name, 0))
-                whole, end, _ = opened.read().rpartition(b"\n")
-            self.read[name] = self.read.get(name, 0) + len(whole + end)
-            for line in whole.decode(errors="replace").splitlines():
-                yield _in_words(line) if name.endswith(".jsonl") else line
+        if folder := self.folder:
+            for tail in self._tails:
+                tail.path = folder / tail.path.name  # the folder is renamed when the stage ends
+                lines = tail.read_lines().decode(errors="replace").splitlines()
+                yield from map(_in_words, lines) if tail.path.name == METRICS else lines
 
 
 def newest_start(store: Store, run: str, overrides: Sequence[str] = ()) -> RecordedRun:
     """The newest start of a run, or of the run with these overrides. Raises BadConfiguration where there is none."""
     receive_records(store, run)
-    starts = [each for each in read_runs(store.root, run) if not overrides or each.overrides == tuple(overrides)]
-    if not starts:
-        settings = "".join(f" --set {each}" for each in overrides)
-        raise BadConfiguration(f"no start of {run}{settings} is on record in {store.root}; `repro history` lists all")
-    return starts[0]
+    for start in read_runs(store.root, run):
+        if not overrides or start.overrides == tuple(overrides):
+            return start
+    where = f"on record in {store.root}; `repro history` lists all"
+    raise BadConfiguration(f"no start of {run}{as_options(overrides)} is {where}")
 
 
 def stage_logs(store: Store, start: RecordedRun, wanted: ArtifactName) -> list[StageLog]:
@@ -79,7 +72,7 @@ def stage_logs(store: Store, start: RecordedRun, wanted: ArtifactName) -> list[S
         return [each for each in logs if wanted.covers(ArtifactName(start.run, each.row.stage, each.row.item))]
     at_work = [each for each in logs if each.is_at_work]
     failed = [each for each in logs if each.row.state == "failed"]
-    with_log = [each for each in logs if each.folder and (each.folder / FILES[0]).is_file()]
+    with_log = [each for each in logs if each.folder and (each.folder / METRICS).is_file()]
     return at_work or failed or with_log[-1:]
 
 
@@ -87,7 +80,7 @@ def _in_words(line: str) -> str:
     """A row of ``metrics.jsonl`` as ``09:31:07  update 120/700  loss 3.21 · 5,210 tokens/s``."""
     try:
         row = json.loads(line)
-        moment = f"{datetime.fromtimestamp(row['time'], UTC).astimezone():%H:%M:%S}  " if "time" in row else ""
+        moment = f"{datetime.fromtimestamp(row['time']):%H:%M:%S}  " if "time" in row else ""
         done = f"{row['done']:,.0f}/{row['total']:,.0f}  " if "total" in row else ""
         return f"{moment}{done}{describe_metrics([row])}".rstrip()
     except (ValueError, TypeError, KeyError):

@@ -25,6 +25,7 @@ from prefect.types.entrypoint import EntrypointType
 
 from flows.inspection.check import expected_of
 from flows.runner.find_run import check_sets, find_run, is_file, own_files
+from flows.runs.overrides import as_options
 from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
 from infra.service.applications import TEMPLATE, TYPE
@@ -82,7 +83,7 @@ def _deploy_all(
     chosen: Sequence[dict[str, Any]], switch: ScheduleSwitch, say: Callable[[str], None], times: Times | None
 ) -> None:
     """Deploy ``chosen``, at ``times`` if they are given, and the pools that they need."""
-    timed = [each | {"schedules": [_own_schedule(times)]} if times else each for each in chosen]
+    timed = [each | {"schedules": [{"times": times, "slug": OWN_TIMES}]} if times else each for each in chosen]
     with get_client(sync_client=True) as client:
         for pool in dict.fromkeys(each["work_pool"]["name"] for each in timed):
             ensure_pool(client, pool, say)
@@ -149,11 +150,6 @@ def own_times(cron: str, every: str) -> Times | None:
         ) from error
 
 
-def _own_schedule(times: Times) -> dict[str, Any]:
-    """A schedule of these times, as prefect.yaml declares one but for the key ``times``."""
-    return {"times": times, "slug": OWN_TIMES, "active": True}
-
-
 def ensure_pool(client: SyncPrefectClient, name: str, say: Callable[[str], None]) -> None:
     """Create the pool, or lock the job variables of an existing one."""
     try:
@@ -190,13 +186,12 @@ def _deploy(
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
     wanted = {each["slug"]: each for each in declared.get("schedules", ())}
-    kept = existing[OWN_TIMES].schedule if OWN_TIMES in existing and OWN_TIMES not in wanted else None
-    if isinstance(kept, Times):
-        wanted = {OWN_TIMES: _own_schedule(kept)}
+    if OWN_TIMES in existing and OWN_TIMES not in wanted:
+        wanted = {OWN_TIMES: {"times": existing[OWN_TIMES].schedule}}
     schedules = []
     for slug, each in wanted.items():
         times = each.get("times") or CronSchedule(cron=each["cron"], timezone=each["timezone"])
-        state = {} if slug in existing else {"active": each["active"]}
+        state = {} if slug in existing else {"active": each.get("active", True)}
         schedules.append({"slug": slug, "schedule": times, **state})
     deployment.apply(schedules=schedules)
     made = client.read_deployment_by_name(label)
@@ -209,7 +204,7 @@ def _deploy(
         f"{_in_words(each.schedule) if slug == OWN_TIMES else slug} {'active' if each.active else 'paused'}"
         for slug, each in _schedules_of(_read_deployment(client, label)).items()
     ]
-    settings = "".join(f" --set {value}" for value in parameters.get("overrides", ()))
+    settings = as_options(parameters.get("overrides", ()))
     say(f"{label}{settings}: pool {declared['work_pool']['name']}, schedule {', '.join(states) or 'none'}")
 
 

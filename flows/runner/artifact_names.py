@@ -17,6 +17,7 @@ from flows.runner.find_run import find_run, is_file
 from flows.runner.named_runs import name_run
 from flows.runner.recorded_runs import read_headers, read_runs, run_names
 from flows.runner.systems import SYSTEM, system_scores
+from flows.runs.overrides import as_options
 from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
 from infra.store.manifest import Manifest
@@ -89,9 +90,8 @@ def find_artifacts(store: Store, text: str, overrides: Sequence[str] = ()) -> di
         known = {ArtifactName(run, *place): key for place, key in named.artifacts.items()}
         chosen = {name: key for name, key in known.items() if not text or wanted.covers(name)}
         if text and not chosen:
-            settings = "".join(f" --set {assignment}" for assignment in overrides)
             there = ", ".join(map(str, known)) or _on_record(store, run)
-            raise BadConfiguration(f"{text!r}{settings} has no artifact on record here, there is: {there}")
+            raise BadConfiguration(f"{text!r}{as_options(overrides)} has no artifact on record here, there is: {there}")
         if chosen and named.remark:
             log.warning("%s", named.remark)
         found |= chosen
@@ -110,7 +110,7 @@ def model_manifests(store: Store, text: str, stage: str, overrides: Sequence[str
     named = name_run(read_runs(store.root, name.run), name.run, overrides)
     keys = {item: key for item, key in named.of_model(stage).items() if name.item in ("", item)}
     if not keys:
-        settings = "".join(f" --set {assignment}" for assignment in overrides) or " without --set"
+        settings = as_options(overrides) or " without --set"
         raise BadConfiguration(
             f"{text!r} has no artifact of {stage} from a finished run{settings} here: run it, or name a version as in "
             "demo@champion"
@@ -139,5 +139,5 @@ def _split(text: str) -> tuple[str, str, str]:
 def _on_record(store: Store, run: str) -> str:
     """The settings with which the run is on record; if it is not, the runs that are."""
     headers = [header for header in read_headers(store.root, run) if not header.is_trial]
-    settings = dict.fromkeys("".join(f" --set {value}" for value in header.overrides) for header in headers)
+    settings = dict.fromkeys(as_options(header.overrides) for header in headers)
     return ", ".join(f"{run}{each}" for each in settings) or ", ".join(run_names(store.root)) or "no run"

@@ -7,11 +7,10 @@ process was killed, a job in a queue may have survived it; that one is cancelled
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 from flows.runner.interrupted import FLOWS
-from flows.runner.recorded_runs import RecordedRun, read_headers, with_stages
+from flows.runner.recorded_runs import RecordedRun, read_headers, read_runs, run_names, with_stages
 from flows.runner.records import RUNNING, receive_records
 from infra.errors import BadConfiguration, Fault
 from infra.launch.batch_queue import QueueLauncher
@@ -21,7 +20,6 @@ from infra.processes.identity import process_state
 from infra.servers.environment import server_configured
 from infra.servers.prefect_states import cancel_flow_runs
 from infra.site import Site, open_store
-from infra.store.store import Store
 from tasks.engine.jobs import LAUNCHERS
 
 END_SECONDS = signals.PATIENCE_SECONDS + 30.0
@@ -35,8 +33,8 @@ def starts_at_work(site: Site, run: str) -> list[RecordedRun]:
     receive_records(store, run)
     known = [*read_headers(store.root, run)]
     if not known:
-        names = sorted({each.run for each in read_headers(store.root)})
-        raise BadConfiguration(f"no run {run!r} is on record in {store.root}, there is: {', '.join(names) or 'none'}")
+        names = ", ".join(run_names(store.root)) or "none"
+        raise BadConfiguration(f"no run {run!r} is on record in {store.root}, there is: {names}")
     return [each for each in known if each.outcome == RUNNING]
 
 
@@ -57,34 +55,24 @@ def stop_start(site: Site, start: RecordedRun, say: Callable[[str], None]) -> Re
         raise Fault(f"{start.run} runs {where}: stop it there")
     for _ in range(int(END_SECONDS / POLL_SECONDS)):
         signals.wait(POLL_SECONDS)
-        if (now := _read_again(site, start)) and now.outcome != RUNNING:
-            return with_stages(now) or now
+        receive_records(open_store(site), start.run)
+        if (now := with_stages(start)) and now.outcome != RUNNING:
+            return now
     raise Fault(f"{start.run} has not ended after {END_SECONDS:.0f} s: `repro logs {start.run}` shows what it does")
 
 
 def stop_left_jobs(site: Site, run: str) -> list[str]:
     """Cancel jobs of the run's newest start that a batch queue still has although their launcher is gone."""
-    launcher = LAUNCHERS[site.launcher]() if site.launcher != "local" else None
-    newest = next(read_headers(site.root, run), None)
-    start = with_stages(newest) if newest else None
+    launcher = LAUNCHERS[site.launcher]()
+    start = next(read_runs(site.root, run), None)
     if not isinstance(launcher, QueueLauncher) or start is None or start.outcome == RUNNING:
         return []
     queue = launcher.queue
     found = []
-    for out, stage in _unfinished_folders(open_store(site), start):
-        job = JobSpec(f"model.{stage}", {}, {}, out, {})
-        if (out / queue.file).exists() and (name := queue.find(job)):
-            queue.cancel(name)
-            found.append(f"{name} of {stage}")
-    return found
-
-
-def _unfinished_folders(store: Store, start: RecordedRun) -> Iterator[tuple[Path, str]]:
     for row in start.stages:
-        for out in (store.root / row.stage).glob(f"{row.key}.partial-*"):
-            yield out, row.stage
-
-
-def _read_again(site: Site, start: RecordedRun) -> RecordedRun | None:
-    receive_records(open_store(site), start.run)
-    return next((each for each in read_headers(site.root, start.run) if each.path.name == start.path.name), None)
+        for out in open_store(site).unfinished_folders(row.stage, row.key):
+            job = JobSpec(f"model.{row.stage}", {}, {}, out, {})
+            if (out / queue.file).exists() and (name := queue.find(job)):
+                queue.cancel(name)
+                found.append(f"{name} of {row.stage}")
+    return found

@@ -92,6 +92,11 @@ def _split(assignment: str) -> tuple[str, str]:
     return SAME_PATHS.get(path, path), text
 
 
+def as_options(assignments: Sequence[str]) -> str:
+    """The assignments as a command line has them, each with a space before it; "" for none."""
+    return "".join(f" --set {assignment}" for assignment in assignments)
+
+
 def without_replaced(assignments: Sequence[str]) -> tuple[str, ...]:
     """The assignments without those that a later one for the same path replaces. Lists of rules and presets add up."""
     last: dict[str, str] = {}

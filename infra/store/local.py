@@ -161,7 +161,7 @@ class LocalStore(Store):
         folder = self.root / stage / f"{key}.partial-{suffix}"
         attempt_file = self._attempt_file(stage, key)
         is_new = not folder.exists() or (attempt and attempt != _read_text(attempt_file))
-        stale_folders = [self.failed_folder(stage, key), *folder.parent.glob(f"{key}.partial-*")]
+        stale_folders = [self.failed_folder(stage, key), *self.unfinished_folders(stage, key)]
         if self.folder(stage, key).exists():  # else ``restore`` may need the replaced one
             stale_folders += folder.parent.glob(f"{key}.replaced-*")
         for stale in stale_folders:

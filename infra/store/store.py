@@ -173,6 +173,10 @@ class Store(abc.ABC):
         """Where this machine has the artifact or would have its copy."""
         return self.root / stage / key
 
+    def unfinished_folders(self, stage: str, key: str) -> Sequence[Path]:
+        """Where this machine makes the artifact, or began to."""
+        return sorted((self.root / stage).glob(f"{key}.partial-*"))
+
     def failed_folder(self, stage: str, key: str) -> Path:
         """Where this machine keeps what says why the last try to make the artifact failed, until the next one."""
         return self.root / stage / f"{key}.failed"

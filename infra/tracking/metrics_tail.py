@@ -1,4 +1,4 @@
-"""Reads a growing ``metrics.jsonl`` line by line while a job writes it."""
+"""Reads a growing file, such as ``metrics.jsonl``, line by line while a job writes it."""
 
 import json
 import os
@@ -8,10 +8,10 @@ from typing import Any
 
 
 class MetricsTail:
-    """Reads the new complete lines of a growing ``metrics.jsonl``.
+    """Reads the new complete lines of a growing file.
 
-    A line that is still being written waits for the next call; a line that a killed writer left broken is skipped; a
-    file that became shorter was rewritten and is read from its start.
+    A line that is still being written waits for the next call; a file that became shorter was rewritten and is read
+    from its start.
     """
 
     def __init__(self, path: Path) -> None:
@@ -19,7 +19,11 @@ class MetricsTail:
         self._offset = 0
 
     def read(self) -> list[dict[str, Any]]:
-        """Rows written since the last call; none while there is no file."""
+        """Rows written since the last call; a line that a killed writer left broken is skipped."""
+        return list(_rows(self.read_lines()))
+
+    def read_lines(self) -> bytes:
+        """Lines written since the last call; none while there is no file."""
         try:
             with self.path.open("rb") as file:
                 if os.fstat(file.fileno()).st_size < self._offset:
@@ -27,10 +31,10 @@ class MetricsTail:
                 file.seek(self._offset)
                 block = file.read()
         except FileNotFoundError:
-            return []
+            return b""
         whole = block[: block.rfind(b"\n") + 1]
         self._offset += len(whole)
-        return list(_rows(whole))
+        return whole
 
 
 def _rows(lines: bytes) -> Iterator[dict[str, Any]]:
