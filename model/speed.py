@@ -20,17 +20,18 @@ from .training.step import TrainingStep
 
 ENOUGH_SECONDS = 0.5
 """An update of a part of a batch that takes so long tells the time of a whole one."""
-TIMES = 4
+TIMED = 3
 
 
 def work(job: Job) -> Facts:
     """Time updates of growing parts of a batch, until one takes long enough or is the whole."""
     step = _step(job)
-    size = job.config["vocabulary"]
     length = job.config["length"]
     whole = max(1, step.training.batch_tokens // length)
     sentences = min(whole, 16)
-    while (seconds := _timed(step, _pairs(sentences, length, size))) < ENOUGH_SECONDS and sentences < whole:
+    while (seconds := _seconds(step, sentences, length, job.config["vocabulary"])) < ENOUGH_SECONDS:
+        if sentences == whole:
+            break
         sentences = min(whole, 4 * sentences)
     return {"seconds": seconds * whole / sentences}
 
@@ -46,23 +47,18 @@ def _step(job: Job) -> TrainingStep:
     return TrainingStep(training, objective, optimizer_of(training, model), Ranks(), device, micro_batch_tokens=0)
 
 
-def _pairs(sentences: int, length: int, size: int) -> Update:
-    """An update over pairs of ``length`` random pieces."""
-    pieces = torch.randint(3, size, (3, sentences, length))
-    count = sentences * length
-    batch = Batch(pieces[0], pieces[1], pieces[2].reshape(-1), torch.arange(count), None, 0, count)
-    return Update([batch], count, Cursor())
-
-
-def _timed(step: TrainingStep, update: Update) -> float:
-    """Seconds of an update, the mean of some; the first, which compiles and allocates, does not count."""
-    marks = []
-    for number in range(1, TIMES + 1):
-        step(update, number)
+def _seconds(step: TrainingStep, sentences: int, length: int, size: int) -> float:
+    """Seconds of an update over pairs of ``length`` random pieces, the mean of some."""
+    source, target, labels = torch.randint(3, size, (3, sentences, length))
+    count = labels.numel()
+    batch = Batch(source, target, labels.flatten(), torch.arange(count), None, 0, count)
+    for number in range(TIMED + 1):
+        step(Update([batch], count, Cursor()), number + 1)
         if step.device.type == "cuda":
             torch.cuda.synchronize()
-        marks.append(time.monotonic())
-    return (marks[-1] - marks[0]) / (TIMES - 1)
+        if number == 0:  # it compiles and allocates
+            begin = time.monotonic()
+    return (time.monotonic() - begin) / TIMED
 
 
 if __name__ == "__main__":

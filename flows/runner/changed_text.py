@@ -23,8 +23,7 @@ def _is_changed(file: File) -> bool:
     if not path.is_absolute() or not file.sha256:
         return False
     try:
-        if file.size and path.stat().st_size != file.size:
-            return True
-        return sha256_of(path) != file.sha256
+        size = path.stat().st_size
+        return (file.size or size) != size or sha256_of(path) != file.sha256
     except OSError:  # downloads say so, where they need it
         return False

@@ -24,10 +24,8 @@ def seconds_of_update(run: Run, length: int) -> float:
         "vocabulary": run.vocabulary.size,
         "length": min(length, run.sharding.max_pieces),
     }
+    site = replace(Site.named(), ranks=1, nodes=1, launcher="local")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
-        job = job_spec(
-            replace(Site.named(), ranks=1, nodes=1, launcher="local"), JobRequest("model.speed", config, {}, out)
-        )
-        LocalLauncher().run(job, lambda: None)
+        LocalLauncher().run(job_spec(site, JobRequest("model.speed", config, {}, out)), lambda: None)
         return float(json.loads((out / EXIT).read_text())["facts"]["seconds"])

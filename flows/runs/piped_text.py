@@ -19,18 +19,15 @@ def save_pipes(words: Sequence[str], name: str, replace: bool) -> Iterator[str]:
     """
     saved: dict[str, Path] = {}
     for each in words:
-        file, colon, column = each.partition(":") if _is_pipe(each.partition(":")[0]) else (each, "", "")
-        if _is_pipe(file) and file not in saved:
-            saved[file] = _saved(file, bool(column), Path(f"{name}.piped-{len(saved) + 1}"), replace)
-        yield f"{saved.get(file, file)}{colon}{column}"
+        file, colon, column = each.partition(":")
+        path = Path(file)
+        is_pipe = file == STANDARD_INPUT or path.is_fifo() or (path.is_relative_to("/dev") and path.exists())
+        if is_pipe and file not in saved:
+            saved[file] = _save(file, bool(column), f"{name}.piped-{len(saved) + 1}", replace)
+        yield f"{saved[file]}{colon}{column}" if is_pipe else each
 
 
-def _is_pipe(file: str) -> bool:
-    path = Path(file)
-    return file == STANDARD_INPUT or path.is_fifo() or (path.is_relative_to("/dev") and path.exists())
-
-
-def _saved(file: str, is_table: bool, path: Path, replace: bool) -> Path:
+def _save(file: str, is_table: bool, name: str, replace: bool) -> Path:
     with sys.stdin.buffer if file == STANDARD_INPUT else Path(file).open("rb") as stream:
         first = stream.readline()
         if first.startswith(tuple(MAGIC)):
@@ -38,10 +35,10 @@ def _saved(file: str, is_table: bool, path: Path, replace: bool) -> Path:
         suffix = ".txt"
         if is_table:
             suffix = ".jsonl" if first.lstrip().startswith(b"{") else ".tsv" if b"\t" in first else ".csv"
-        path = path.with_name(path.name + suffix)
+        path = Path(f"{name}{suffix}")
         if path.exists() and not replace:
             raise BadConfiguration(f"{path}, which the text of {file} would be saved as, exists; give --replace")
-        partial = path.with_name(f"{path.name}.partial")
+        partial = Path(f"{path}.partial")
         with partial.open("wb") as out:
             out.write(first)
             shutil.copyfileobj(stream, out)

@@ -4,12 +4,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from flows.runs.built_in_runs import MULTI30K_ENDE, PAPER_BASE, WMT14_SAMPLE_ENDE
+from flows.runs.overrides import override
 from flows.runs.run import Run
 from infra.errors import BadConfiguration
-from model.config import Training
 from tasks.tables import read_table
 
 BASES = {"tiny": MULTI30K_ENDE, "small": WMT14_SAMPLE_ENDE, "base": PAPER_BASE}
@@ -33,25 +32,22 @@ class TextSettings:
 
 
 def _settings(row: dict[str, str]) -> TextSettings:
-    base = BASES[row["size"]]
-    numbers: dict[str, Any] = {name: int(row[name]) for name in ("layers", "d_model", "d_ff")}
-    training = of_length(replace(base.training, batch_tokens=int(row["batch_tokens"])), int(row["updates"]))
-    run = replace(
-        base,
-        model=replace(base.model, p_drop=float(row["p_drop"]), **numbers),
-        vocabulary=replace(base.vocabulary, size=int(row["vocabulary"])),
-        training=training,
-    )
-    return TextSettings(int(row["pairs"]), row["size"], run)
+    run = override(BASES[row["size"]], [f"{path}={value}" for path, value in row.items() if "." in path])
+    return TextSettings(int(row["pairs"]), row["size"], _of_length(run, int(row["updates"])))
 
 
-def of_length(training: Training, updates: int) -> Training:
-    """The training with so many updates; its warm-up, checkpoints and dev checks keep their shares of it."""
+def _of_length(run: Run, updates: int) -> Run:
+    """The run with so many updates; its warm-up, checkpoints and dev checks keep their shares of them."""
+    training = run.training
     share = updates / training.updates
-    lengths: dict[str, Any] = {
-        name: max(1, round(getattr(training, name) * share)) for name in ("warmup", "checkpoint_every", "dev_every")
-    }
-    return replace(training, updates=updates, **lengths)
+    shortened = replace(
+        training,
+        updates=updates,
+        warmup=max(1, round(training.warmup * share)),
+        checkpoint_every=max(1, round(training.checkpoint_every * share)),
+        dev_every=max(1, round(training.dev_every * share)),
+    )
+    return replace(run, training=shortened)
 
 
 TABLE = [_settings(row) for row in read_table(Path(__file__).with_suffix(".tsv"))]
@@ -83,7 +79,7 @@ def within(budget: float, runs: list[Run], seconds_of_update: Callable[[Run], fl
         seconds = seconds_of_update(run)
         updates = min(run.training.updates, int(left / seconds))
         if updates >= ENOUGH * run.training.updates or (run is runs[-1] and updates >= FEWEST_UPDATES):
-            return replace(run, training=of_length(run.training, updates)), seconds
+            return _of_length(run, updates), seconds
     needed = (FEWEST_UPDATES * seconds + OTHER_STAGES) / (1 - OTHER_SHARE)
     raise BadConfiguration(f"--budget is {budget / 60:.0f}m, allowed is at least {needed / 60 + 1:.0f}m for this text")
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tasks.lazy_libraries import np, pl
 
 COUNTED = (r"[?？]", r"[!！]", r"[,;:，、]", r"\d", r"[\"“”„«»]", r"[()\[\]]", r"\.", r"\p{Lu}")
+MOST_COUNTED = 6
 MOST_SHIFT = 10
 AROUND = 101
 """Lines whose mean is subtracted."""
@@ -38,8 +39,7 @@ class LineShift:
 
 def find_line_shift(source: pl.Series, target: pl.Series) -> LineShift | None:
     """The most likely shift of two texts with as many lines, None if they seem to correspond throughout."""
-    count = len(source)
-    if count <= 2 * MOST_SHIFT:
+    if len(source) <= 2 * MOST_SHIFT:
         return None
     sides = _deviations(source), _deviations(target)
     correlation = _correlation(*sides)
@@ -50,29 +50,28 @@ def find_line_shift(source: pl.Series, target: pl.Series) -> LineShift | None:
 
 def _deviations(text: pl.Series) -> np.ndarray:
     """(descriptions, lines): differences from the lines around, in standard deviations."""
-    counts = [text.str.count_matches(each).to_numpy().clip(max=6) for each in COUNTED]
-    values = np.stack([np.log1p(text.str.len_chars().to_numpy()), *counts]).astype(float)
-    lines = values.shape[1]
-    sums = np.concatenate([np.zeros((len(values), 1)), values.cumsum(1)], 1)
-    begin = (np.arange(lines) - AROUND // 2).clip(0)
-    end = (np.arange(lines) + AROUND // 2 + 1).clip(max=lines)
-    values -= (sums[:, end] - sums[:, begin]) / (end - begin)
-    deviations: np.ndarray = values / (values.std(1, keepdims=True) + 1e-9)
-    return deviations.clip(-MOST_DEVIATION, MOST_DEVIATION)
+    counts = [text.str.count_matches(each).clip(upper_bound=MOST_COUNTED) for each in COUNTED]
+    descriptions = [text.str.len_chars().log1p(), *counts]
+    frame = pl.DataFrame({f"{n}": each.cast(pl.Float64) for n, each in enumerate(descriptions)})
+    differences = frame.select(pl.all() - pl.all().rolling_mean(AROUND, min_samples=1, center=True))
+    deviations = differences.select(pl.all() / (pl.all().std(ddof=0) + 1e-9))
+    return deviations.to_numpy().T.clip(-MOST_DEVIATION, MOST_DEVIATION)
+
+
+def _facing(source: np.ndarray, target: np.ndarray, by: int, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of the lines from ``begin`` to ``end`` of the source those that have a line n + ``by`` in the target, and it."""
+    begin = max(begin, -by)
+    end = min(end, source.shape[1] - max(by, 0))
+    return source[:, begin:end], target[:, begin + by : end + by]
 
 
 def _correlation(source: np.ndarray, target: np.ndarray) -> np.ndarray:
     """The correlation of each description where the sides correspond, whatever the shift is there."""
-    lines = source.shape[1]
     best = []
-    for begin in range(0, lines, BLOCK):
-        found = []
-        for by in range(-MOST_SHIFT, MOST_SHIFT + 1):
-            here = slice(max(begin, -by), min(begin + BLOCK, lines - max(by, 0)))
-            there = slice(here.start + by, here.stop + by)
-            if here.start < here.stop:
-                found.append((source[:, here] * target[:, there]).mean(1))
-        best.append(max(found, key=np.sum, default=np.zeros(len(source))))
+    for begin in range(0, source.shape[1], BLOCK):
+        shifts = range(-MOST_SHIFT, MOST_SHIFT + 1)
+        pairs = [_facing(source, target, by, begin, begin + BLOCK) for by in shifts]
+        best.append(max(((here * there).mean(1) for here, there in pairs if here.size), key=np.sum))
     mean: np.ndarray = np.mean(best, 0)
     return mean.clip(0, MOST_CORRELATION)
 
@@ -81,14 +80,13 @@ def _best_stretch(
     source: np.ndarray, target: np.ndarray, correlation: np.ndarray, by: int
 ) -> tuple[float, int, int, int]:
     """The adjacent lines with the largest log-likelihood ratio for the shift: that, first and last line, the shift."""
-    lines = source.shape[1]
-    here = slice(max(0, -by), lines - max(by, 0))
-    present = target[:, here]
-    shifted = target[:, here.start + by : here.stop + by]
-    terms = source[:, here] * (shifted - present) - correlation[:, None] * (shifted**2 - present**2) / 2
+    begin = max(0, -by)
+    here, shifted = _facing(source, target, by, 0, source.shape[1])
+    present = target[:, begin : begin + here.shape[1]]
+    terms = here * (shifted - present) - correlation[:, None] * (shifted**2 - present**2) / 2
     ratio = (correlation / (1 - correlation**2)) @ terms
     total = np.concatenate([[0.0], ratio.clip(-MOST_OF_A_LINE, MOST_OF_A_LINE).cumsum()])
     gain = total - np.minimum.accumulate(total)
     last = int(gain.argmax())
     first = int(total[: last + 1].argmin()) + 1
-    return float(gain[last]), here.start + first, here.start + last, by
+    return float(gain[last]), begin + first, begin + last, by
