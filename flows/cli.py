@@ -34,51 +34,22 @@ repro help run            show the options of a command, with examples
 
 Add --debug anywhere to see the traceback of an error."""
 GROUPS = {
-    "Runs": {
-        "new": "flows.commands.new:new",
-        "plan": "flows.commands.plan:plan_command",
-        "run": "flows.commands.run:run_command",
-        "stop": "flows.commands.stop:stop",
-        "show": "flows.commands.show:show",
-        "paper": "flows.commands.paper:paper",
-        "sweep": "flows.commands.sweep:sweep",
-        "decide": "flows.commands.decide:decide",
-    },
-    "Look": {
-        "help": "flows.cli:help_command",
-        "logs": "flows.commands.logs:logs",
-        "history": "flows.commands.history:history",
-        "trace": "flows.commands.trace:trace",
-        "filters": "flows.commands.filters:filters",
-        "compare": "flows.commands.compare:compare",
-        "score": "flows.commands.score:score",
-        "gap": "flows.commands.gap:gap",
-        "site": "flows.commands.site:site",
-    },
-    "Models": {
-        "models": "flows.commands.models:models",
-        "promote": "flows.commands.models:promote",
-        "delete": "flows.commands.delete:delete",
-        "translate": "flows.commands.translate:translate",
-        "serve": "flows.commands.serve:serve",
-        "export": "flows.commands.export:export",
-    },
-    "Service": {
-        "up": "flows.commands.up:up",
-        "down": "flows.commands.down:down",
-        "status": "flows.commands.status:status",
-        "deploy": "flows.commands.deploy:deploy",
-        "doctor": "flows.commands.doctor:doctor",
-    },
-    "Storage": {
-        "verify": "flows.commands.verify:verify",
-        "check": "flows.commands.check:check",
-        "gc": "flows.commands.gc:gc",
-        "backup": "flows.commands.backup:backup",
-    },
+    "Runs": ("new", "plan", "run", "stop", "show", "paper", "sweep", "decide"),
+    "Look": ("help", "logs", "history", "trace", "filters", "compare", "score", "gap", "site"),
+    "Models": ("models", "promote", "delete", "translate", "serve", "export"),
+    "Service": ("up", "down", "status", "deploy", "doctor"),
+    "Storage": ("verify", "check", "gc", "backup"),
 }
-"""Where each command is defined, in the groups that --help shows. Only the one that is called is imported."""
-COMMANDS = {name: path for group in GROUPS.values() for name, path in group.items()}
+"""The commands, as --help groups them."""
+FUNCTIONS = {
+    "help": "flows.cli:help_command",
+    "plan": "flows.commands.plan:plan_command",
+    "promote": "flows.commands.models:promote",
+    "run": "flows.commands.run:run_command",
+}
+"""Where commands are defined that are no function of their name in a module of their name."""
+COMMANDS = {name: FUNCTIONS.get(name, f"flows.commands.{name}:{name}") for group in GROUPS.values() for name in group}
+"""Where each command is defined. Only the one that is called is imported."""
 OTHER_WORDS = {
     "cancel": "stop",
     "eval": "score",
@@ -110,9 +81,10 @@ def application(*, listing: bool = False) -> App:
         help_format="plaintext",
         suppress_keyboard_interrupt=False,  # handled in main
     )
-    for title, commands in GROUPS.items():
+    for title, names in GROUPS.items():
         group = Group.create_ordered(title)
-        for name, path in commands.items():
+        for name in names:
+            path = COMMANDS[name]
             # A given help replaces the whole docstring, so the command's own help is left to cyclopts.
             app.command(path, name=name, group=group, help=_first_paragraph(path) if listing else None)
     app.register_install_completion_command(

@@ -97,7 +97,7 @@ def new(
     first = next(own_text.read(*sides), None)
     if first is None:
         raise BadConfiguration(f"{source} and {target} hold no line")
-    known = _checked(languages) if languages else _languages(sides, first)
+    known = _languages(languages, sides, first)
     pairs, length = own_text.measure(*sides)
     likes = [find_run(like)] if like else [row.run for row in fitting(pairs, size or "")]
     tests = {"test" if len(test) == 1 else f"test{n}": _files(each, "--test") for n, each in enumerate(test, 1)}
@@ -129,7 +129,12 @@ def new(
         say(f"warning: {remark}")
     base = find_run(like or fitted.name)
     write_atomically(file, toml_of(run, base, like if is_file(like) else ""))
-    say(f"wrote {file}: {known[0]}-{known[1]}, {pairs:,} pairs, {_settings(run)}; the rest as in {base.name}")
+    model = run.model
+    say(
+        f"wrote {file}: {known[0]}-{known[1]}, {pairs:,} pairs, {model.layers} layers of {model.d_model}, "
+        f"dropout {model.p_drop:g}, {run.vocabulary.size:,} pieces, {run.training.updates:,} updates of "
+        f"{run.training.batch_tokens:,} tokens; the rest as in {base.name}"
+    )
     if remarks:
         say(f"after the text or the command is mended, --replace writes {file} again")
     say(f"next: repro plan {file}, then repro run {file}")
@@ -155,29 +160,19 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
     return run
 
 
-def _settings(run: Run) -> str:
-    model = run.model
-    return (
-        f"{model.layers} layers of {model.d_model}, dropout {model.p_drop:g}, {run.vocabulary.size:,} pieces, "
-        f"{run.training.updates:,} updates of {run.training.batch_tokens:,} tokens"
-    )
-
-
 def _files(words: Pair, option: str) -> tuple[TextFile, TextFile]:
     return TextFile.parse(words[0], option), TextFile.parse(words[1], option)
 
 
-def _checked(languages: Pair) -> Pair:
-    for each in languages:
+def _languages(given: Pair | None, sides: tuple[TextFile, TextFile], first: pl.DataFrame) -> Pair:
+    for each in given or ():
         if not re.fullmatch("[a-z]{2,3}", each):
             raise BadConfiguration(f"--languages has {each!r}, allowed are ISO 639 codes, such as en and de")
-    if languages[0] == languages[1]:
-        raise BadConfiguration(f"--languages has {languages[0]!r} twice; give two languages")
-    return languages
-
-
-def _languages(sides: tuple[TextFile, TextFile], first: pl.DataFrame) -> Pair:
-    source, target = (own_text.guess_language(*each) for each in zip(sides, (first, first), SIDES, strict=True))
+    if given and given[0] == given[1]:
+        raise BadConfiguration(f"--languages has {given[0]!r} twice; give two languages")
+    if given:
+        return given
+    source, target = (own_text.guess_language(side, first, name) for side, name in zip(sides, SIDES, strict=True))
     if not source or not target or source == target:
         raise BadConfiguration(
             f"the languages cannot be told from {sides[0].path.name} and {sides[1].path.name}; "

@@ -87,22 +87,22 @@ class TextFile:
         """Those that have the text, in their order."""
         return self.shards or (self.path,)
 
-    def texts(self, run: str, folder: Path) -> list[Text]:
-        """The texts as a run has them, one for each file; those below ``folder`` are named by their way from there."""
-        urls = self.urls or ("",) * len(self.files)
-        return [self._text(path, url, run, folder) for path, url in zip(self.files, urls, strict=True)]
-
-    def _text(self, path: Path, url: str, run: str, folder: Path) -> Text:
-        absolute = path.parent.resolve() / path.name  # a link keeps its name, whose suffix tells the format
-        near = absolute.is_relative_to(folder.resolve())
-        url = url or str(absolute.relative_to(folder.resolve()) if near else absolute)
+    def texts(self, run: str) -> list[Text]:
+        """The texts as a run has them, one for each file."""
+        urls = self.urls or map(_address, self.files)
         # With its folders: en/text.txt and de/text.txt are two files.
-        return Text(
-            File(
-                f"{run}/{url.removeprefix(SCHEME).lstrip('/')}", url, sha256_of(absolute), size=absolute.stat().st_size
-            ),
-            column=self.column,
+        files = (
+            File(f"{run}/{url.removeprefix(SCHEME).lstrip('/')}", url, sha256_of(path), size=path.stat().st_size)
+            for path, url in zip(self.files, urls, strict=True)
         )
+        return [Text(file, column=self.column) for file in files]
+
+
+def _address(path: Path) -> str:
+    """The way to a file from the working folder where it lies below that, so that NAME.toml may move with it."""
+    absolute = path.parent.resolve() / path.name  # a link keeps its name, whose suffix tells the format
+    here = Path.cwd()
+    return f"{absolute.relative_to(here) if absolute.is_relative_to(here) else absolute}"
 
 
 @dataclass
@@ -224,10 +224,8 @@ def hold_out(source: TextFile, target: TextFile, pairs: int, filters: Filters) -
         best = both.sort("order").head(count)
         first = first + frame.height
     if pairs < 2 * FEWEST_HELD_OUT or best.height < FEWEST_HELD_OUT:
-        raise BadConfiguration(
-            f"{source.path.name} has {pairs} pairs, too few to hold out {FEWEST_HELD_OUT} for a dev set; give one by "
-            "--dev"
-        )
+        few = f"{source.path.name} has {pairs} pairs, too few to hold out {FEWEST_HELD_OUT} for a dev set"
+        raise BadConfiguration(f"{few}; give one by --dev")
     return best.select(SIDES)
 
 
@@ -238,22 +236,19 @@ def run_of(
     train: tuple[TextFile, TextFile],
     sets: Mapping[str, tuple[TextFile, TextFile]],
 ) -> Run:
-    """A run of this text with the model and training of ``like``; the first of the sets is the dev set.
-
-    Files below the working folder are named by their way from there, so that NAME.toml may move with them.
-    """
-    texts = list(zip(*(file.texts(name, Path.cwd()) for file in train), strict=True))
+    """A run of this text with the model and training of ``like``; the first of the sets is the dev set."""
+    texts = list(zip(*(file.texts(name) for file in train), strict=True))
     parts = [Part(name if len(texts) == 1 else f"{name}-{n}", *pair) for n, pair in enumerate(texts)]
-    evaluation = []
-    for each, files in sets.items():
-        source, target = (_only_text(each, file, name) for file in files)
-        evaluation.append(EvaluationSet(each, source, target))
+    evaluation = tuple(
+        EvaluationSet(each, _only_text(each, source, name), _only_text(each, target, name))
+        for each, (source, target) in sets.items()
+    )
     return replace(
         like,
         name=name,
         about=f"{languages[0]}-{languages[1]}, own text, model and training of {like.name}",
         corpus=Corpus(name, *languages, tuple(parts)),
-        sets=tuple(evaluation),
+        sets=evaluation,
         dev=evaluation[0].name,
         filters=filters_of(like, languages, tuple(sets)),
         expect=DATA_LIMITS,  # how well a model of this text does, nobody knows
@@ -262,11 +257,9 @@ def run_of(
 
 def _only_text(name: str, file: TextFile, run: str) -> Text:
     """The text of one side of the evaluation set ``name``."""
-    if len(file.files) > 1:
-        raise BadConfiguration(
-            f"{name} is {file.path}, in {len(file.files)} files, allowed is one: save it as one shard"
-        )
-    return file.texts(run, Path.cwd())[0]
+    if (count := len(file.files)) > 1:
+        raise BadConfiguration(f"{name} is {file.path}, in {count} files, allowed is one: save it as one shard")
+    return file.texts(run)[0]
 
 
 def filters_of(like: Run, languages: tuple[str, str], exclude: tuple[str, ...]) -> Filters:
