@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -49,15 +48,6 @@ def translate(
     scores: Annotated[
         bool, Parameter(negative=(), help="write one JSON object per line: source, hypotheses, scores")
     ] = False,
-    sample: Annotated[
-        bool, Parameter(negative=(), help="sample each token from the model's distribution instead of beam search")
-    ] = False,
-    temperature: Annotated[float, Parameter(help="with --sample: values below 1 favour likely tokens")] = 1.0,
-    top_k: Annotated[int, Parameter(help="with --sample: consider only this many most likely tokens; 0 means all")] = 0,
-    top_p: Annotated[
-        float, Parameter(help="with --sample: consider only the most likely tokens that sum to this probability")
-    ] = 1.0,
-    seed: Annotated[int, Parameter(help="with --sample: seed of the random numbers")] = 1,
     split: Annotated[
         Literal["long", "always", "never"],
         Parameter(help="when to split a line into sentences: if it is longer than any in training, always, or never"),
@@ -79,11 +69,9 @@ def translate(
 
     repro translate in.txt --n-best 4 --beam 8 > hypotheses.jsonl
 
-    repro translate in.txt --sample --temperature 0.7 --seed 2
-
     repro translate in.txt --model demo/1 --model demo/2
     """
-    from model.config import Decoding, Sampling
+    from model.config import Decoding
 
     for path in (input, output):
         if path != STDIO and f"{path}".startswith("-"):
@@ -94,14 +82,6 @@ def translate(
     _valid(lambda: Decoding(**changed))
     if beam is not None:
         _valid(lambda: Decoding(beam=beam).check_n_best(n_best))
-    sampling = _valid(lambda: Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed))
-    unused = {**changed, "n_best": n_best} if sample else vars(sampling)
-    defaults = {"n_best": 1} if sample else vars(Sampling())
-    for name, value in unused.items():
-        if value != defaults.get(name):
-            raise BadConfiguration(
-                f"{_option(name)} is {value}, allowed {'without' if sample else 'with'} --sample only"
-            )
     from flows.inference.load_version import decoding_config, load_version, title
     from infra.tracking.registry import resolve
     from model.decoding.translation import Search
@@ -111,7 +91,7 @@ def translate(
     with open_input(input) as descriptor:
         version, *others = (resolve(site.tracking, name) for name in model)
         decoding = replace(decoding_config(version), **changed)
-        search = _valid(lambda: Search(decoding, n_best, sampling if sample else None, split))
+        search = _valid(lambda: Search(decoding, n_best, split))
         loaded = load_version(version, site, engine, quantization, others)
         from flows.inference.translate_stream import RateDisplay, TranslationStream
 
@@ -119,9 +99,8 @@ def translate(
         if not why_own or engine == "ctranslate2" or quantization != "float32":
             searched_by = loaded.engine.name_for(search)
             say(f"{loaded.name} is searched by {searched_by}: {why_own or loaded.engine.opened.note}")
-        numbers = count()
         stream = TranslationStream(
-            lambda lines: loaded.translate(lines, search, numbers),
+            lambda lines: loaded.translate(lines, search),
             loaded.trained_length,
             as_json=scores or n_best > 1,
         )
@@ -145,7 +124,7 @@ def _valid(make: Callable[[], Value]) -> Value:
     try:
         return make()
     except ValueError as error:
-        message = re.sub(r"\b(?:decoding\.|sampling\.|(?=n_best))(\w+)", lambda field: _option(field[1]), f"{error}")
+        message = re.sub(r"\b(?:decoding\.|(?=n_best))(\w+)", lambda field: _option(field[1]), f"{error}")
         raise BadConfiguration(message) from error
 
 

@@ -35,7 +35,7 @@ from flows.web.schemas import (
     TranslationPlan,
     validation_message,
 )
-from flows.web.served_version import ServedVersion, Source
+from flows.web.served_version import ServedVersion
 from infra.servers.basic_auth import BasicAuth
 from infra.servers.credentials import Credentials
 from infra.servers.loopback import own_names
@@ -92,7 +92,7 @@ def application(served: Sequence[ServedVersion], limits: Limits) -> Application:
     async def translate(body: TranslateRequest, http_request: HTTPRequest) -> TranslateResponse:
         """Translate a text and answer when all of it is done."""
         plan = await _planned(index, body)
-        queued = batcher.submit(plan.served, plan.search, plan.sources, share=limits.batch)
+        queued = batcher.submit(plan.served, plan.search, plan.sentences, share=limits.batch)
         try:
             return plan.response(await _or_disconnected(http_request, _all_answers(queued), limits))
         finally:
@@ -106,7 +106,7 @@ def application(served: Sequence[ServedVersion], limits: Limits) -> Application:
         `paragraph` and `sentence` (counted from 0) and `translated`. The last line holds `done` or `error`.
         """
         plan = await _planned(index, body)
-        queued = batcher.submit(plan.served, plan.search, plan.sources)
+        queued = batcher.submit(plan.served, plan.search, plan.sentences)
         return StreamingResponse(_stream_lines(plan, queued, limits), media_type="application/x-ndjson")
 
     @app.post("/api/attention", responses=ERROR_RESPONSES)
@@ -118,7 +118,7 @@ def application(served: Sequence[ServedVersion], limits: Limits) -> Application:
         def compute() -> Mapping[str, Any]:
             target: str | Sequence[int] | None = body.target if body.ids is None else body.ids
             if target is None:
-                [sentence] = version.translate([Source(body.source)], Search(version.decoding, split="never"))
+                [sentence] = version.translate([body.source], Search(version.decoding, split="never"))
                 target = sentence["hypotheses"][0]["ids"][: limits.attention_pieces]
             return version.attention(body.source, target, body.kind)
 

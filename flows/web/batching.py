@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from flows.web.limits import Limits, RefusedRequest
-from flows.web.served_version import SentenceJson, ServedVersion, Source
+from flows.web.served_version import SentenceJson, ServedVersion
 from model.decoding.translation import Search
 
 LOG = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class QueuedRequest:
         self,
         served: ServedVersion,
         search: Search,
-        sentences: Sequence[Source],
+        sentences: Sequence[str],
         share: int,
         deadline: float,
     ) -> None:
@@ -73,7 +73,7 @@ class QueuedRequest:
             yield answer
 
 
-Batch = list[tuple[QueuedRequest, list[tuple[int, Source]]]]
+Batch = list[tuple[QueuedRequest, list[tuple[int, str]]]]
 """Numbered sentences of several requests that are translated together."""
 
 
@@ -105,9 +105,7 @@ class Batcher:
         """Sentences that have not started, and exclusive calls."""
         return self._calls + sum(len(request.waiting) for request in self.queue)
 
-    def submit(
-        self, served: ServedVersion, search: Search, sentences: Sequence[Source], share: int = 1
-    ) -> QueuedRequest:
+    def submit(self, served: ServedVersion, search: Search, sentences: Sequence[str], share: int = 1) -> QueuedRequest:
         """Queue sentences; ``share`` is how many the first batch takes. Raises RefusedRequest (429) if it is full."""
         self._admit(len(sentences))
         deadline = time.monotonic() + self.limits.request_seconds

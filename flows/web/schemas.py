@@ -12,8 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from flows.web.limits import Limits, RefusedRequest
-from flows.web.served_version import AttentionKind, SentenceJson, ServedVersion, Source
-from model.config import Sampling
+from flows.web.served_version import AttentionKind, SentenceJson, ServedVersion
 from model.decoding.translation import Search
 
 MAX_ALPHA = 5.0
@@ -40,16 +39,6 @@ class TranslateRequest(BaseModel):
         description="exponent of the length penalty; default: the version's",
     )
     nbest: int = Field(1, description="hypotheses per sentence, at most 2 x beam - 1")
-    sample: bool = Field(False, description="draw each token from the model's distribution instead of beam search")
-    temperature: float = Field(
-        1.0, ge=0.05, le=5, allow_inf_nan=False, description="with sample: below 1 favours likely tokens"
-    )
-    top_k: int = Field(
-        0, ge=0, le=1_000_000, description="with sample: draw from this many most likely tokens only; 0: from all"
-    )
-    seed: int = Field(
-        1, ge=0, lt=2**31, description="with sample: seed of the random numbers; the same seed draws the same"
-    )
 
 
 class AttentionRequest(BaseModel):
@@ -80,15 +69,14 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """Settings of beam search, or of sampling. Only sentences with equal settings share a batch."""
+    """Settings of beam search. Only sentences with equal settings share a batch."""
 
     beam: int
     alpha: float
-    sampling: Sampling | None = None
 
     @classmethod
     def of(cls, search: Search) -> "SearchSettings":
-        return cls(search.decoding.beam, search.decoding.alpha, search.sampling)
+        return cls(search.decoding.beam, search.decoding.alpha)
 
 
 @dataclass(frozen=True)
@@ -133,9 +121,9 @@ class TranslationPlan:
         return [(p, s) for p, paragraph in enumerate(self.paragraphs) for s in range(len(paragraph))]
 
     @property
-    def sources(self) -> list[Source]:
-        """The sentences with their numbers."""
-        return [Source(self.paragraphs[p][s], number) for number, (p, s) in enumerate(self.positions)]
+    def sentences(self) -> list[str]:
+        """The sentences of all paragraphs."""
+        return [sentence for paragraph in self.paragraphs for sentence in paragraph]
 
     def response(self, translated: Mapping[int, SentenceJson]) -> TranslateResponse:
         """Combine the translated sentences, given by number."""
@@ -191,20 +179,18 @@ class ModelIndex:
         """Check a request and split its text. Raises RefusedRequest: 404 for an unknown model, 422 for other values."""
         served = self.find(request.model)
         limits = self.limits
-        sampling = self.sampling(request)
         beam = served.decoding.beam if request.beam is None else request.beam
         alpha = served.decoding.alpha if request.alpha is None else request.alpha
         check_range("beam", beam, 1, self.widest(served))
         decoding = replace(served.decoding, beam=beam, alpha=alpha)
-        finished = f", the most that can finish with beam {beam}"
-        most = (1, " with sample") if sampling else (decoding.most_hypotheses, finished)
-        check_range("nbest", request.nbest, 1, *most)
-        search = Search(decoding, request.nbest, sampling, split="never")
+        most = decoding.most_hypotheses
+        check_range("nbest", request.nbest, 1, most, f", the most that can finish with beam {beam}")
+        search = Search(decoding, request.nbest, split="never")
         check_characters("the text", request.text, limits)
         lines = request.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         paragraphs = tuple(tuple(served.model.sentences(line)) for line in lines)
         plan = TranslationPlan(served, search, paragraphs)
-        sentences = [source.text for source in plan.sources]
+        sentences = plan.sentences
         if len(sentences) > limits.sentences:
             raise RefusedRequest(422, f"the text has {len(sentences)} sentences, allowed are {limits.sentences}")
         longest = self.longest(served)
@@ -213,17 +199,6 @@ class ModelIndex:
                 sentence = f"line {paragraph + 1} has a sentence of {length} pieces"
                 raise RefusedRequest(422, f"{sentence}, allowed are {longest}; split the sentence")
         return plan
-
-    @staticmethod
-    def sampling(request: TranslateRequest) -> Sampling | None:
-        """Check the settings of sampling; None for beam search. Raises RefusedRequest (422)."""
-        sampling = Sampling(request.temperature, request.top_k, seed=request.seed)
-        if request.sample:
-            return sampling
-        for name, value in vars(sampling).items():
-            if value != getattr(Sampling, name):
-                raise RefusedRequest(422, f"{name} is {value}, allowed with sample only")
-        return None
 
     def check_attention(self, served: ServedVersion, request: AttentionRequest) -> None:
         """Raise RefusedRequest (422) if the source is empty or a side is too long."""

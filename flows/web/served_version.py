@@ -1,7 +1,7 @@
 """A registered version as the page serves it: its description, and answers in JSON."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from infra.tracking.model_version import Version
 from model.decoding.translation import Search
@@ -11,14 +11,6 @@ if TYPE_CHECKING:
 
 AttentionKind = Literal["cross", "encoder", "decoder"]
 """``cross``: the translation attends to the source; ``encoder`` and ``decoder``: a side attends to itself."""
-
-
-class Source(NamedTuple):
-    """A sentence to translate; ``number`` chooses its random numbers."""
-
-    text: str
-    number: int = 0
-
 
 SentenceJson = dict[str, Any]
 """A translated sentence as JSON: ``source``, its ``pieces``, the ``engine`` that searched, and ``hypotheses``, best
@@ -45,17 +37,13 @@ class ServedVersion:
         self.longest = model.translator.longest_source
         """Tokens of the longest sentence that it accepts."""
 
-    def translate(self, sources: Sequence[Source], search: Search) -> list[SentenceJson]:
+    def translate(self, sentences: Sequence[str], search: Search) -> list[SentenceJson]:
         """Translate sentences of at most ``longest`` tokens."""
         vocabulary = self.model.translator.vocabulary
-        found = self.model.translate(
-            [source.text for source in sources],
-            search,
-            [source.number for source in sources],
-        )
+        found = self.model.translate(sentences, search)
         return [
             {
-                "source": source.text,
+                "source": sentence,
                 "pieces": [piece for tokens in each.sources for piece in vocabulary.source_pieces(tokens)],
                 "hypotheses": [
                     best.as_json() | {"ids": best.pieces, "pieces": vocabulary.target_pieces(best.pieces)}
@@ -63,7 +51,7 @@ class ServedVersion:
                 ],
                 "engine": each.engine,
             }
-            for source, each in zip(sources, found, strict=True)
+            for sentence, each in zip(sentences, found, strict=True)
         ]
 
     def attention(self, source: str, target: str | Sequence[int], kind: AttentionKind) -> dict[str, Any]:

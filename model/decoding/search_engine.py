@@ -65,8 +65,6 @@ class SearchEngine:
             return "an ensemble is searched by the own engine alone"
         if self.choice == "auto" and device != "cpu":
             return f"CTranslate2 is chosen on CPUs only, and the model is on {device}"
-        if search.sampling:
-            return "CTranslate2 does not sample alike"
         if search.n_best > 1:
             return f"n_best is {search.n_best}, and CTranslate2 keeps no more than a beam of finished hypotheses"
         return "" if self.opened.other else self.opened.note

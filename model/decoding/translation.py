@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import fsum
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from ..config import Decoding, Sampling
+from ..config import Decoding
 from ..config.keying import require
 
 if TYPE_CHECKING:
@@ -57,35 +57,29 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Search:
-    """How texts are translated: by beam search, or with ``sampling`` by one drawn output for each sentence.
+    """How texts are translated.
 
-    Of ``decoding`` sampling uses the lengths alone. ``split`` says which texts are split into sentences; ``long`` are
-    those of more tokens than any source in training. Raises ValueError that names an impossible setting.
+    ``split`` says which texts are split into sentences; ``long`` are those of more tokens than any source in training.
+    Raises ValueError that names an impossible setting.
     """
 
     decoding: Decoding
     n_best: int = 1
-    sampling: Sampling | None = None
     split: SplitMode = "always"
 
     def __post_init__(self) -> None:
-        if self.sampling:
-            require(self.n_best == 1, "n_best", self.n_best, "1 with sample")
-        else:
-            self.decoding.check_n_best(self.n_best)
+        self.decoding.check_n_best(self.n_best)
         require(self.split in get_args(SplitMode), "split", self.split, ", ".join(get_args(SplitMode)))
 
 
 def translator_params(decoding: Decoding) -> dict[str, bool | int | float | str]:
-    """The settings of a search (``decoding`` gives their defaults) and of sampling, and what ``predict`` returns.
+    """The settings of a search (``decoding`` gives their defaults), and what ``predict`` returns.
 
-    ``split`` is long, always or never; ``sample`` draws tokens instead of searching for them; ``engine`` is auto, own
-    or ctranslate2 (``model.decoding.search_engine``); with ``scores``, or ``n_best`` above 1, the output has a dict for
-    each hypothesis.
+    ``split`` is long, always or never; ``engine`` is auto, own or ctranslate2 (``model.decoding.search_engine``); with
+    ``scores``, or ``n_best`` above 1, the output has a dict for each hypothesis.
     """
     search = {name: value for name, value in decoding.search().items() if name not in ("numerics", "precision")}
-    output = {"n_best": 1, "scores": False, "sample": False, "split": "always", "engine": "auto"}
-    return {**search, **output, **vars(Sampling())}
+    return {**search, "n_best": 1, "scores": False, "split": "always", "engine": "auto"}
 
 
 @dataclass(frozen=True)

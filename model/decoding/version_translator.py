@@ -4,9 +4,8 @@ The page, ``repro translate``, the Python API and the registered MLflow model di
 stages of a run translate whole sets by ``model.translate`` and ``model.translate_text``.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, islice
 
 from ..config import Decoding
 from ..config.special_pieces import BOS, EOS, SPECIAL_TOKENS, UNK
@@ -31,22 +30,13 @@ class VersionTranslator:
     decoding: Decoding
     trained_length: int
 
-    def translate(
-        self,
-        texts: Sequence[str],
-        search: Search,
-        numbers: Iterable[int] | None = None,
-    ) -> list[Translation]:
-        """Translate texts, sentence by sentence; the results are in the same order, and an empty text stays empty.
-
-        Sampling takes one of ``numbers``, by default 0, 1, …, for each sentence: its random numbers depend on it and
-        the seed alone.
-        """
+    def translate(self, texts: Sequence[str], search: Search) -> list[Translation]:
+        """Translate texts, sentence by sentence; the results are in the same order, and an empty text stays empty."""
         encoded = self._encoded(texts, search.split)
         refusals = [self._refusal(sentences, search.split) for sentences in encoded]
         read = zip(encoded, refusals, strict=True)
         sources = [source for sentences, refusal in read if not refusal for source in sentences]
-        found = iter(self._search(sources, search, iter(numbers or count())))
+        found = iter(self.engine.search_n_best(sources, search))
         engine = self.engine.name_for(search)
         results = []
         for sentences, refusal in zip(encoded, refusals, strict=True):
@@ -110,15 +100,6 @@ class VersionTranslator:
             limit = self.translator.longest_source
             return f"{part} {longest} pieces, the longest that this model takes has {limit}"
         return ""
-
-    def _search(
-        self, sources: Sequence[Sequence[int]], search: Search, numbers: Iterator[int]
-    ) -> list[list[Hypothesis]]:
-        if search.sampling is None:
-            return self.engine.search_n_best(sources, search)
-        chosen = list(islice(numbers, len(sources)))
-        drawn = self.translator.sample(sources, search.sampling, search.decoding, chosen)
-        return [[each] for each in drawn]
 
     def _best_of_text(self, sentences: Sequence[Sequence[Hypothesis]], n_best: int) -> tuple[Hypothesis, ...]:
         combinations = best_combinations(sentences, n_best)

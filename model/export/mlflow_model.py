@@ -15,7 +15,7 @@ from typing import Any, get_args
 import mlflow
 import torch
 
-from model.config import Decoding, Sampling
+from model.config import Decoding
 from model.config.engines import EngineChoice
 from model.config.keying import require
 from model.decoding.search_engine import Opened, SearchEngine
@@ -86,12 +86,7 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
 def search_of(options: Mapping[str, Any]) -> Search:
     """The search that the params ask for. Raises ValueError that names an impossible param."""
     decoding = Decoding(**{name: options[name] for name in Decoding().search() if name in options})
-    sampling = Sampling(**{name: options[name] for name in vars(Sampling())})
-    if not options["sample"]:
-        for name, value in vars(Sampling()).items():
-            if options[name] != value:
-                raise ValueError(f"{name} is {options[name]}, allowed is {value} without sample")
-    return Search(decoding, options["n_best"], sampling if options["sample"] else None, options["split"])
+    return Search(decoding, options["n_best"], options["split"])
 
 
 def rows_of(lines: Sequence[Translation]) -> list[dict[str, Any]]:

@@ -60,8 +60,6 @@ def test_help_has_an_example(command: str, monkeypatch: pytest.MonkeyPatch, caps
         (["trace", "demo"], "pair-id"),
         (["translate", "--alpha", "-1"], "--alpha"),
         (["translate", "--beam", "4", "--n-best", "8"], "--n-best"),
-        (["translate", "--temperature", "0.5"], "--temperature"),
-        (["translate", "--sample", "--beam", "2"], "--beam"),
         (["translate", "--bem", "4"], "--bem"),
         (["fly"], "fly"),
     ],

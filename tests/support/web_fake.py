@@ -12,7 +12,7 @@ import httpx
 
 from flows.web.app import Application, application, protected
 from flows.web.limits import Limits
-from flows.web.served_version import SentenceJson, Source
+from flows.web.served_version import SentenceJson
 from flows.web.server import Server, address, bind_socket, server
 from infra.servers.credentials import Credentials
 from model.config import Decoding
@@ -49,28 +49,23 @@ class Fake:
     def lengths(self, sentences: Sequence[str]) -> Sequence[int]:
         return [len(sentence.split()) for sentence in sentences]
 
-    def translate(self, sources: Sequence[Source], search: Search) -> Sequence[SentenceJson]:
-        """Writes the settings of sampling and the sentence's number at the end."""
-        sentences = [source.text for source in sources]
-        self.batches.append((sentences, search, search.n_best))
+    def translate(self, sentences: Sequence[str], search: Search) -> Sequence[SentenceJson]:
+        self.batches.append(([*sentences], search, search.n_best))
         self.gate.wait()
         if any("poison" in sentence for sentence in sentences):
             raise FloatingPointError("no numbers")
         return [
             {
-                "source": each.text,
-                "pieces": each.text.split(),
+                "source": each,
+                "pieces": each.split(),
                 "hypotheses": [self._hypothesis(each, search, n) for n in range(search.n_best)],
                 "engine": self.engine,
             }
-            for each in sources
+            for each in sentences
         ]
 
-    def _hypothesis(self, source: Source, search: Search, rank: int) -> dict[str, Any]:
-        drawn = search.sampling
-        sampled = f" {drawn.temperature:g} {drawn.top_k} {drawn.seed} {source.number}" if drawn else ""
-        greedy = " greedily" if search.decoding.beam == 1 and not drawn else ""
-        text = self.answer(source.text) + sampled + greedy
+    def _hypothesis(self, sentence: str, search: Search, rank: int) -> dict[str, Any]:
+        text = self.answer(sentence) + " greedily" * (search.decoding.beam == 1)
         words = text.split()
         ids = list(range(4, 4 + len(words)))
         scores = {"score": -1.0 - rank, "log_probability": -2.0 - rank, "finished": True}

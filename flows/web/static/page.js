@@ -5,8 +5,6 @@ import { compare, TranslationPane } from "./panes.js";
 import { models, translate } from "./api.js";
 
 const at = (id) => document.getElementById(id);
-const SAMPLE = "sample";
-const SAMPLING = { temperature: "1", top_k: "0", seed: "1" };
 // Searches of the same version that can stand beside the chosen one. No version has such a name.
 const BESIDE = { "@beam": "this version, as scored", "@greedy": "this version, greedy" };
 const BEAMS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16];
@@ -49,10 +47,7 @@ function updateOptions() {
   at("text").lang = card.source_language;
   const beams = [...new Set([...BEAMS.filter((beam) => beam <= card.limits.beam), card.beam])].sort((a, b) => a - b);
   const standard = `as scored: ${card.beam === 1 ? "greedy" : `beam ${card.beam}`}`;
-  setOptions(at("beam"), [["", standard], ...beams.map((beam) => [beam, beam === 1 ? "greedy" : `beam ${beam}`]), [SAMPLE, "sample"]], at("beam").value);
-  const samples = at("beam").value === SAMPLE;
-  for (const each of document.querySelectorAll(".sampling")) each.hidden = !samples;
-  for (const id of ["alpha", "nbest"]) at(id).disabled = samples;
+  setOptions(at("beam"), [["", standard], ...beams.map((beam) => [beam, beam === 1 ? "greedy" : `beam ${beam}`])], at("beam").value);
   at("nbest").max = card.limits.nbest;
   at("alpha").placeholder = `${card.alpha}`;
   const others = known.filter((other) => other !== card);
@@ -72,11 +67,6 @@ function count() {
 
 function requestFor(name) {
   const request = { text: at("text").value, model: BESIDE[name] ? at("model").value : name };
-  if (at("beam").value === SAMPLE && !BESIDE[name]) {
-    request.sample = true;
-    for (const [id, standard] of Object.entries(SAMPLING)) request[id] = Number(at(id).value || standard);
-    return request;
-  }
   const beam = name === "@greedy" ? 1 : Number(name === "@beam" ? 0 : at("beam").value) || 0;
   if (beam) request.beam = beam;
   if (at("alpha").value) request.alpha = Number(at("alpha").value);
@@ -84,9 +74,8 @@ function requestFor(name) {
   return request;
 }
 
-// The version, and its search where the same version stands beside or where it is random.
+// The version, and its search where the same version stands beside.
 function titleOf({ model, search }, beside) {
-  if (search.sampling) return `${model}, sampled with seed ${search.sampling.seed}`;
   if (!BESIDE[beside]) return model;
   return `${model}, ${search.beam === 1 ? "greedy" : `beam ${search.beam}`}`;
 }
@@ -165,18 +154,12 @@ function choose(side, key) {
   saveView();
 }
 
-// The settings of sampling, if it is chosen.
-function sampling() {
-  if (at("beam").value !== SAMPLE) return {};
-  return Object.fromEntries(Object.keys(SAMPLING).map((id) => [id, at(id).value]));
-}
-
 // Save the view in the address's fragment, which is never sent to a server.
 function saveView() {
   const { kind, layer, head, hypothesis } = attentionView.view;
   const values = {
     text: at("text").value, model: at("model").value, beside: at("beside").value, beam: at("beam").value,
-    alpha: at("alpha").value, nbest: at("nbest").value, ...sampling(), sentence: chosen.key, side: chosen.side, kind, layer, head, hypothesis,
+    alpha: at("alpha").value, nbest: at("nbest").value, sentence: chosen.key, side: chosen.side, kind, layer, head, hypothesis,
   };
   const set = Object.entries(values).filter(([, value]) => `${value}` && `${value}` !== "0");
   const fragment = `#${new URLSearchParams(set)}`;
@@ -194,7 +177,6 @@ function restoreView() {
   const beside = parameters.get("beside") || "";
   at("beside").value = BESIDE[beside] ? beside : cardOf(beside)?.name || "";
   for (const name of ["beam", "alpha"]) at(name).value = parameters.get(name) || "";
-  for (const [name, standard] of Object.entries(SAMPLING)) at(name).value = parameters.get(name) || standard;
   if (at("beam").selectedIndex < 0) at("beam").value = "";
   if (at("beside").selectedIndex < 0) at("beside").value = "";
   at("nbest").value = `${number("nbest") || 1}`;
@@ -222,16 +204,12 @@ async function start() {
   at("text").addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run();
   });
-  for (const id of ["model", "beside", "beam", "alpha", "nbest", ...Object.keys(SAMPLING)]) {
+  for (const id of ["model", "beside", "beam", "alpha", "nbest"]) {
     at(id).addEventListener("change", () => {
       updateOptions();
       run();
     });
   }
-  at("again").addEventListener("click", () => {
-    at("seed").value = `${(Number(at("seed").value) || 0) + 1}`;
-    run();
-  });
   at("link").addEventListener("click", async () => {
     saveView();
     try {

@@ -56,8 +56,8 @@ def test_results_say_which_engine_searched_and_the_engines_agree(
     assert rows("--engine", "ctranslate2", "--n-best", "2")[1] == ["own search"] * 3
     assert "n_best is 2, and CTranslate2 keeps no more" in capsys.readouterr().err
     assert rows("--quantization", "int8")[1] == ["CTranslate2"] * 3
-    assert rows("--quantization", "int8", "--sample")[1] == ["own search"] * 3
-    assert "does not sample alike" in capsys.readouterr().err
+    assert rows("--quantization", "int8", "--n-best", "2")[1] == ["own search"] * 3
+    assert "n_best is 2" in capsys.readouterr().err
 
 
 def test_engines_are_compared_with_the_settings_of_the_run_whatever_is_asked_for(

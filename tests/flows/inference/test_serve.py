@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -14,20 +13,19 @@ import numpy as np
 import pytest
 
 from flows.inference.load_version import dev_lines, load_version, select_versions
-from flows.web.served_version import ServedVersion, Source
+from flows.web.served_version import ServedVersion
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site
 from infra.tracking.client import mlflow_client
 from infra.tracking.model_files import local_folder
 from infra.tracking.model_version import Version
-from model.config import Decoding, Sampling
+from model.config import Decoding
 from model.decoding.search_engine import CTRANSLATE2, OWN
 from model.decoding.translation import Search
 from model.decoding.version_translator import VersionTranslator
 from tests.flows.test_cli import REPRO, repro
 
 LINES = ["The dog sees a cat.", "A man runs to the old house.", "The children read a book."]
-SOURCES = [Source(line) for line in LINES]
 BEAM_3 = Decoding(beam=3)
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -51,7 +49,7 @@ def version(registered: Version, loaded: VersionTranslator) -> ServedVersion:
 def test_hypotheses_are_ranked_and_their_pieces_are_their_ids(
     version: ServedVersion, loaded: VersionTranslator
 ) -> None:
-    found = version.translate(SOURCES, Search(BEAM_3, 3))
+    found = version.translate(LINES, Search(BEAM_3, 3))
     assert [each["source"] for each in found] == LINES
     for sentence in found:
         assert len(sentence["pieces"]) == loaded.lengths([sentence["source"]])[0]
@@ -61,29 +59,15 @@ def test_hypotheses_are_ranked_and_their_pieces_are_their_ids(
         for each in sentence["hypotheses"]:
             assert len(each["ids"]) == len(each["pieces"])
             assert each["text"] == loaded.translator.vocabulary.decode_target(each["ids"])
-    assert {len(each["hypotheses"]) for each in version.translate(SOURCES, Search(BEAM_3, 5))} <= {3, 4, 5}
-    [alone] = version.translate(SOURCES[1:2], Search(BEAM_3))
+    assert {len(each["hypotheses"]) for each in version.translate(LINES, Search(BEAM_3, 5))} <= {3, 4, 5}
+    [alone] = version.translate(LINES[1:2], Search(BEAM_3))
     assert alone["hypotheses"][0]["ids"] == found[1]["hypotheses"][0]["ids"]
-
-
-def test_samples_are_as_repro_translate_writes_them(version: ServedVersion, loaded: VersionTranslator) -> None:
-    own = Search(loaded.decoding)
-    sampling = Sampling(0.9, 20, seed=3)
-    drawn = replace(own, sampling=sampling)
-    numbered = [source._replace(number=number) for number, source in enumerate(SOURCES)]
-    alone = [version.translate([source], drawn)[0]["hypotheses"][0]["ids"] for source in numbered]
-    together = version.translate(numbered, drawn)
-    assert [each["hypotheses"][0]["ids"] for each in together] == alone
-    sources = loaded.translator.vocabulary.encode_source(LINES)
-    expected = loaded.translator.sample(sources, sampling, loaded.decoding)
-    assert alone == [each.pieces for each in expected]
-    assert alone != [each["hypotheses"][0]["ids"] for each in version.translate(SOURCES, own)]
 
 
 def test_attention_is_of_the_pieces_that_were_read_and_written(
     version: ServedVersion, loaded: VersionTranslator
 ) -> None:
-    [sentence] = version.translate(SOURCES[:1], Search(loaded.decoding))
+    [sentence] = version.translate(LINES[:1], Search(loaded.decoding))
     best = sentence["hypotheses"][0]
     maps = loaded.attention(LINES[0], best["ids"])
     assert maps["encoder"].rows == maps["cross"].columns == (*sentence["pieces"], "</s>")
@@ -108,14 +92,12 @@ def test_a_version_is_searched_by_ctranslate2_by_default(
     assert (small / "ctranslate2").is_dir()
     for n_best, engine in ((1, CTRANSLATE2), (2, OWN)):
         search = Search(Decoding(), n_best)
-        found = served.translate(SOURCES, search)
+        found = served.translate(LINES, search)
         assert [each["engine"] for each in found] == [engine] * 3
-        for theirs, ours in zip(found, version.translate(SOURCES, search), strict=True):
+        for theirs, ours in zip(found, version.translate(LINES, search), strict=True):
             assert ours["engine"] == OWN
             assert [each["ids"] for each in theirs["hypotheses"]] == [each["ids"] for each in ours["hypotheses"]]
             assert theirs["hypotheses"][0]["score"] == pytest.approx(ours["hypotheses"][0]["score"], abs=0.05)
-    drawn = Search(Decoding(), sampling=Sampling())
-    assert {each["engine"] for each in served.translate(SOURCES, drawn)} == {OWN}
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(BadConfiguration, match=r"ctranslate2 is not installed here: pip install"):
         ServedVersion(registered, load_version(registered, site, "ctranslate2"))

@@ -9,7 +9,7 @@ from web_fake import Fake
 
 from flows.web.batching import Batcher
 from flows.web.limits import Limits
-from flows.web.served_version import SentenceJson, Source
+from flows.web.served_version import SentenceJson
 from model.config import Decoding
 from model.decoding.translation import Search
 
@@ -22,7 +22,7 @@ REQUESTS = st.lists(
 async def answered(batcher: Batcher, fake: Fake, requests: Sequence[tuple[int, int, int, int, bool]]) -> None:
     async def one(number: int, count: int, beam: int, n_best: int, share: int, cancels: bool) -> None:
         sentences = [f"r{number} s{position}" for position in range(count)]
-        request = batcher.submit(fake, Search(Decoding(beam), n_best), [Source(each) for each in sentences], share)
+        request = batcher.submit(fake, Search(Decoding(beam), n_best), sentences, share)
         found: dict[int, SentenceJson] = {}
         async for position, sentence in request.answers():
             assert position not in found
@@ -59,8 +59,8 @@ def test_a_short_text_does_not_wait_for_a_long_one() -> None:
 
     async def work() -> None:
         async with Batcher(Limits(batch=4)) as batcher:
-            long = batcher.submit(fake, Search(fake.decoding), [Source(f"long {n}") for n in range(40)])
-            short = batcher.submit(fake, Search(fake.decoding), [Source("short")])
+            long = batcher.submit(fake, Search(fake.decoding), [f"long {n}" for n in range(40)])
+            short = batcher.submit(fake, Search(fake.decoding), ["short"])
             for request in (short, long):
                 async for _ in request.answers():
                     pass
@@ -74,7 +74,7 @@ def test_a_client_alone_does_not_wait_and_several_are_gathered() -> None:
     fake = Fake()
 
     async def ask(batcher: Batcher, name: str) -> None:
-        async for _ in batcher.submit(fake, Search(fake.decoding), [Source(name)]).answers():
+        async for _ in batcher.submit(fake, Search(fake.decoding), [name]).answers():
             pass
 
     async def work() -> None:

@@ -128,27 +128,12 @@ def test_two_versions_are_compared_with_their_differences_marked(page: Page) -> 
     expect(page.locator("#out-0")).to_contain_text("TWO HOUNDS.")
 
 
-def test_a_translation_is_drawn_again(page: Page, browser: Browser) -> None:
+def test_a_version_stands_beside_its_own_greedy_search(page: Page) -> None:
     translate(page)
-    expect(page.locator("#seed")).to_be_hidden()
-    page.locator("#beam").select_option("sample")
-    expect(page.locator("#name-0")).to_have_text("fake/1, sampled with seed 1")
-    page.locator("#temperature").fill("0.5")
-    page.locator("#top_k").fill("9")
-    page.get_by_role("button", name="Draw again").click()
-    expect(page.locator("#seed")).to_have_value("2")
-    expect(page.locator("#name-0")).to_have_text("fake/1, sampled with seed 2")
-    expect(page.locator("#out-0 p").last).to_contain_text("A CAT. 0.5 9 2 2")
-    expect(page.locator("#nbest")).to_be_disabled()
-    again = browser.new_page()
-    again.goto(page.url)
-    expect(again.locator("#out-0 p").last).to_contain_text("A CAT. 0.5 9 2 2")
-    assert [again.locator(f"#{name}").input_value() for name in ("beam", "seed")] == ["sample", "2"]
-    again.close()
-    page.locator("#beside").select_option("@beam")
-    expect(page.locator("#name-1")).to_have_text("fake/1, beam 4")
-    expect(page.locator("#out-1 p").last).to_contain_text("A CAT.")
-    expect(page.locator("#out-0 mark").first).to_be_visible()
+    page.locator("#beside").select_option("@greedy")
+    expect(page.locator("#name-1")).to_have_text("fake/1, greedy")
+    expect(page.locator("#out-1 p").last).to_contain_text("A CAT. greedily")
+    expect(page.locator("#out-1 mark").first).to_be_visible()
 
 
 def test_a_link_restores_the_same_view(page: Page, browser: Browser, site: Site) -> None:
@@ -221,12 +206,11 @@ def test_the_page_works_by_keyboard(page: Page) -> None:
 
 def test_everything_is_reached_by_keyboard_in_order_with_a_visible_focus(page: Page) -> None:
     assert walk(page)[0] == "A  API"
-    page.locator("#beam").select_option("sample")
     page.locator("#beside").select_option("other/2")
     translate(page)
     expect(page.locator("#out-1 .sentence[aria-pressed]")).to_have_count(3)
     translated = walk(page)
-    for control in ("INPUT top_k", "TEXTAREA text", "SPAN  ONE HOUND.", "BUTTON again", "SELECT head", "BUTTON save"):
+    for control in ("INPUT nbest", "TEXTAREA text", "SPAN  ONE HOUND.", "BUTTON link", "SELECT head", "BUTTON save"):
         assert any(name.startswith(control) for name in translated), control
     page.get_by_role("link", name="API").press("Enter")
     expect(page.locator("#calls section")).to_have_count(5)
@@ -261,7 +245,6 @@ PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobil
 def test_the_page_is_accessible_and_fits_the_screen(watched: Watched, page: Page) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    page.locator("#beam").select_option("sample")
     page.locator("#beside").select_option("other/2")
     translate(page)
     expect(page.locator("#out-1 .sentence[aria-pressed]")).to_have_count(3)

@@ -12,7 +12,7 @@ from small_models import LINES, SMALL, translated, write_model
 
 import model.export
 from infra.tracking.model_logging import TextModel, _save
-from model.config import Decoding, Sampling
+from model.config import Decoding
 from model.decoding.translation import translator_params
 from model.decoding.translator import Translator
 
@@ -72,8 +72,7 @@ def test_both_engines_give_the_same_and_the_rows_name_them(loaded: Any) -> None:
     found = {each: loaded.predict(TEXT, params={"scores": True, "engine": each}) for each in ("auto", "own")}
     assert [{row["engine"] for row in rows} for rows in found.values()] == [{"CTranslate2"}, {"own search"}]
     assert [row["text"] for row in found["auto"]] == [row["text"] for row in found["own"]]
-    for params in ({"n_best": 2}, {"scores": True, "sample": True}):
-        assert {row["engine"] for row in loaded.predict(TEXT, params=params)} == {"own search"}
+    assert {row["engine"] for row in loaded.predict(TEXT, params={"n_best": 2})} == {"own search"}
 
 
 def test_without_a_home_folder_the_own_engine_searches(loaded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,21 +85,11 @@ def test_without_a_home_folder_the_own_engine_searches(loaded: Any, monkeypatch:
     assert {row["engine"] for row in loaded.predict(TEXT, params={"scores": True})} == {"own search"}
 
 
-def test_samples(loaded: Any, translator: Translator) -> None:
-    drawn = loaded.predict([TEXT[0], TEXT[2]], params={"sample": True, "temperature": 0.7, "top_k": 30, "seed": 5})
-    sources = translator.vocabulary.encode_source([TEXT[0], TEXT[2]])
-    expected = translator.sample(sources, Sampling(0.7, 30, seed=5), DECODING)
-    assert drawn == [translator.text(each) for each in expected]
-
-
 @pytest.mark.parametrize(
     ("field", "params"),
     [
         ("n_best", {"n_best": 6}),
-        ("n_best", {"sample": True, "n_best": 2}),
-        ("temperature", {"temperature": 0.5}),
         ("engine", {"engine": "marian"}),
-        ("top_p", {"sample": True, "top_p": 0.0}),
     ],
 )
 def test_impossible_params_are_named(loaded: Any, field: str, params: dict[str, Any]) -> None:

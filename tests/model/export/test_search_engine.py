@@ -13,7 +13,7 @@ import pytest
 import torch
 from small_models import LINES, SMALL, sources, write_model
 
-from model.config import Decoding, Sampling
+from model.config import Decoding
 from model.config.engines import EngineChoice
 from model.decoding.search_engine import CTRANSLATE2, OWN, SearchEngine
 from model.decoding.translation import Search
@@ -99,7 +99,6 @@ def test_what_ctranslate2_does_not_do_alike_is_searched_by_the_own_engine(
     assert not other.can_search(asked[0], Search(long))
     assert engine.search_n_best(asked[:1], Search(replace(long, max_ratio=1.0)))
     assert given == [3, 1]
-    assert engine.name_for(Search(DECODING, sampling=Sampling())) == OWN
 
 
 def test_nothing_is_opened_for_searches_of_the_own_engine(
