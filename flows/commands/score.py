@@ -1,9 +1,9 @@
 """``repro score``."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -12,11 +12,7 @@ from flows.views.tables import score_card, score_table
 from flows.views.terminal import TerminalDisplay, console, print_json, say
 from infra.errors import BadConfiguration
 from infra.site import configured_site, open_store
-from model.metric_names import BLEU, CHRF
 from tasks.corpus.catalogue import COMPRESSED
-
-if TYPE_CHECKING:
-    from tasks.stages.receive import Translations
 
 STDIN = "-"
 CARD = "card.json"
@@ -32,19 +28,10 @@ def score(
         ),
     ],
     on: Annotated[str, Parameter(help="the set that they translate, RUN/SET as in demo/test")] = "",
-    name: Annotated[
-        tuple[str, ...],
-        Parameter(
-            help="name of the system, or one for each file; files of one name are joined in their order; default: as "
-            "the file is called",
-            negative=(),
-            show_default=False,
-        ),
-    ] = (),
+    name: Annotated[str, Parameter(help="name of the system; default: as the file is called", show_default=False)] = "",
     references: Annotated[
         Path | None, Parameter(help="score against this file, without any run; nothing is stored")
     ] = None,
-    source: Annotated[Path | None, Parameter(help="with --references: the sentences that were translated")] = None,
     language: Annotated[
         str, Parameter(help="with --references: their language, as in de, for the protocols that need to know it")
     ] = "",
@@ -66,63 +53,49 @@ def score(
 
     other-toolkit < test.en | repro score - --on multi30k-ende/test2016 --name other
 
-    repro score hypotheses.txt --references newstest2014.de --source newstest2014.en --language de
+    repro score hypotheses.txt --references newstest2014.de --language de
     """
-    from flows.runner import systems as stored
-    from flows.runner.score_systems import score_lines, score_systems
-    from tasks.corpus.translations import read_side
+    from flows.runner.score_systems import score_file, score_systems
+    from flows.runner.systems import SYSTEM, system_scores
     from tasks.stages.score import score_facts
 
     site = configured_site()
     store = open_store(site)
     if forget:
-        sets = stored.forget(store, f"{stored.SYSTEM}{forget}")
-        say(f"{forget} is forgotten: its translations of {', '.join(sets)} were removed")
+        for each in system_scores(store, f"{SYSTEM}{forget}").values():
+            each.remove(store)
+            say(f"{forget} is forgotten: its translations of {each.on} were removed")
         return
-    if bool(on) == bool(references) or (on and (source or language)):
-        raise BadConfiguration(
-            "allowed is either --on, as in --on demo/test, or --references with --source, --language"
-        )
-    given = _read(files, name)
+    if bool(on) == bool(references) or (on and language):
+        raise BadConfiguration("allowed is either --on, as in --on demo/test, or --references, perhaps with --language")
+    given = _by_system(files, name)
     if references:
-        expected = read_side(references, "ref")
-        sources = read_side(source, "src") if source else []
-        cards = {}
-        for each in given:
-            card, table = score_lines(each, expected, sources, language, anyway=anyway)
-            cards[each.name] = card | {"each_sentence": table.select("pair_id", BLEU, CHRF).to_dicts()}
+        cards = {
+            system: score_file(system, path, references, language, anyway=anyway) for system, path in given.items()
+        }
         facts: Mapping[str, Mapping[str, Any]] = {system: score_facts(card) for system, card in cards.items()}
     else:
         found = score_systems(on, given, site, TerminalDisplay(), anyway=anyway)
         cards = {each.name: json.loads((store.artifact(each.score).path() / CARD).read_text()) for each in found}
-        facts = {f"{each.on} {each.name}": each.facts for each in found}
+        facts = {f"{each.on} {each.name}": each.score.facts for each in found}
         say(f"stored; `repro compare {on.rpartition('/')[0]} {found[0].name}` compares it with the run")
     console().print((score_table if every else score_card)(facts))
     if as_json:
         print_json(cards)
 
 
-def _read(files: Sequence[str], names: Sequence[str]) -> list["Translations"]:
-    """The lines of each system, in the order of their names."""
-    from tasks.corpus.translations import read_side
-    from tasks.stages.receive import Translations
-
+def _by_system(files: tuple[str, ...], name: str) -> dict[str, Path]:
+    """The file of each system."""
     if wrong := [file for file in files if file.startswith("-") and file != STDIN]:
         raise BadConfiguration(f"unknown option {wrong[0]}; for a file of this name write ./{wrong[0]}")
-    given = [*names] * (len(files) if len(names) == 1 else 1) or [*map(_name_of, files)]
-    if not files or len(given) != len(files):
-        raise BadConfiguration(f"{len(files)} files have {len(names)} names, allowed is one name, or one for each file")
-    systems: dict[str, Translations] = {}
-    for file, name in zip(files, given, strict=True):
-        path = Path("/dev/stdin" if file == STDIN else file)
-        before = systems.get(name, Translations(name))
-        label = ", ".join(filter(None, (before.files, path.name)))
-        systems[name] = Translations(name, lines=(*before.lines, *read_side(path, wanted=name)), files=label)
-    return [*systems.values()]
+    if STDIN in files and not name:
+        raise BadConfiguration("--name is missing, allowed is a name for the translations of stdin")
+    found = {name or _name_of(file): Path("/dev/stdin" if file == STDIN else file) for file in files}
+    if not files or len(found) < len(files):
+        raise BadConfiguration(f"{len(files)} files are of {len(found)} systems, allowed is one file of each system")
+    return found
 
 
 def _name_of(file: str) -> str:
     """The name of a file without its endings of compression and format: ``online-a`` of ``online.a.de.gz``."""
-    if file == STDIN:
-        raise BadConfiguration("--name is missing, allowed is a name for the translations of stdin")
     return Path(file.removesuffix(next(filter(file.endswith, COMPRESSED), ""))).stem.replace(".", "-")

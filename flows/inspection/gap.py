@@ -6,7 +6,6 @@ with their cache. The stage ``gap`` scores them and writes the page.
 
 import re
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -15,21 +14,16 @@ from flows.inspection.claims import ClaimedSystem, find_claim, request_of, train
 from flows.inspection.compare import ScoredSystem, find_system
 from flows.inspection.cost import RunCost, stage_costs
 from flows.runner.artifact_names import parse_name
+from flows.runner.stages_alone import look_up, make
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact, Store
-from infra.tracking.tracker import Tracker, ending
 from model.config import Averaging, Decoding, from_json
 from model.config.normalise import Normalise
 from model.metric_names import BLEU, BLEU_SENTENCES
-from tasks.engine.planner import Planner, Scope
 from tasks.engine.progress import Display
-from tasks.engine.run_settings import RunSettings
-from tasks.engine.runner import Runner
-from tasks.engine.stage import engine
 from tasks.evaluation.seed_spread import is_own
-from tasks.reporting.stage_files import stage_files
 from tasks.stages.average import average
 from tasks.stages.gap import gap
 from tasks.stages.translate import translate
@@ -37,8 +31,6 @@ from tasks.stages.translate import translate
 LENGTHS = ("max_extra", "max_ratio", "min_length", "min_ratio")
 SEARCH = (("beam",), ("alpha", "length_penalty"), LENGTHS)
 """Causes of decoding, as the fields of ``Decoding`` that are undone together."""
-ANY_STAGE = Scope(())
-"""Without a last one, so without an order."""
 Config = TypeVar("Config", Averaging, Decoding, Normalise)
 
 
@@ -75,29 +67,15 @@ class GapPlan:
         again = translate.for_item(name)
         return again(weights, vocabulary, pairs, prepared, decoding, _argument(Normalise, manifest))
 
-    def look_up(self) -> Planner:
-        """The stages as they are cached."""
-        planner = Planner(self.store, self.site, ANY_STAGE)
-        with engine(planner):
-            self.measure()
-        return planner
-
     def cost(self) -> RunCost:
         """What averaging and translating again would cost."""
-        rows = [row for row in self.look_up().rows if row.stage != "gap"]
+        rows = [row for row in look_up(self.site, self.measure).rows if row.stage != "gap"]
         return RunCost(self.system.name, stage_costs(rows, list(sealed_everywhere(self.store)), self.site))
 
     def run(self, display: Display) -> Artifact:
         """Make what is missing, in a run of its own in MLflow. Raises the Fault of a stage that fails."""
-        planner = self.look_up()
-        tracker = Tracker(self.site.tracking, self.site.root.absolute() / "mlflow-artifacts")
-        made = (self.store, self.site, ANY_STAGE, display, tracker)
-        runner = Runner(RunSettings(*made, plan=planner.lookups, files=stage_files))
-        with closing(runner), ending(tracker), engine(runner):
-            if any(row.state != "hit" for row in planner.rows):
-                title = f"gap {self.system.name} {self.set_name}"
-                tracker.start(self.experiment, title, {"site": "local"}, {})
-            return self.measure()
+        title = f"gap {self.system.name} {self.set_name}"
+        return make(self.site, display, self.experiment, title, {"site": "local"}, self.measure)
 
 
 def plan_gap(name: str, claim: float | None, as_name: str, set_name: str, budget: float, site: Site) -> GapPlan:

@@ -138,7 +138,7 @@ def needed_artifacts(
         names += gaps.get(label, [])
         needed |= {name: f"version {label}" for name in names if name not in needed}
     for each in foreign_scores(store):
-        needed |= {(made.stage, made.key): each.name for made in (each.translations, each.score)}
+        needed |= {(made.stage, made.key): each.name for made in each.artifacts}
     return needed
 
 

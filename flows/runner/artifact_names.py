@@ -80,8 +80,8 @@ def find_artifacts(store: Store, text: str, overrides: Sequence[str] = ()) -> di
     Raises BadConfiguration if no record has such an artifact.
     """
     if text.startswith(SYSTEM):
-        made = ((each.score, each.translations) for each in system_scores(store, text).values())
-        return {ArtifactName(text, each.stage, each.item): each.key for both in made for each in both}
+        made = [artifact for each in system_scores(store, text).values() for artifact in each.artifacts]
+        return {ArtifactName(text, each.stage, each.item): each.key for each in made}
     wanted = parse_name(text)
     records.receive_records(store, wanted.run)
     found: dict[ArtifactName, str] = {}

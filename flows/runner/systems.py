@@ -1,6 +1,5 @@
 """The translations of other systems that the store holds (``repro score``), by the name ``system:google``."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +11,6 @@ from model.metric_names import BLEU
 from tasks.evaluation.html import score_text
 
 SYSTEM = "system:"
-RECEIVED = "receive"
-"""The stage that took the translations."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +30,13 @@ class ForeignScore:
         return f"{self.translations.facts['on']}"
 
     @property
-    def facts(self) -> Mapping[str, Any]:
-        return self.score.facts
+    def files(self) -> str:
+        """Where the translations came from."""
+        return f"{self.translations.facts['files']}"
+
+    @property
+    def artifacts(self) -> tuple[Manifest, Manifest]:
+        return self.score, self.translations
 
     @property
     def made(self) -> str:
@@ -42,21 +44,25 @@ class ForeignScore:
 
     def text(self, measure: str) -> str:
         """A score with its interval: ``34.12 (33.05–35.20)``."""
-        return score_text(self.facts, measure)
+        return score_text(self.score.facts, measure)
 
     def line(self) -> str:
         """``system:google  2026-11-26 09:00  demo/test 34.12 (33.05–35.20)  nrefs:1|…  from google.txt``."""
-        scores = f"{self.on} {self.text(BLEU)}"
-        return "  ".join((self.name, self.made, scores, self.facts["signature"], f"from {self.as_json()['files']}"))
+        score = f"{self.on} {self.text(BLEU)}"
+        return "  ".join((self.name, self.made, score, self.score.facts["signature"], f"from {self.files}"))
 
     def as_json(self) -> dict[str, Any]:
         names = {"name": self.name, "on": self.on, "created": self.score.made.get("at", "")}
-        return {**names, "files": self.translations.facts["files"], "score": self.score.key, **self.facts}
+        return {**names, "files": self.files, "score": self.score.key, **self.score.facts}
+
+    def remove(self, store: Store) -> None:
+        for made in self.artifacts:
+            store.remove(made.stage, made.key)
 
 
 def foreign_scores(store: Store) -> list[ForeignScore]:
     """All of a store, by name and set; of several scores of the same translations the newest."""
-    received = {f"{RECEIVED}/{each.key}": each for each in store.list(RECEIVED)}
+    received = {f"receive/{each.key}": each for each in store.list("receive")}
     scores = sorted(store.list("score"), key=lambda each: f"{each.made.get('at')}") if received else ()
     found = {name: ForeignScore(received[name], score) for score in scores for name in score.inputs if name in received}
     return sorted(found.values(), key=lambda each: (each.name, each.on))
@@ -70,11 +76,3 @@ def system_scores(store: Store, name: str) -> dict[str, ForeignScore]:
     names = dict.fromkeys(each.name for each in known)
     there = ", ".join(names) or "none, `repro score` adds one"
     raise BadConfiguration(f"no system {name!r} was scored here{did_you_mean(name, names) or ','} there is: {there}")
-
-
-def forget(store: Store, name: str) -> list[str]:
-    """Remove all that is stored of ``system:google``; gives its sets."""
-    scores = system_scores(store, name).values()
-    for made in (artifact for each in scores for artifact in (each.score, each.translations)):
-        store.remove(made.stage, made.key)
-    return [each.on for each in scores]

@@ -46,7 +46,7 @@ class Root:
     def beside(self, *entries: VersionEntry) -> list[ForeignScore]:
         """The scores of other systems by the same references as some score of these versions."""
         references = {entry.references(name) for entry in entries for name in entry.scores}
-        return [each for each in self.systems if each.facts["references_sha256"] in references]
+        return [each for each in self.systems if each.score.facts["references_sha256"] in references]
 
     @property
     def runs(self) -> Sequence[RecordedRun]:

@@ -1,4 +1,4 @@
-"""Reads translations that something else made: a line each, WMT's SGM or XML, or two columns, ids and translations."""
+"""Reads translations that something else made: a line each, WMT's SGM or XML, or a ``.tsv`` of ids and translations."""
 
 from __future__ import annotations
 
@@ -10,24 +10,33 @@ from xml.etree import ElementTree
 
 from infra.errors import BadData
 from tasks.corpus.catalogue import text_suffix
-from tasks.corpus.plain import segments
 from tasks.corpus.reading import read_lines
 
-XML = ("<?xml", "<dataset")
-SGM = ("<!doctype", "<refset", "<tstset", "<srcset", "<doc")
-"""How such files begin, as a stream without a name may."""
 HEADS = ("id", "pair_id")
+"""Names of the column of ids, where a table has a row of names."""
 
 
-def read_side(path: Path, side: Literal["hyp", "ref", "src"] = "hyp", wanted: str = "") -> list[str]:
-    """The lines of a file in any of these formats; those of a table with their ids (``in_set_order``).
+def read_translations(path: Path, ids: Sequence[str], system: str) -> list[str]:
+    """The translations of a set, in its order. Ids of a table are the set's own (``test:17``), or numbers from 1.
 
-    Of XML with several systems or translators it is the side of ``wanted``. Raises BadData for a damaged file.
+    Raises BadData for a damaged file, and where lines or ids are not those of the set.
     """
-    lines = [line for block in read_lines(path) for line in block]
-    begin = next(filter(None, map(str.strip, lines)), "").lower()
-    if not begin.startswith(XML):
-        return next(iter(segments([lines], path.name))) if begin.startswith(SGM) else lines
+    if text_suffix(path.name) == ".tsv":
+        return _in_order(_column(path, "1"), _column(path, "2"), ids, path.name)
+    lines = read_side(path, "hyp", system)
+    if len(lines) != len(ids):
+        raise BadData(f"{path.name} has {len(lines):,} lines, allowed is one for each of the set's {len(ids):,} pairs")
+    return lines
+
+
+def read_side(path: Path, side: Literal["hyp", "ref"], wanted: str = "") -> list[str]:
+    """The lines of a text, or of a side of WMT's XML: of several systems or translators those by ``wanted``.
+
+    Raises BadData for a damaged file.
+    """
+    lines = _column(path, "")
+    if text_suffix(path.name) != ".xml":
+        return lines
     try:
         root = ElementTree.fromstring("\n".join(lines))  # loads nothing, and limits the expansion of entities
     except ElementTree.ParseError as error:
@@ -35,38 +44,23 @@ def read_side(path: Path, side: Literal["hyp", "ref", "src"] = "hyp", wanted: st
     found: dict[str, list[str]] = {}
     for part in [*root.iter(side)] or [root]:  # the older form holds one side alone
         texts = ("".join(segment.itertext()) for segment in part.iter("seg"))
-        found.setdefault(part.get("system") or part.get("translator") or "", []).extend(map(_one_line, texts))
+        author = part.get("system") or part.get("translator") or ""
+        found.setdefault(author, []).extend(" ".join(text.split()) for text in texts)
     if len(found) > 1 and wanted not in found:
         raise BadData(f"{path.name} has translations by {', '.join(sorted(found))}: name one of them with --name")
     return found.get(wanted) or next(iter(found.values()))
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def _column(path: Path, column: str) -> list[str]:
+    return [line for block in read_lines(path, column=column) for line in block]
 
 
-def in_set_order(lines: Sequence[str], ids: Sequence[str], label: str) -> list[str]:
-    """The translations of a set in its order: the lines, or the second column of a table with the ids of the set.
-
-    Ids are the set's own (``test:17``), or numbers from 0 or from 1; ``label`` names the lines, and a table if it ends
-    in ``.tsv``. Raises BadData where lines or ids are not those of the set.
-    """
-    first, tab, _ = lines[0].partition("\t") if lines else ("", "", "")
-    head = first in HEADS
-    if text_suffix(label) != ".tsv" and not (tab and (head or first.isdecimal() or first in ids)):
-        if len(lines) != len(ids):
-            raise BadData(f"{label} has {len(lines):,} lines, allowed is one for each of the set's {len(ids):,} pairs")
-        return [*lines]
-    rows = [line.split("\t") for line in lines[head:]]
-    if wrong := next((number for number, row in enumerate(rows, 1 + head) if len(row) != 2), 0):
-        raise BadData(f"{label} has not two columns in line {wrong}, allowed is ID, a tab, TRANSLATION")
-    given = dict(rows)
-    numbers = ([f"{n + begin}" for n in range(len(ids))] for begin in (0, 1))
-    known = max((ids, *numbers), key=lambda names: len(given.keys() & {*names}))
-    if unknown := [name for name in given if name not in {*known}]:
-        raise BadData(f"{label} has the id {unknown[0]!r}, allowed is {ids[0]} to {ids[-1]}, or 1 to {len(ids)}")
-    counts = Counter(row[0] for row in rows)
-    if wrong_ids := [name for name in known if counts[name] != 1]:
-        times = "twice or more" if counts[wrong_ids[0]] else "not"
-        raise BadData(f"{label} has {len(wrong_ids):,} of {len(ids):,} ids not once; {wrong_ids[0]!r} is there {times}")
+def _in_order(names: Sequence[str], lines: Sequence[str], ids: Sequence[str], label: str) -> list[str]:
+    head = int(names[0] in HEADS)
+    given = dict(zip(names[head:], lines[head:], strict=True))
+    known = ids if ids[0] in given else [f"{number}" for number in range(1, len(ids) + 1)]
+    there, expected = Counter(names[head:]), Counter(known)
+    if wrong := [*(there - expected), *(expected - there)]:
+        allowed = f"allowed is each of {ids[0]} to {ids[-1]}, or of 1 to {len(ids)}, once"
+        raise BadData(f"{label} has the id {wrong[0]!r} {there[wrong[0]]} times, {allowed}")
     return [given[name] for name in known]

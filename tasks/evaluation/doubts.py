@@ -8,46 +8,31 @@ from collections.abc import Iterator, Sequence
 
 WORD = re.compile(r"\w+")
 PLACES = 10
+"""Parts of the set; references are also compared with lines that are so far away, as those of another set are."""
 CLEARLY = 1.1
 """How many times more words a line shares with its own reference than with any other, at least."""
-NAMED = 10
-"""Numbers of lines that a sentence names at most."""
 
 
 def doubts(hypotheses: Sequence[str], references: Sequence[str], sources: Sequence[str] = ()) -> Iterator[str]:
     """A sentence for each doubt; ``sources`` may be unknown. All are lists of lines of equal length."""
-    pairs = list(zip(hypotheses, references, strict=True))
-    if empty := [n for n, (line, reference) in enumerate(pairs, 1) if reference.strip() and not line.strip()]:
-        numbers = ", ".join(map(str, empty[:NAMED])) + ", …" * (len(empty) > NAMED)
-        yield f"{len(empty):,} of {len(pairs):,} lines {'is' if len(empty) == 1 else 'are'} empty: {numbers}"
-    sides = (hypotheses, references, sources)
-    written, expected, read = ([{*WORD.findall(line.lower())} for line in side] for side in sides)
-    foreign = set[str]().union(*read) - set[str]().union(*expected)
-    own = set[str]().union(*expected) - set[str]().union(*read)
-    if pairs and all(line == reference for line, reference in pairs):
+    count = len(references)
+    pairs = enumerate(zip(hypotheses, references, strict=True), 1)
+    if empty := [number for number, (line, reference) in pairs if reference.strip() and not line.strip()]:
+        yield f"empty are {len(empty):,} of {count:,} lines, the first is line {empty[0]}"
+    written, expected, read = ([{*WORD.findall(line.lower())} for line in s] for s in (hypotheses, references, sources))
+    own = _common(written, expected)
+    shifts = {1, -1, 2, -2, *(count * part // PLACES for part in range(1, PLACES))}
+    others = (_common(written, [*expected[n:], *expected[:n]]) for n in shifts if 0 < abs(n) < count)
+    if [*hypotheses] == [*references]:
         yield "every line equals its reference: is this the file of the references?"
-    elif sources and sum(len(line & foreign) - len(line & own) for line in written) > 0:
-        equal = sum(line.strip() == source.strip() for line, source in zip(hypotheses, sources, strict=True))
-        yield f"their words are those of the sources, which {equal:,} lines equal: are the sides or languages swapped?"
-    elif shift := _better_place(written, expected):
-        away = f"{abs(shift)} line{'s' * (abs(shift) > 1)} {'below' if shift > 0 else 'above'}"
+    elif read and _common(written, read) > own:
+        yield "their words are rather those of the sources: are the sides or languages swapped?"
+    elif max(others, default=-1) * CLEARLY >= own:
         yield (
-            f"they have about as many words in common with the references {away} as with their own: are they of "
-            "another set, or in another order?"
+            "they have about as many words in common with other references as with their own: are they of another "
+            "set, or in another order?"
         )
 
 
-def _better_place(lines: Sequence[set[str]], references: Sequence[set[str]]) -> int:
-    """By how many lines the references are away that share nearly as many words as those at the same place, or more.
-
-    0 if no reference does: then the lines are translations of the set, however bad.
-    """
-    count = len(lines)
-    shifts = {1, -1, 2, -2, *(count * part // PLACES for part in range(1, PLACES))}
-    common = {
-        shift: sum(len(line & references[(number + shift) % count]) for number, line in enumerate(lines))
-        for shift in (0, *(shift for shift in shifts if 0 < abs(shift) < count))
-    }
-    own = common.pop(0)
-    best = max(common, key=common.__getitem__, default=0)
-    return best if best and common[best] * CLEARLY >= own else 0
+def _common(lines: Sequence[set[str]], others: Sequence[set[str]]) -> int:
+    return sum(len(line & other) for line, other in zip(lines, others, strict=True))

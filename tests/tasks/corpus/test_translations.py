@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from infra.errors import BadData
-from tasks.corpus.translations import in_set_order, read_side
+from tasks.corpus.translations import read_side, read_translations
 
 LINES = ["Ein Hund läuft.", "Zwei <Frauen> & ein Kind", "", "1\u2028000 Häuser"]
 IDS = [f"test:{n}" for n in range(len(LINES))]
@@ -25,41 +25,51 @@ def test_every_format_gives_the_same_lines(tmp_path: Path) -> None:
     text = "".join(f"{line}\n" for line in LINES)
     sgm = "<tstset>\n" + "".join(f'<seg id="{n}"> {line} </seg>\n' for n, line in enumerate(LINES)) + "</tstset>\n"
     mteval = f"<?xml version='1.0'?>\n<mteval>{''.join(f'<seg>{escape(line)}</seg>' for line in LINES)}</mteval>"
-    for name, content in {"a.txt": text, "b.sgm": sgm, "stdin": sgm, "c.xml": mteval}.items():
+    for name, content in {"a.txt": text, "b.sgm": sgm, "c.xml": mteval}.items():
         (tmp_path / name).write_text(content)
         (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content.encode()))
         expected = [" ".join(line.split()) for line in LINES] if name == "c.xml" else LINES
-        assert read_side(tmp_path / name) == read_side(tmp_path / f"{name}.gz") == expected, name
+        assert read_side(tmp_path / name, "hyp") == read_side(tmp_path / f"{name}.gz", "hyp") == expected, name
 
 
 def test_xml_with_several_systems_is_read_by_name(tmp_path: Path) -> None:
     file = tmp_path / "wmt.xml"
     file.write_text(xml("A", "B"))
-    assert read_side(file, wanted="B")[:2] == ["Ein Hund läuft. B", "Zwei <Frauen> & ein Kind B"]
+    assert read_side(file, "hyp", "B")[:2] == ["Ein Hund läuft. B", "Zwei <Frauen> & ein Kind B"]
     with pytest.raises(BadData, match="by A, B: name one"):
-        read_side(file, wanted="google")
+        read_side(file, "hyp", "google")
     file.write_text(xml("A")[:-30])
     with pytest.raises(BadData, match="cut short"):
-        read_side(file)
+        read_side(file, "hyp")
 
 
-def test_ids_put_lines_in_the_order_of_the_set() -> None:
-    for ids in (IDS, [f"{n}" for n in range(4)], [f"{n}" for n in range(1, 5)]):
+def written(file: Path, lines: list[str]) -> Path:
+    file.write_text("".join(f"{line}\n" for line in lines))
+    return file
+
+
+def test_ids_put_lines_in_the_order_of_the_set(tmp_path: Path) -> None:
+    for ids in (IDS, ["1", "2", "3", "4"]):
         rows = [f"{name}\t{line}" for name, line in zip(ids, LINES, strict=True)][::-1]
-        assert in_set_order(rows, IDS, "x.tsv") == in_set_order(["id\thypothesis", *rows], IDS, "stdin") == LINES
-    assert in_set_order(LINES, IDS, "x.txt") == LINES
+        for table in (rows, ["id\thypothesis", *rows]):
+            assert read_translations(written(tmp_path / "x.tsv", table), IDS, "") == LINES
+    assert read_translations(written(tmp_path / "x.txt", LINES), IDS, "") == LINES
 
 
 @pytest.mark.parametrize(
-    ("lines", "label", "sentence"),
+    ("lines", "name", "sentence"),
     [
         (LINES[:3], "x.txt", "x.txt has 3 lines, .* set's 4 pairs"),
-        ([f"{name}\tx" for name in IDS[:3]], "x", "1 of 4 ids not once; 'test:3' is there not"),
-        ([f"dev:{n}\tx" for n in range(4)], "x.tsv", "has the id 'dev:0', allowed is test:0 to test:3, or 1 to 4"),
-        ([*(f"{name}\tx" for name in IDS), "test:1\ty"], "x", "'test:1' is there twice"),
-        ([*(f"{name}\tx" for name in IDS[:3]), "test:3"], "x", "not two columns in line 4"),
+        ([f"{name}\tx" for name in IDS[:3]], "x.tsv", "x.tsv has the id 'test:3' 0 times"),
+        (
+            [f"dev:{n}\tx" for n in range(4)],
+            "x.tsv",
+            "'dev:0' 1 times, allowed is each of test:0 to test:3, or of 1 to 4",
+        ),
+        ([*(f"{name}\tx" for name in IDS), "test:1\ty"], "x.tsv", "'test:1' 2 times"),
+        ([*(f"{name}\tx" for name in IDS[:3]), "test:3"], "x.tsv", "1 columns in row 4"),
     ],
 )
-def test_lines_of_another_set_are_refused(lines: list[str], label: str, sentence: str) -> None:
+def test_lines_of_another_set_are_refused(lines: list[str], name: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(BadData, match=sentence):
-        in_set_order(lines, IDS, label)
+        read_translations(written(tmp_path / name, lines), IDS, "")
