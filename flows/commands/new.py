@@ -99,7 +99,7 @@ def new(
         raise BadConfiguration(f"{source} and {target} hold no line")
     known = _languages(languages, sides, first)
     pairs, length = own_text.measure(*sides)
-    likes = [find_run(like)] if like else [row.run for row in fitting(pairs, size or "")]
+    likes = [find_run(like)] if like else fitting(pairs, size or "")
     tests = {"test" if len(test) == 1 else f"test{n}": _files(each, "--test") for n, each in enumerate(test, 1)}
     held = None
     if dev:

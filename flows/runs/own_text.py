@@ -162,14 +162,12 @@ def look(
     ``known``: the evaluation sets; ``held_out``: the one of them whose pairs are from this text.
     """
     report = TextReport(pairs)
-    head = list[pl.DataFrame]()
-    count = 0
+    frames = list[pl.DataFrame]()
     for frame in read(source, target):
-        head.append(frame.head(LOOKED_AT - count))
-        count += frame.height
-        if count >= LOOKED_AT:
+        frames.append(frame)
+        if sum(each.height for each in frames) >= LOOKED_AT:
             break
-    frame = normalise_sides(pl.concat(head), filters.normalise)
+    frame = normalise_sides(pl.concat(frames).head(LOOKED_AT), filters.normalise)
     report.shift = find_line_shift(frame["source"], frame["target"])
     if held_out is not None:
         whole = frame.height

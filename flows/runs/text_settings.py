@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from flows.runs.built_in_runs import MULTI30K_ENDE, PAPER_BASE, WMT14_SAMPLE_ENDE
@@ -16,24 +16,11 @@ BASES = {"tiny": MULTI30K_ENDE, "small": WMT14_SAMPLE_ENDE, "base": PAPER_BASE}
 OTHER_STAGES = 60.0
 OTHER_SHARE = 0.1
 """Of a budget so many seconds and this share are for the stages other than the training."""
+TABLE = read_table(Path(__file__).with_suffix(".tsv"))
+"""By rising number of pairs: the fields in which the run of a size is changed."""
 FEWEST_UPDATES = 50
 ENOUGH = 0.4
 """The share of its updates below which a smaller model learns more in the time."""
-
-
-@dataclass(frozen=True)
-class TextSettings:
-    """Settings for texts from so many ``pairs`` on."""
-
-    pairs: int
-    size: str
-    run: Run
-    """The built-in run of the size with these settings."""
-
-
-def _settings(row: dict[str, str]) -> TextSettings:
-    run = override(BASES[row["size"]], [f"{path}={value}" for path, value in row.items() if "." in path])
-    return TextSettings(int(row["pairs"]), row["size"], _of_length(run, int(row["updates"])))
 
 
 def _of_length(run: Run, updates: int) -> Run:
@@ -50,14 +37,15 @@ def _of_length(run: Run, updates: int) -> Run:
     return replace(run, training=shortened)
 
 
-TABLE = [_settings(row) for row in read_table(Path(__file__).with_suffix(".tsv"))]
-"""By rising number of pairs."""
+def fitting(pairs: int, size: str = "") -> list[Run]:
+    """The run for so many pairs, then those for less text, each smaller; of one ``size`` if it is given."""
+    rows = [row for row in TABLE if size in ("", row["size"])]
+    return [_run_of(row) for row in rows if int(row["pairs"]) <= pairs][::-1] or [_run_of(rows[0])]
 
 
-def fitting(pairs: int, size: str = "") -> list[TextSettings]:
-    """The settings for so many pairs, then those for less text, each smaller; of one ``size`` if it is given."""
-    rows = [row for row in TABLE if size in ("", row.size)]
-    return [row for row in rows if row.pairs <= pairs][::-1] or rows[:1]
+def _run_of(row: dict[str, str]) -> Run:
+    fields = [f"{path}={value}" for path, value in row.items() if "." in path]
+    return _of_length(override(BASES[row["size"]], fields), int(row["updates"]))
 
 
 def for_pairs(run: Run, pairs: int) -> Run:

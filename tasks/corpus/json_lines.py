@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import Any
 
 from infra.errors import BadData
@@ -20,11 +21,10 @@ FIRST_LINES = 5
 
 def values(blocks: Iterable[list[str]], column: str, label: str) -> Iterator[list[str]]:
     """The field of each object. Raises BadData naming the line that is no object, lacks the field or has no text."""
-    before = 0
+    numbers = count(1)
     for block in blocks:
-        rows = enumerate(block, before + 1)
-        yield [_value(line, column, f"{label}, line {number}") for number, line in rows if line.strip()]
-        before += len(block)
+        rows = zip(block, numbers, strict=False)
+        yield [_value(line, column, f"{label}, line {number}") for line, number in rows if line.strip()]
 
 
 def refuse(blocks: Iterable[pl.Series], label: str, formats: str) -> Iterator[pl.Series]:

@@ -23,6 +23,8 @@ from infra.store.files import write_atomically
 from tasks.cleaning.filters import Length
 from tasks.demo import corpus as demo_corpus
 
+SIDES = ("en", "de")
+
 
 @pytest.fixture
 def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -35,6 +37,10 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / f"data/train.{side}.gz").write_bytes(gzip.compress(lines))
         (tmp_path / f"dev.{side}").write_bytes(demo_corpus.content(f"demo/dev.{side}"))
     return tmp_path
+
+
+def train_lines() -> list[list[str]]:
+    return [demo_corpus.content(f"demo/train.{side}").decode(errors="replace").split("\n")[:-1] for side in SIDES]
 
 
 def test_a_run_of_own_text_is_written_and_read(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -57,9 +63,7 @@ def test_a_run_of_own_text_is_written_and_read(text: Path, capsys: pytest.Captur
 def test_without_a_dev_set_pairs_are_held_out_and_excluded(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     new("mine", source="data/train.en.gz", target="data/train.de.gz")
     held = [(text / f"mine.dev.{side}").read_text().split("\n")[:-1] for side in ("en", "de")]
-    trained = [
-        demo_corpus.content(f"demo/train.{side}").decode(errors="replace").split("\n")[:-1] for side in ("en", "de")
-    ]
+    trained = train_lines()
     pairs = list(zip(*held, strict=True))
     assert len(pairs) == max(200, len(trained[0]) // 20)
     assert len(set(pairs)) == len(pairs)
@@ -75,9 +79,7 @@ def test_without_a_dev_set_pairs_are_held_out_and_excluded(text: Path, capsys: p
 
 
 def test_columns_of_a_table(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sides = [
-        demo_corpus.content(f"demo/train.{side}").decode(errors="replace").split("\n")[:-1] for side in ("en", "de")
-    ]
+    sides = train_lines()
     write_atomically(
         text / "pairs.tsv",
         "".join(
@@ -139,7 +141,7 @@ def test_the_amount_of_text_and_the_budget_choose_the_settings(text: Path, capsy
     new("mine", **words)
     run = find_run("mine.toml")
     pairs = int(demo_corpus.content("demo/train.en").count(b"\n"))
-    assert (run.model, run.training) == (fitting(pairs)[0].run.model, fitting(pairs)[0].run.training)
+    assert (run.model, run.training) == (fitting(pairs)[0].model, fitting(pairs)[0].training)
     assert f"{run.training.updates:,} updates, each 1.00 s" in capsys.readouterr().err
     new("less", **words, budget="30m")
     less = find_run("less.toml")
@@ -150,9 +152,7 @@ def test_the_amount_of_text_and_the_budget_choose_the_settings(text: Path, capsy
 def test_lines_that_shift_and_pipes_of_json_lines(
     text: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sides = [
-        demo_corpus.content(f"demo/train.{side}").decode(errors="replace").split("\n")[:-1] for side in ("en", "de")
-    ]
+    sides = train_lines()
     del sides[1][700]
     rows = [json.dumps({"in": {"en": en, "de": de}}) for en, de in zip(*sides, strict=False)]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n".join(rows).encode())))

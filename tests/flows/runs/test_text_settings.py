@@ -4,7 +4,7 @@ import pytest
 
 from flows.runner.update_time import seconds_of_update
 from flows.runs import RUNS
-from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, TABLE, fitting, seconds_of, within
+from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, fitting, seconds_of, within
 from infra.errors import BadConfiguration
 
 
@@ -12,22 +12,23 @@ from infra.errors import BadConfiguration
     ("pairs", "name"), [(29_000, "multi30k-ende"), (52_072, "wmt14-sample-ende"), (4_500_000, "wmt14-ende-base")]
 )
 def test_text_of_a_built_in_run_gets_its_settings(pairs: int, name: str) -> None:
-    assert fitting(pairs)[0].run == RUNS[name]
+    assert fitting(pairs)[0] == RUNS[name]
 
 
 def test_less_text_gets_no_larger_model_and_no_longer_training() -> None:
     amounts = [
-        (r.run.model.layers * r.run.model.d_model, r.run.training.updates * r.run.training.batch_tokens) for r in TABLE
+        (run.model.layers * run.model.d_model, run.training.updates * run.training.batch_tokens)
+        for run in fitting(10**9)
     ]
-    assert amounts == sorted(amounts)
-    assert [row.pairs for row in TABLE] == sorted(row.pairs for row in TABLE)
-    assert [fitting(pairs)[0].size for pairs in (1, 39_999, 40_000, 2_000_000)] == ["tiny", "tiny", "small", "base"]
-    assert fitting(10, "base")[0].size == "base"
-    assert {row.size for row in fitting(10**9, "tiny")} == {"tiny"}
+    assert amounts == sorted(amounts, reverse=True)
+    tiny, small, base = "multi30k-ende", "wmt14-sample-ende", "wmt14-ende-base"
+    assert [fitting(pairs)[0].name for pairs in (1, 39_999, 40_000, 2_000_000)] == [tiny, tiny, small, base]
+    assert fitting(10, "base")[0].name == base
+    assert {run.name for run in fitting(10**9, "tiny")} == {tiny}
 
 
 def test_a_budget_lowers_updates_then_takes_a_smaller_model() -> None:
-    runs = [row.run for row in fitting(29_000)]
+    runs = fitting(29_000)
     full = runs[0].training.updates
     assert within(10 * full, runs, lambda _: 1.0) == (runs[0], 1.0)
     half, _ = within(OTHER_STAGES / (1 - OTHER_SHARE) + full / 2 / (1 - OTHER_SHARE) + 1, runs, lambda _: 1.0)
