@@ -29,15 +29,7 @@ def translate(
     input: Annotated[Path, Parameter(help="file to read; - for stdin", allow_leading_hyphen=True)] = STDIO,
     output: Annotated[Path, Parameter(help="file to write; - for stdout", allow_leading_hyphen=True)] = STDIO,
     *,
-    model: Annotated[
-        tuple[str, ...],
-        Parameter(
-            help="NAME@alias, NAME/version or NAME; several are an ensemble: the search uses the mean of their "
-            "probabilities; default: demo@champion",
-            negative=(),
-            show_default=False,
-        ),
-    ] = ("demo@champion",),
+    model: Annotated[str, Parameter(help="NAME@alias, NAME/version or NAME")] = "demo@champion",
     beam: Annotated[int | None, Parameter(help="beam size, 1 is greedy search; default: as in the model's run")] = None,
     alpha: Annotated[
         float | None, Parameter(help="exponent of the length penalty; default: as in the model's run")
@@ -59,7 +51,7 @@ def translate(
 
     Exit code 1 if a sentence is too long for the model: the message names its line, which stays empty in the output.
     All other lines are translated. A search ends when --beam hypotheses have, so --n-best beyond it gives those that
-    ended as well, as many as there are. An ensemble searches with the settings of the first model's run.
+    ended as well, as many as there are.
 
     For example:
 
@@ -68,8 +60,6 @@ def translate(
     repro translate in.txt out.txt --split never
 
     repro translate in.txt --n-best 4 --beam 8 > hypotheses.jsonl
-
-    repro translate in.txt --model demo/1 --model demo/2
     """
     from model.config import Decoding
 
@@ -89,10 +79,10 @@ def translate(
     site = configured_site()
     keep_pages()
     with open_input(input) as descriptor:
-        version, *others = (resolve(site.tracking, name) for name in model)
+        version = resolve(site.tracking, model)
         decoding = replace(decoding_config(version), **changed)
         search = _valid(lambda: Search(decoding, n_best, split))
-        loaded = load_version(version, site, engine, quantization, others)
+        loaded = load_version(version, site, engine, quantization)
         from flows.inference.translate_stream import RateDisplay, TranslationStream
 
         why_own = loaded.engine.why_own(search)
@@ -105,8 +95,7 @@ def translate(
             as_json=scores or n_best > 1,
         )
         if os.isatty(descriptor):
-            names = " and ".join(title(each) for each in (version, *others))
-            say(f"type lines to translate them with {names}; Ctrl-D ends")
+            say(f"type lines to translate them with {title(version)}; Ctrl-D ends")
         rate = RateDisplay()
         with open_output(output) as write:
             blocks = line_blocks(descriptor, loaded.translator.batch_pieces // TOKENS_PER_LINE, most=MOST_LINES)

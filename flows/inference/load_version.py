@@ -1,15 +1,14 @@
-"""Find registered versions by name and load them: one version, or several as an ensemble."""
+"""Find registered versions by name and load them."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from infra.errors import BadConfiguration, BadData, fault_for
 from infra.extras import check_installed
 from infra.site import Site
-from infra.tracking.model_files import files_digest, local_folder
+from infra.tracking.model_files import local_folder
 from infra.tracking.model_version import PREFERRED, Version
 from infra.tracking.registry import resolve, versions
 from model.config import Decoding
@@ -19,7 +18,6 @@ from model.errors import JobError
 
 if TYPE_CHECKING:
     from model.decoding.search_engine import Opened
-    from model.decoding.translator import Translator
     from model.decoding.version_translator import VersionTranslator
 
 DECODING_TAG_PREFIX = "decoding."
@@ -68,16 +66,9 @@ def decoding_config(version: Version) -> Decoding:
 
 
 def load_version(
-    version: Version,
-    site: Site,
-    engine: EngineChoice = "auto",
-    quantization: Quantization = "float32",
-    others: Sequence[Version] = (),
+    version: Version, site: Site, engine: EngineChoice = "auto", quantization: Quantization = "float32"
 ) -> "VersionTranslator":
-    """Load a version; with ``others`` an ensemble, by the mean of probabilities, that searches as the first one.
-
-    Raises BadConfiguration if versions do not fit together or a library is missing, BadData for damaged files.
-    """
+    """Load a version. Raises BadConfiguration if a library is missing, BadData for damaged files."""
     if engine == "ctranslate2":
         check_installed("ctranslate2", "--engine ctranslate2")
     folder = local_folder(site.tracking, version)
@@ -85,11 +76,17 @@ def load_version(
         check_installed(splitting.library, title(version))
     from model.decoding.search_engine import SearchEngine
     from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter
+    from model.decoding.translator import Translator
     from model.decoding.version_translator import VersionTranslator
 
     if engine == "own" and quantization != "float32":
         raise BadConfiguration(f"--quantization is {quantization!r}, allowed is float32 with --engine own")
-    translator = _load_models(version, folder, others, site)
+    try:
+        translator = Translator.load(folder / "weights", folder / "vocabulary", site.device, site.threads_each)
+    except JobError as error:
+        raise fault_for(error.reason, f"{title(version)} cannot be loaded: {error}") from error
+    except ValueError as error:
+        raise BadData(f"{title(version)} cannot be loaded: {error}") from error
     decoding = decoding_config(version)
 
     def open_other() -> "Opened":
@@ -117,41 +114,8 @@ def load_version(
         SearchEngine(translator, engine, open_other),
         splitter(version.tags.get("source_language", "") or DEFAULT_LANGUAGE),
         decoding,
-        min(longest, *(int(each.tags.get("max_pieces", longest)) for each in (version, *others))),
+        min(longest, int(version.tags.get("max_pieces", longest))),
     )
-
-
-def _load_models(version: Version, folder: Path, others: Sequence[Version], site: Site) -> "Translator":
-    from model.decoding.translator import Translator
-
-    weights = []
-    for other in others:
-        its_folder = local_folder(site.tracking, other)
-        _check_same_vocabulary(version, folder, other, its_folder)
-        weights.append(its_folder / "weights")
-    names = ", ".join(map(title, (version, *others)))
-    try:
-        return Translator.load(folder / "weights", folder / "vocabulary", site.device, site.threads_each, weights)
-    except JobError as error:
-        raise fault_for(error.reason, f"{names} cannot be loaded: {error}") from error
-    except ValueError as error:
-        if others:
-            raise BadConfiguration(f"--model names {names}, which cannot translate together: {error}") from error
-        raise BadData(f"{names} cannot be loaded: {error}") from error
-
-
-def _check_same_vocabulary(first: Version, folder: Path, other: Version, its_folder: Path) -> None:
-    names = f"{title(first)} and {title(other)}"
-    advice = "an ensemble needs versions of one vocabulary and one pair of languages"
-    digests = [files_digest(each / "vocabulary")[:8] for each in (folder, its_folder)]
-    if digests[0] != digests[1]:
-        raise BadConfiguration(f"--model names {names}, whose vocabularies differ ({' and '.join(digests)}): {advice}")
-    for side in ("source", "target"):
-        languages = [version.tags.get(f"{side}_language", "") for version in (first, other)]
-        if languages[0] != languages[1] and all(languages):
-            raise BadConfiguration(
-                f"--model names {names}, whose {side} languages differ ({' and '.join(languages)}): {advice}"
-            )
 
 
 def dev_lines(version: Version, site: Site) -> Sequence[str]:

@@ -61,8 +61,6 @@ class SearchEngine:
         device = self.translator.device.type
         if self.choice == "own":
             return "the engine is own"
-        if len(self.translator.models) > 1:
-            return "an ensemble is searched by the own engine alone"
         if self.choice == "auto" and device != "cpu":
             return f"CTranslate2 is chosen on CPUs only, and the model is on {device}"
         if search.n_best > 1:

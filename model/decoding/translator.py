@@ -84,19 +84,16 @@ class Translator:
         vocabulary: Path,
         device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
         threads: int | None = None,
-        others: Sequence[Path] = (),
     ) -> "Translator":
         """Read a folder of weights (``model.safetensors``, ``model.json``) and a vocabulary folder.
 
-        ``others`` are folders with the weights of the other models of an ensemble. ``threads`` is set for the whole
-        process; without it torch's own number stays. Raises JobError for weights or a vocabulary that are not whole, or
-        for a missing GPU, ValueError where they do not fit.
+        ``threads`` is set for the whole process; without it torch's own number stays. Raises JobError for weights or a
+        vocabulary that are not whole, or for a missing GPU, ValueError where they do not fit.
         """
         if threads is not None:
             torch.set_num_threads(threads)
         where = JobSettings(device=device).search_device()
-        models = [load_model(folder, where) for folder in (weights, *others)]
-        return cls(models[0], TokenizerPair.load(vocabulary), where, models[1:])
+        return cls(load_model(weights, where), TokenizerPair.load(vocabulary), where)
 
     def source_tokens(self, source: Sequence[int]) -> list[int]:
         """Return the tokens of a source as the models read them, with special tokens."""

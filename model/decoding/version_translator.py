@@ -17,7 +17,7 @@ from .translator import Translator
 
 @dataclass(frozen=True)
 class VersionTranslator:
-    """A trained model, or an ensemble of several, that translates texts of any length.
+    """A trained model that translates texts of any length.
 
     ``decoding`` are the search settings of its own run, ``trained_length`` is the number of tokens of the longest
     source in training.

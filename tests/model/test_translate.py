@@ -21,7 +21,7 @@ from model.decoding.translator import Translator
 from model.errors import JobError
 from model.job import Job, Metrics
 from model.network.transformer import Transformer
-from model.network.weights import save_model
+from model.network.weights import load_model, save_model
 from model.translate import EXAMPLES, ProgressReporter, examples, work
 from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
 
@@ -122,7 +122,8 @@ def test_further_weights_make_an_ensemble(job: Job, tmp_path: Path) -> None:
     save_model(other, Transformer(Model(**{**vars(SHAPE), "layers": 1}), 290, 290))
     work(Job(job.config, {**job.inputs, "weights_2": other}, job.out))
     rows = pq.read_table(job.out / "hypotheses.parquet").to_pylist()
-    ensemble = Translator.load(job.inputs["weights"], job.inputs["vocabulary"], device="cpu", others=[other])
+    one = Translator.load(job.inputs["weights"], job.inputs["vocabulary"], device="cpu")
+    ensemble = Translator(one.model, one.vocabulary, one.device, [load_model(other)])
     expected = ensemble.search([source for source, _ in pairs()], Decoding(2, 0.6, 3))
     assert [row["hypothesis"] for row in rows] == [ensemble.text(hypothesis) for hypothesis in expected]
     log_p = ensemble.log_probabilities(*zip(*pairs(), strict=True))

@@ -1,13 +1,11 @@
-"""``repro translate`` with ensembles and either engine, on registered versions of the small run."""
+"""``repro translate`` with either engine, on registered versions of the small run."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from small_pipeline import run_small
 
-from flows.runner.request import RunRequest
 from model.config import Decoding
 from tests.flows.test_cli import call
 
@@ -19,21 +17,6 @@ def answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, *words: s
     given.write_text(text)
     assert call(monkeypatch, "translate", f"{given}", f"{out}", *words) == 0
     return out.read_text().splitlines()
-
-
-@pytest.mark.slow
-def test_several_models_are_an_ensemble(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_small(RunRequest("small", overrides=("training.seed=2",)))
-    text = f"{LINE}\nA man runs.\n"
-
-    def scores(*models: str) -> list[tuple[str, float]]:
-        words = [word for model in models for word in ("--model", model)]
-        rows = [json.loads(row) for row in answer(monkeypatch, tmp_path, text, "--scores", "--engine", "own", *words)]
-        return [(row["hypotheses"][0]["text"], row["hypotheses"][0]["log_probability"]) for row in rows]
-
-    one, other, both = scores("small/1"), scores("small/2"), scores("small/1", "small/2")
-    assert scores("small/1", "small/1") == [(text, pytest.approx(log_p)) for text, log_p in one]
-    assert one != both != other
 
 
 def test_results_say_which_engine_searched_and_the_engines_agree(

@@ -15,6 +15,7 @@ from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from model.config import Decoding
 from model.decoding.translator import Translator
+from model.network.weights import load_model
 from tasks.evaluation.seed_spread import item_of
 
 SEVERAL = ("decoding.ensemble=3,1,2",)
@@ -67,8 +68,8 @@ def test_the_ensemble_of_a_runs_seeds_is_translated_scored_and_reported(small: P
     made = {(row.stage, row.item): Path(row.path) for row in outcome.rows}
     states = {(row.stage, row.item): row.state for row in outcome.rows}
     assert states["train", ""] == states["score", "test"] == "cached"
-    weights = [made["average", item] for item in ("", "seed-2")]
-    ensemble = Translator.load(weights[0], made["learn_bpe", ""], "cpu", others=weights[1:])
+    one = Translator.load(made["average", ""], made["learn_bpe", ""], "cpu")
+    ensemble = Translator(one.model, one.vocabulary, one.device, [load_model(made["average", "seed-2"])])
     pairs = pl.read_parquet(made["prepare_sets", "test"] / "pairs.parquet")
     expected = [each.text for each in translated(ensemble, pairs["source"].to_list(), Decoding(beam=2, max_extra=3))]
     written = pl.read_parquet(made["translate", "test/ensemble"] / "hypotheses.parquet")

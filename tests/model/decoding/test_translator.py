@@ -169,10 +169,6 @@ def test_loading(tmp_path: Path, vocabulary: Path, translator: Translator) -> No
     assert loaded.log_probabilities([[5, 6]], [[]]) != translator.log_probabilities([[5, 6]], [[]])
     loaded.model.logits = translator.model.logits
     assert same(translated(loaded, LINES, DECODING), translated(translator, LINES, DECODING))
-    twice = Translator.load(tmp_path, vocabulary, device="cpu", others=[tmp_path])
-    assert twice.log_probabilities([[5, 6]], [[7]]) == pytest.approx(
-        Translator.load(tmp_path, vocabulary, device="cpu").log_probabilities([[5, 6]], [[7]])
-    )
     save_model(tmp_path, Transformer(SHAPE, 300, 300))
     with pytest.raises(ValueError, match="source vocabulary size is 290, allowed is the model's 300"):
         Translator.load(tmp_path, vocabulary, device="cpu")

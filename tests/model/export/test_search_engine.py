@@ -221,8 +221,6 @@ def test_what_keeps_the_own_engine_is_said(
     translator: Translator, folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert engine_of(translator, folders, tmp_path, "own").why_own(SEARCH) == "the engine is own"
-    ensemble = Translator(translator.model, translator.vocabulary, torch.device("cpu"), [translator.model])
-    assert "an ensemble" in engine_of(ensemble, folders, tmp_path).why_own(SEARCH)
     (tmp_path / "file").touch()
     assert engine_of(translator, folders, tmp_path / "file" / "x").name_for(SEARCH) == OWN
     with pytest.raises(ValueError, match="engine"):
