@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from flows.commands.options import STAGE_NAMES, SiteOption
-from flows.runs.completion import RECORDED_NAMES, OverridesOption
+from flows.runs.completion import OverridesOption, RecordedRunOption
 from flows.views.terminal import print_text, say
 from infra.errors import BadConfiguration
 from infra.processes import signals
@@ -15,7 +15,7 @@ POLL_SECONDS = 1.0
 
 
 def logs(
-    run: Annotated[str, RECORDED_NAMES, Parameter(help="a run as `repro history` names it, or FILE.toml")],
+    run: RecordedRunOption,
     stage: Annotated[
         str,
         STAGE_NAMES,
@@ -36,23 +36,22 @@ def logs(
 
     repro logs demo train
     """
-    from flows.inspection.stage_logs import newest_start, stage_logs
+    from flows.inspection.stage_logs import StageLog, newest_start, stage_logs
     from flows.runner.artifact_names import parse_name
     from flows.runner.records import RUNNING
 
     store = open_store(Site.named(site))
     wanted = parse_name("/".join(filter(None, (run, stage))))
-    shown = {}
+    shown: dict[tuple[str, str], StageLog] = {}
     while True:
         start = newest_start(store, wanted.run, overrides)
         for log in stage_logs(store, start, wanted):
             place = (log.row.stage, log.row.item)
             if place not in shown:
-                shown[place] = log
                 where = log.folder
                 state = "at work" if log.is_at_work else log.row.state
                 say(f"{start.run}: {log.row.label} is {state}{f'; {where}' if where else ', and wrote no log'}")
-            shown[place].row = log.row
+            shown.setdefault(place, log).row = log.row
         for log in shown.values():
             for line in log.new_lines():
                 print_text(line)

@@ -145,10 +145,8 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
     measured = partial(seconds_of_update, length=length)
     try:
         run, seconds = within(budget, runs, measured) if budget else (runs[0], measured(runs[0]))
-    except BadConfiguration:
-        raise
     except Fault as fault:
-        if budget:
+        if budget or isinstance(fault, BadConfiguration):
             raise
         say(f"how long the training takes could not be measured: {fault}")
         return runs[0]

@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from flows.commands.options import SiteOption
-from flows.runs.completion import RECORDED_NAMES, OverridesOption
+from flows.runs.completion import OverridesOption, RecordedRunOption
 from flows.runs.overrides import as_options
 from flows.views.terminal import print_text, say
 from infra.errors import BadConfiguration, Fault
@@ -13,7 +13,7 @@ from infra.site import configured_site
 
 
 def stop(
-    run: Annotated[str, RECORDED_NAMES, Parameter(help="a run as `repro history` names it, or FILE.toml")],
+    run: RecordedRunOption,
     *,
     overrides: OverridesOption = (),
     every: Annotated[

@@ -46,7 +46,9 @@ def _versions(context: Any) -> list[str]:  # noqa: ARG001 - cyclopts passes it
     return [f"{each.name}/{each.version}" for each in versions(Site.named().registry)]
 
 
-RECORDED_NAMES = Parameter(completer=_recorded)
+RecordedRunOption = Annotated[
+    str, Parameter(completer=_recorded, help="a run as `repro history` names it, or FILE.toml")
+]
 VERSION_NAMES = Parameter(completer=_versions)
 RUN_NAMES = Parameter(completer=_runs)
 FIELD_PATHS = Parameter(completer=_fields)
