@@ -124,20 +124,17 @@ def _compare_seeds(names: tuple[str, ...], site: Site, as_json: bool) -> None:
 
     groups = [find_group(name, site) for name in names]
     comparisons = [compare_seed_groups(groups[0], other, site) for other in groups[1:]]
-    fields = differing_fields([group.first.lineage for group in groups])
+    fields = differing_fields([next(iter(group.systems.values())).lineage for group in groups])
     error = console()
     error.print(differing_table(names, fields) if fields else "no recorded field differs")
     error.print()
     error.print(groups_table(names, comparisons))
     error.print("could show: the smallest difference that so many seeds show with probability 0.8, at this noise")
     if as_json:
+        rows = [(name, each) for name, found in zip(names[1:], comparisons, strict=True) for each in found]
         result = {
             "groups": {group.name: list(group.systems) for group in groups},
             "differing": [asdict(field) for field in fields],
-            "comparisons": [
-                {"with": name, **asdict(each), "verdict": each.difference.verdict}
-                for name, found in zip(names[1:], comparisons, strict=True)
-                for each in found
-            ],
+            "comparisons": [{"with": name, **asdict(each), "verdict": each.difference.verdict} for name, each in rows],
         }
         print_json(result)

@@ -110,14 +110,13 @@ def compare_files(outcome: Outcome, store: Store, recorded: Sums) -> str:
     return f"{', '.join(equal)}: as in flows/runs/expected.json, bit for bit" if equal else ""
 
 
-def _promote(outcome: Outcome | None, resolved: ResolvedRun, *, by_seeds: bool, by_score: bool) -> None:
+def _promote(outcome: Outcome, resolved: ResolvedRun, *, by_seeds: bool, by_score: bool) -> None:
     """Make the version that the run registered champion, if its seeds or its score say so."""
-    if outcome is None or resolved.is_modified or not outcome.model_version:
+    if resolved.is_modified or not outcome.model_version:
         return
     from flows.inspection.promotion import promote_better, promote_by_seeds
 
-    ways = [way for way, asked in ((promote_by_seeds, by_seeds), (promote_better, by_score)) if asked]
-    for way in ways:
+    for way in (promote_by_seeds,) * by_seeds + (promote_better,) * by_score:
         if said := way(outcome.model_version, resolved.run.min_champion_bleu, resolved.site):
             console().print(f"champion: {said}", markup=False, soft_wrap=True)
 
@@ -130,8 +129,8 @@ def _run_seeds(
     error = console()
     error.print()
     error.print(seed_table(seeds, results.spreads()))
-    own = results.outcomes.get(f"{resolved.run.training.seed}")
-    _promote(own, resolved, by_seeds=True, by_score=promote_better)
+    if own := results.outcomes.get(f"{resolved.run.training.seed}"):
+        _promote(own, resolved, by_seeds=True, by_score=promote_better)
     if as_json:
         print_json(results.as_json())
     if results.failure:

@@ -7,7 +7,6 @@ records of the run count is decided in ``named_runs``. A number after the slash 
 
 import logging
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,13 +58,10 @@ def parse_name(text: str) -> ArtifactName:
 
 def named_with_settings(text: str) -> tuple[str, tuple[str, ...]]:
     """The run and the overrides of ``demo`` or ``demo --set model.p_drop=0.2``. Raises BadConfiguration."""
-    try:
-        run, *words = shlex.split(text) or [""]
-    except ValueError as error:
-        raise BadConfiguration(f"{text!r} cannot be read: {error}") from error
-    if not run or words[::2] != ["--set"] * (len(words) // 2) or len(words) % 2:
+    run, *overrides = (part.strip() for part in text.split(" --set "))
+    if not run or " " in run:
         raise BadConfiguration(f"{text!r} is named, allowed is a run, perhaps with settings: 'demo --set FIELD=VALUE'")
-    return run, tuple(words[1::2])
+    return run, tuple(overrides)
 
 
 def is_version(text: str) -> bool:

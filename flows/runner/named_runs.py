@@ -23,8 +23,7 @@ from flows.runs.overrides import changes_results, without_replaced
 
 Place = tuple[str, str]
 """Stage and item."""
-SEED_FIELD = "training.seed="
-"""Begins the override of a seed."""
+SEED_FIELD = "training.seed"
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def name_seeds(records: Iterable[RecordedRun], run: str, overrides: Sequence[str
 
 
 def _without_seed(overrides: Sequence[str]) -> tuple[str, ...]:
-    return tuple(each for each in _effective(overrides) if not each.startswith(SEED_FIELD))
+    return tuple(each for each in _effective(overrides) if not each.startswith(f"{SEED_FIELD}="))
 
 
 def _effective(overrides: Sequence[str]) -> tuple[str, ...]:

@@ -72,20 +72,12 @@ def scores_table(names: Sequence[str], comparisons: Sequence[Sequence[Comparison
 def groups_table(names: Sequence[str], others: Sequence[Sequence[GroupComparison]]) -> Table:
     """One row per set and measure of each other group: both means, the difference, and whether seeds make it likely."""
     table = plain_table()
-    for name in ("set", "score"):
-        table.add_column(name)
-    table.add_column(cell(names[0]), justify="right")
-    for name in ("against", "", "difference", "95 % interval", "could show", "verdict"):
-        table.add_column(name, justify="right" if not name else "left")
+    for name in ("set", "score", names[0], "against", "", "difference", "95 % interval", "could show", "verdict"):
+        table.add_column(cell(name))
     for name, found in zip(names[1:], others, strict=True):
         for each in found:
             gap = each.difference
-            measured = (
-                f"{gap.effect:+.2f}",
-                f"{gap.low:+.2f} to {gap.high:+.2f}",
-                f"{gap.detectable:.2f}",
-                gap.verdict,
-            )
+            measured = (f"{gap.effect:+.2f}", gap.interval, f"{gap.detectable:.2f}", gap.verdict)
             table.add_row(each.set_name, each.measure, _group(each.a), cell(name), _group(each.b), *measured)
     return table
 
@@ -96,12 +88,9 @@ def decision_table(found: Decision) -> Table:
     for name in ("seed", *found.question.names, "difference", "interval", "verdict"):
         table.add_column(cell(name), justify="left" if name == "verdict" else "right")
     standings = (None, *found.standings)
-    for seed, (a, b), gap in zip(found.question.members, found.scored, standings, strict=False):
-        row = [f"{seed}", f"{a.scores[0]:.2f}", f"{b.scores[0]:.2f}"]
-        if gap:
-            verdict = gap.verdict_on(found.question.detect)
-            row += [f"{gap.effect:+.2f}", f"{gap.low:+.2f} to {gap.high:+.2f}", verdict]
-        table.add_row(*row)
+    for seed, (a, b), gap in zip(found.question.seeds, found.scored, standings, strict=False):
+        measured = (f"{gap.effect:+.2f}", gap.interval, gap.verdict_on(found.question.detect)) if gap else ()
+        table.add_row(f"{seed}", f"{a.scores[0]:.2f}", f"{b.scores[0]:.2f}", *measured)
     return table
 
 

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from model.config.keying import unkeyed
 from model.metric_names import BLEU, BLEU_SENTENCES
-from tasks.evaluation.translation_metrics import ScoreMetric, percentile_interval, resample, score_metrics, total
+from tasks.evaluation.translation_metrics import (
+    ScoreMetric,
+    drawn_scores,
+    percentile_interval,
+    resample,
+    score_metrics,
+    total,
+)
 from tasks.lazy_libraries import np
 
 if TYPE_CHECKING:
@@ -76,9 +83,7 @@ def measure(what: Condition, language: str) -> Measured:
     if chosen is mean:
         scores = np.array([total(mean.metric, row[None]) for row in counts])
         return Measured(float(scores.mean()), resample(scores[:, None])[:, 0] / len(scores))
-    return Measured(
-        total(chosen.metric, counts), np.array([total(chosen.metric, row[None]) for row in resample(counts)])
-    )
+    return Measured(total(chosen.metric, counts), drawn_scores(chosen.metric, counts))
 
 
 def known(score: float, like: Measured) -> Measured:

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
+from tasks.evaluation.system_comparison import same_sentences
 from tasks.evaluation.translation_metrics import CONFIDENCE_LEVEL, Counts, ScoreMetric, drawn_scores, total
-from tasks.lazy_libraries import np
+from tasks.lazy_libraries import np, pl
 
 POWER = 0.8
 TAIL = (1 - CONFIDENCE_LEVEL) / 2
@@ -40,18 +41,25 @@ class SeedScores:
     drawn: Counts
 
     @staticmethod
-    def of(measure: ScoreMetric, hypotheses: Sequence[Sequence[str]], references: Sequence[str]) -> SeedScores:
-        """The scores of each seed's hypotheses; all draw the same sentences."""
-        counts = [measure.count(lines, references) for lines in hypotheses]
-        drawn = np.array([drawn_scores(measure.metric, each) for each in counts])
-        return SeedScores(np.array([total(measure.metric, each) for each in counts]), drawn)
-
-    @staticmethod
     def joined(parts: Sequence[SeedScores]) -> SeedScores:
         """The seeds of all parts as one group."""
-        return SeedScores(
-            np.concatenate([each.scores for each in parts]), np.concatenate([each.drawn for each in parts])
-        )
+        return SeedScores(*(np.concatenate([vars(each)[name] for each in parts]) for name in ("scores", "drawn")))
+
+
+def seed_scores(set_name: str, measure: ScoreMetric, *groups: Sequence[pl.DataFrame]) -> list[SeedScores]:
+    """The scores of groups, from the sentence tables of their seeds; all draw the same sentences.
+
+    Raises BadConfiguration if their references differ.
+    """
+    base = groups[0][0]
+    found = []
+    for tables in groups:
+        for table in tables:
+            same_sentences(set_name, base, table)
+        counts = [measure.count(table["hypothesis"].to_list(), base["reference"].to_list()) for table in tables]
+        drawn = np.array([drawn_scores(measure.metric, each) for each in counts])
+        found.append(SeedScores(np.array([total(measure.metric, each) for each in counts]), drawn))
+    return found
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,10 @@ class GroupDifference:
     """The smallest true difference that would be shown with probability POWER, at this error."""
 
     @property
+    def interval(self) -> str:
+        return f"{self.low:+.2f} to {self.high:+.2f}"
+
+    @property
     def sentence_reach(self) -> float:
         """How far the interval would reach to each side with any number of seeds."""
         return (self.high - self.effect) * self.sentence_error / self.error if self.error else 0.0
@@ -76,12 +88,15 @@ class GroupDifference:
     @property
     def verdict(self) -> Verdict:
         """``better``: the second group is."""
-        return "better" if self.low > 0 else "worse" if self.high < 0 else "undecided"
+        return self.verdict_on(0.0)
 
     def verdict_on(self, smallest: float) -> Verdict:
         """The verdict where a difference below ``smallest`` is as good as none."""
-        is_small = max(-self.low, self.high) < smallest
-        return "no such difference" if self.verdict == "undecided" and is_small else self.verdict
+        if self.low > 0:
+            return "better"
+        if self.high < 0:
+            return "worse"
+        return "no such difference" if max(-self.low, self.high) < smallest else "undecided"
 
 
 def compare_groups(a: SeedScores, b: SeedScores, tail: float = TAIL, *, paired: bool = False) -> GroupDifference:
@@ -89,16 +104,11 @@ def compare_groups(a: SeedScores, b: SeedScores, tail: float = TAIL, *, paired: 
 
     ``paired``: both score the same trainings, seed by seed. A group of one seed is that model itself.
     """
-    if paired:
-        between = [(b.scores - a.scores).var(ddof=1) / len(a.scores)]
-        freedoms = [len(a.scores) - 1]
-    else:
-        several = [each.scores for each in (a, b) if len(each.scores) > 1]
-        between = [scores.var(ddof=1) / len(scores) for scores in several]
-        freedoms = [len(scores) - 1 for scores in several]
+    varying = [b.scores - a.scores] if paired else [each.scores for each in (a, b) if len(each.scores) > 1]
+    between = [scores.var(ddof=1) / len(scores) for scores in varying]
     sentences = _sentence_variance(a.drawn, b.drawn, paired)
     variance = float(sum(between) + sentences)
-    squares = sum(part**2 / freedom for part, freedom in zip(between, freedoms, strict=True))
+    squares = sum(part**2 / (len(scores) - 1) for part, scores in zip(between, varying, strict=True))
     freedom = variance**2 / squares if squares else LARGEST_FREEDOM
     effect = float(b.scores.mean() - a.scores.mean())
     error = math.sqrt(variance)
@@ -112,11 +122,10 @@ def compare_groups(a: SeedScores, b: SeedScores, tail: float = TAIL, *, paired: 
 def _sentence_variance(a: Counts, b: Counts, paired: bool) -> float:
     """The variance of the difference of two runs over sentences, without what a single training adds to it."""
     covariance = np.cov(np.concatenate([a, b]))
-    within_a = covariance[: len(a), : len(a)]
-    within_b = covariance[len(a) :, len(a) :]
     across = covariance[: len(a), len(a) :]
     shared = _of_different(across) if paired else across.mean()
-    return float(max(0.0, _of_different(within_a) + _of_different(within_b) - 2 * shared))
+    own = _of_different(covariance[: len(a), : len(a)]) + _of_different(covariance[len(a) :, len(a) :])
+    return float(max(0.0, own - 2 * shared))
 
 
 def _of_different(covariance: Counts) -> float:
@@ -160,16 +169,14 @@ def sequential_tails(budget: int) -> tuple[float, ...]:
     scores of two equal runs, since the t statistic does not depend on their deviation.
     """
     rng = np.random.default_rng(budget)
-    sums = np.zeros((2, TRIALS))
-    squares = np.zeros((2, TRIALS))
+    sums = rng.standard_normal((2, TRIALS))
+    squares = sums**2
     going = np.ones(TRIALS, dtype=bool)
     tails = []
-    for seeds in range(1, budget + 1):
+    for seeds in range(2, budget + 1):
         drawn = rng.standard_normal((2, TRIALS))
         sums += drawn
         squares += drawn**2
-        if seeds == 1:
-            continue
         deviations = (squares - sums**2 / seeds).sum(axis=0) / (seeds - 1)
         reached = np.abs(sums[1] - sums[0]) / np.sqrt(seeds * deviations)
         spent = 2 * TAIL * ((seeds - 1) / (budget - 1)) ** SPENT

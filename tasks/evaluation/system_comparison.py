@@ -79,20 +79,12 @@ def same_sentences(name: str, a: pl.DataFrame, b: pl.DataFrame) -> None:
         raise BadConfiguration(f"set {name} has different sentences or references in the two systems")
 
 
-def bleu_p_value(a: pl.DataFrame, b: pl.DataFrame, language: str) -> float:
-    """The p-value of the difference in BLEU (13a, cased). Raises BadConfiguration if the references differ."""
-    same_sentences("dev", a, b)
-    of_a, of_b, references = (column.to_list() for column in (a["hypothesis"], b["hypothesis"], a["reference"]))
-    return difference(score_metrics(language)[0], of_a, of_b, references).p
-
-
 def difference(measure: ScoreMetric, a: Sequence[str], b: Sequence[str], references: Sequence[str]) -> Difference:
     """Both scores, and the p-value of their difference."""
     counts_a = measure.count(a, references)
     counts_b = measure.count(b, references)
     score_a = total(measure.metric, counts_a)
     score_b = total(measure.metric, counts_b)
-    drawn = zip(drawn_scores(measure.metric, counts_a), drawn_scores(measure.metric, counts_b), strict=True)
-    gaps = [of_b - of_a for of_a, of_b in drawn]
+    gaps = drawn_scores(measure.metric, counts_b) - drawn_scores(measure.metric, counts_a)
     p = paired_p_value(score_b - score_a, gaps)
     return Difference(measure.name, measure.protocol, measure.signature, score_a, score_b, p)

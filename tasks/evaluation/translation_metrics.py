@@ -143,9 +143,9 @@ def resample(counts: Counts) -> Counts:
     return np.stack([counts[rng.integers(0, sentences, sentences)].sum(axis=0) for _ in range(RESAMPLES)])
 
 
-def drawn_scores(metric: Any, counts: Counts) -> list[float]:
+def drawn_scores(metric: Any, counts: Counts) -> Counts:
     """The scores of RESAMPLES resampled corpora; systems of one set draw the same sentences."""
-    return [total(metric, row[None]) for row in resample(counts)]
+    return np.array([total(metric, row[None]) for row in resample(counts)])
 
 
 def interval(metric: Any, counts: Counts) -> tuple[float, float]:
@@ -166,7 +166,7 @@ def percentile_interval(resampled: Sequence[float] | Counts) -> tuple[float, flo
     return float(low), float(high)
 
 
-def paired_p_value(difference: float, resampled: Sequence[float]) -> float:
+def paired_p_value(difference: float, resampled: Sequence[float] | Counts) -> float:
     """The probability that equal systems differ by at least ``difference``, in either direction.
 
     ``resampled`` are the differences of both systems on resampled corpora. They spread around the observed difference

@@ -15,7 +15,8 @@ from infra.tracking.model_version import BY_REGISTRATION, FIRST, PREFERRED, Vers
 from infra.tracking.provenance import user
 from infra.tracking.registry import set_alias, versions
 from model.metric_names import DEV_BLEU
-from tasks.evaluation.system_comparison import bleu_p_value
+from tasks.evaluation.system_comparison import difference, same_sentences
+from tasks.evaluation.translation_metrics import score_metrics
 from tasks.lazy_libraries import pl
 from tasks.registration.model_card import SENTENCES
 
@@ -63,9 +64,11 @@ def dev_p_value(own: Artifact, champion: Version) -> float | str:
     made = store.find(own.stage, champion.tags.get(f"key.score.{champion.dev}", ""))
     if made is None or store.damage(made):
         return f"the sentence scores of version {champion.version} were removed"
-    language = made.arguments.get("language", "en")
+    bleu = score_metrics(made.arguments.get("language", "en"))[0]
     theirs, ours = (pl.read_parquet(each.path() / SENTENCES) for each in (store.artifact(made), own))
-    return bleu_p_value(theirs, ours, language)
+    same_sentences("dev", theirs, ours)
+    columns = (theirs["hypothesis"], ours["hypothesis"], ours["reference"])
+    return difference(bleu, *(column.to_list() for column in columns)).p
 
 
 def _measured(tags: Mapping[str, str]) -> str:

@@ -25,9 +25,9 @@ from tasks.evaluation.translation_metrics import (
     RESAMPLES,
     SEED,
     Counts,
+    drawn_scores,
     interval,
     percentile_interval,
-    resample,
     score_metrics,
     total,
 )
@@ -140,10 +140,7 @@ def losses(clean: pl.DataFrame, noised: pl.DataFrame, language: str) -> dict[str
         if kind.name in LOSSES:
             before, after = (kind.count(t["hypothesis"].to_list(), t["reference"].to_list()) for t in (clean, noised))
             loss = total(kind.metric, before) - total(kind.metric, after)
-            drawn = zip(resample(before), resample(after), strict=True)
-            low, high = percentile_interval(
-                [total(kind.metric, b[None]) - total(kind.metric, a[None]) for b, a in drawn]
-            )
+            low, high = percentile_interval(drawn_scores(kind.metric, before) - drawn_scores(kind.metric, after))
             found[kind.name] = {"loss": round(loss, 4), "low": round(low, 4), "high": round(high, 4)}
     return found
 

@@ -23,7 +23,7 @@ from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.tracking.registry import resolve
 from tasks.engine.planner import StageResult
-from tasks.evaluation.significance import SeedScores
+from tasks.evaluation.significance import SeedScores, compare_groups
 
 GREEDY = "decoding.beam=1"
 
@@ -71,15 +71,16 @@ def challenge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
         def group(label: str, _: Site) -> Any:
             keys = [f"{'' if same else label}{seed}" for seed in range(len(both[label]))]
-            scores = [{"val": SimpleNamespace(key=key, arguments={})} for key in keys]
+            scores = [{"val": SimpleNamespace(key=key)} for key in keys]
             return SimpleNamespace(systems=dict(enumerate(SimpleNamespace(scores=each) for each in scores)))
 
-        def scored(*_: Any) -> tuple[SeedScores, ...]:
+        def compared(*_: Any) -> list[Any]:
             values = [np.array(scores) for scores in both.values()]
-            return tuple(SeedScores(each, np.repeat(each[:, None], 9, axis=1)) for each in values)
+            groups = (SeedScores(each, np.repeat(each[:, None], 9, axis=1)) for each in values)
+            return [SimpleNamespace(difference=compare_groups(*groups))]
 
         monkeypatch.setattr(promotion, "find_group", group)
-        monkeypatch.setattr(promotion, "seed_scores", scored)
+        monkeypatch.setattr(promotion, "compare_on", compared)
         return run, Site(root=tmp_path, tracking_uri=run.tracker.uri)
 
     return challenge

@@ -58,7 +58,8 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Decision]:
         monkeypatch.setattr(Members, "run", run)
         monkeypatch.setattr(Question, "_scores", scores)
         demo = RunRequest("demo").resolve()
-        return Question(("demo", "other"), demo, demo, 0.3, len(gaps), "dev").run(run_small, print)
+        question = Question(("demo", "other"), demo, demo, 0.3, len(gaps), "dev")
+        return question._decide(Members(question.group, "", run_small, print))
 
     return answer
 
