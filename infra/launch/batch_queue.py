@@ -23,9 +23,8 @@ from infra.processes.children import GRACE_SECONDS, last_line
 POLL_SECONDS = 0.2
 FINAL_REASONS = ("bad_configuration", "bad_data", "diverged", "done", "no_space", "out_of_memory")
 """Reasons in ``exit.json`` that hold whatever the queue says about the job's end."""
-
-Moment = Literal["running", "ended", "interrupted"]
-"""When files are fetched: while the job runs, after its end, or after an end for which nobody waits long."""
+LAST_SECONDS = 10.0
+"""For the last copy after an interrupt; what it does not finish the next launcher copies."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,8 @@ class QueueLauncher:
     end_seconds: float = GRACE_SECONDS
     """How long to wait for the end of a cancelled job."""
     say: Callable[[str], None] = lambda _: None
-    fetch: Callable[[JobSpec, Moment], None] = lambda *_: None
-    """Copies what the job has written to ``out``, where the disk is not shared."""
+    fetch: Callable[[JobSpec, float], None] = lambda *_: None
+    """Copies what the job has written to ``out``, where the disk is not shared; in so many seconds, or 0: in any."""
 
     def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
         log = job.out / "job.log"
@@ -100,7 +99,7 @@ class QueueLauncher:
                 self.say(f"{name} is still running from an earlier attempt; continuing with it")
             else:
                 if same:
-                    self.fetch(job, "ended")  # what it wrote after its launcher was killed
+                    self.fetch(job, 0.0)  # what it wrote after its launcher was killed
                 job.write()
                 described.write_text(text)
                 name = self.queue.submit(job)
@@ -130,7 +129,7 @@ class QueueLauncher:
                 requested = time.monotonic()
                 try:
                     status = self.queue.poll(name)
-                    self.fetch(job, "ended" if status.phase == "ended" else "running")
+                    self.fetch(job, 0.0)
                 except NetworkFault as fault:
                     if time.monotonic() - answered > self.patience_seconds:
                         raise
@@ -158,7 +157,7 @@ class QueueLauncher:
                     return False
                 time.sleep(min(1.0, self.poll_seconds))
             if fetched:
-                self.fetch(fetched, "interrupted")
+                self.fetch(fetched, LAST_SECONDS)
             self.queue.clear(name)
         except Fault as fault:
             self.say(f"{name} may still be running: {fault}")

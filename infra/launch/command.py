@@ -1,8 +1,10 @@
 """The command line and environment variables of a job, the same for all launchers."""
 
 import os
+import shlex
 from collections.abc import Sequence
 
+from infra.errors import BadConfiguration
 from infra.launch.job import JobSpec
 from infra.processes.children import SAFE_PATH
 from infra.processes.compute import thread_waiting
@@ -38,3 +40,12 @@ def variables(job: JobSpec) -> dict[str, str]:
         "MALLOC_TRIM_THRESHOLD_": "4294967296",
         **job.environment,
     }
+
+
+def option_words(variable: str, program: str) -> tuple[str, ...]:
+    """The options in an environment variable. Raises BadConfiguration if the shell's rules cannot split it."""
+    text = os.environ.get(variable, "")
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise BadConfiguration(f"{variable} is {text!r}, allowed are options of {program}: {error}") from None

@@ -24,6 +24,7 @@ VANISHED = 24
 """rsync's status if a file was removed while it was copied, as an old checkpoint is."""
 BROKEN = (10, 12, 30, 35, NO_CONNECTION)
 """rsync's statuses for a connection that broke."""
+REFUSALS = ("Permission denied (", "Host key verification failed")
 
 
 @dataclass(frozen=True)
@@ -96,11 +97,9 @@ class FarMachine:
         message = next((line for line in reversed(lines) if not line.startswith("rsync error")), "it gives no reason")
         if "No space left on device" in complaints or "Disk quota exceeded" in complaints:
             return NoSpace(f"no space left on {target}: {message}")
-        if is_broken and "Permission denied (" in complaints:
-            return BadConfiguration(f"{self.host} refuses the key: `ssh {self.host}` must work without a password")
-        if is_broken and "Host key verification failed" in complaints:
-            advice = f"log in once by hand, `ssh {self.host}`, and compare its key"
-            return BadConfiguration(f"{self.host} has a host key that ssh does not know: {advice}")
+        refusals = [line for line in lines if any(refusal in line for refusal in REFUSALS)]
+        if is_broken and refusals:
+            return BadConfiguration(f"`ssh {self.host}` must work without a question, but says: {refusals[0]}")
         if is_broken:
             return NetworkFault(f"{self.host} cannot be reached by ssh: {message}")
         return BadConfiguration(f"{self.host}: {message}")

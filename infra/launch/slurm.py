@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from infra.errors import BadConfiguration, Fault, JobFailed, NetworkFault, OutOfMemory, Preempted
 from infra.launch.batch_queue import QueueLauncher, QueueStatus, job_name
-from infra.launch.command import command, variables
+from infra.launch.command import command, option_words, variables
 from infra.launch.job import EXIT, JobSpec
 from infra.processes.children import python_path
 
@@ -64,18 +64,13 @@ class SlurmSettings:
     @staticmethod
     def from_environment() -> "SlurmSettings":
         """Read REPRO_SLURM_*. Raises BadConfiguration for options that the shell's rules cannot split."""
-        text = os.environ.get("REPRO_SLURM_OPTIONS", "")
-        try:
-            options = tuple(shlex.split(text))
-        except ValueError as error:
-            raise BadConfiguration(f"REPRO_SLURM_OPTIONS is {text!r}, allowed are options of sbatch: {error}") from None
-        partition, account, time = (
-            os.environ.get(f"REPRO_SLURM_{name}", "") for name in ("PARTITION", "ACCOUNT", "TIME")
-        )
-        for name, value in (("PARTITION", partition), ("ACCOUNT", account), ("TIME", time), ("OPTIONS", text)):
+        names = ("PARTITION", "ACCOUNT", "TIME", "OPTIONS")
+        read = {name: os.environ.get(f"REPRO_SLURM_{name}", "") for name in names}
+        for name, value in read.items():
             if not value.isprintable():  # a newline would become a line of the job's script
                 raise BadConfiguration(f"REPRO_SLURM_{name} is {value!r}, allowed is one line of printable characters")
-        return SlurmSettings(partition, account, time, options)
+        options = option_words("REPRO_SLURM_OPTIONS", "sbatch")
+        return SlurmSettings(read["PARTITION"], read["ACCOUNT"], read["TIME"], options)
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,12 @@ Nothing is shared. The folder there has all that a job needs:
 import hashlib
 import os
 import shlex
-import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from infra.errors import BadConfiguration, JobFailed, NoSpace
-from infra.launch.batch_queue import Moment, QueueLauncher, QueueStatus, job_name
-from infra.launch.command import command, variables
+from infra.launch.batch_queue import QueueLauncher, QueueStatus, job_name
+from infra.launch.command import command, option_words, variables
 from infra.launch.far_machine import FarMachine
 from infra.launch.job import EXIT, JobSpec
 from infra.processes.children import PROJECT_ROOT
@@ -29,10 +28,6 @@ from infra.processes.identity import machine_identity
 
 PATIENCE_SECONDS = 3600.0
 """How long the machine may be unreachable; the job runs on."""
-WHOLE_SECONDS = 60.0
-"""Least time between two copies of all files, checkpoints too; the files at the top are copied at each look."""
-LAST_SECONDS = 10.0
-"""For the last copy after an interrupt; what it does not finish the next launcher copies."""
 KILL_SECONDS = 40
 """Between SIGTERM and SIGKILL; the launcher waits some seconds longer."""
 OWN_FILES = ("--exclude=job.json", "--exclude=*.partial")
@@ -93,15 +88,10 @@ class SshQueue:
     python: str = "python3"
     """Its Python with the five packages of a job."""
     file = "job.sh"
-    _whole_at: dict[str, float] = field(default_factory=dict, init=False, repr=False)
-    """When all files of a job are copied next."""
 
     def examine(self) -> str:
         """A description of the machine. Raises BadConfiguration if no job could run there."""
-        found = f"command -v {shlex.quote(self.python)} > /dev/null"
-        missing = shlex.quote(f"no Python {self.python} there (REPRO_SSH_PYTHON)")
-        check = shlex.join([self.python, "-c", CHECK, self.folder])
-        said = self.machine.run(f"{found} || {{ echo {missing} >&2; exit 3; }}\n{check}\n")
+        said = self.machine.run(shlex.join([self.python, "-c", CHECK, self.folder]))
         self.folder, description = said.splitlines()
         return f"{self.machine.host}: {description}"
 
@@ -146,16 +136,8 @@ class SshQueue:
         """Remove a job that is done. What a failed one left is where the next one goes on."""
         self._shell(name, CLEAR)
 
-    def fetch(self, job: JobSpec, moment: Moment) -> None:
-        source = f"{self._name(job)}/"
-        began = time.monotonic()
-        if moment == "running" and began < self._whole_at.get(source, 0.0):
-            self.machine.fetch(source, f"{job.out}/", "--exclude=*/", *OWN_FILES)
-            return
-        limit = LAST_SECONDS if moment == "interrupted" else 0.0
-        self.machine.fetch(source, f"{job.out}/", "--delete-after", *OWN_FILES, limit=limit)
-        now = time.monotonic()
-        self._whole_at[source] = now + max(WHOLE_SECONDS, 4 * (now - began))
+    def fetch(self, job: JobSpec, limit: float) -> None:
+        self.machine.fetch(f"{self._name(job)}/", f"{job.out}/", "--delete-after", *OWN_FILES, limit=limit)
 
     def _script(self, job: JobSpec) -> str:
         """``job.sh``. It waits for its turn, and the shell outlives a SIGTERM to note the job's status."""
@@ -193,20 +175,11 @@ class SshQueue:
 
 def ssh_queue() -> SshQueue:
     """The machine of the environment. Raises BadConfiguration for a missing or malformed REPRO_SSH_*."""
-    read = {name: os.environ.get(f"REPRO_SSH_{name}", "") for name in ("HOST", "FOLDER", "PYTHON", "OPTIONS")}
-    for name, value in read.items():
-        if not value.isprintable() or (value.startswith("-") and name != "OPTIONS"):  # ssh would take it for an option
-            raise BadConfiguration(f"REPRO_SSH_{name} is {value!r}, allowed is one line that begins without '-'")
-    if not read["HOST"]:
+    host, folder, python = (os.environ.get(f"REPRO_SSH_{name}", "") for name in ("HOST", "FOLDER", "PYTHON"))
+    if not host:
         raise BadConfiguration("the launcher is 'ssh', but REPRO_SSH_HOST is not set")
-    try:
-        options = tuple(shlex.split(read["OPTIONS"]))
-    except ValueError as error:
-        raise BadConfiguration(
-            f"REPRO_SSH_OPTIONS is {read['OPTIONS']!r}, allowed are options of ssh: {error}"
-        ) from None
-    folder = read["FOLDER"].removeprefix("~/") or SshQueue.folder
-    return SshQueue(FarMachine(read["HOST"], options), folder, read["PYTHON"] or SshQueue.python)
+    machine = FarMachine(host, option_words("REPRO_SSH_OPTIONS", "ssh"))
+    return SshQueue(machine, folder.removeprefix("~/") or SshQueue.folder, python or SshQueue.python)
 
 
 def ssh_launcher(queue: SshQueue | None = None) -> QueueLauncher:

@@ -206,9 +206,9 @@ def test_what_is_wrong_there_is_one_sentence(server: SshServer, queue: SshQueue,
     (tmp_path / "file").touch()
     refuses(NetworkFault, "nowhere.invalid cannot be reached by ssh: .*resolve", host="nowhere.invalid")
     refuses(NetworkFault, "box cannot be reached by ssh: .*refused", "-p1")
-    refuses(BadConfiguration, "box refuses the key: `ssh box`", "-oPubkeyAuthentication=no")
-    refuses(BadConfiguration, "box has a host key that", "-oUserKnownHostsFile=/dev/null")
-    refuses(BadConfiguration, "box: no Python /no/python there", python="/no/python")
+    refuses(BadConfiguration, "`ssh box` must work without a question.*Permission denied", "-oPubkeyAuthentication=no")
+    refuses(BadConfiguration, "`ssh box` must work without a question.*Host key", "-oUserKnownHostsFile=/dev/null")
+    refuses(BadConfiguration, "box: .*/no/python", python="/no/python")
     refuses(BadConfiguration, "has no package torch, numpy, pyarrow, tokenizers, safetensors", python=f"{python}")
     refuses(BadConfiguration, "box: .*Not a directory", folder=f"{tmp_path / 'file' / 'below'}")
 
