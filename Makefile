@@ -13,6 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo lock walk reference docs notebook test test-slow lint types format setup clean help
 
 help:
+	@echo "make setup       .venv with the command repro (.venv/bin/repro), no more"
 	@echo "make demo        the whole pipeline on the embedded corpus (some minutes on two cores)"
 	@echo "make walk        docs/walk.md again: three pairs of the demo, from raw line to score"
 	@echo "make reference   docs/commands.md, run-fields.md and python.md again, from the program"
