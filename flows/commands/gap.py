@@ -7,10 +7,8 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
 from flows.views.gap_view import gap_tables
-from flows.views.terminal import TerminalDisplay, console, print_json, say
-from infra.errors import BadConfiguration
+from flows.views.terminal import TerminalDisplay, console, print_json
 from infra.site import configured_site
-from tasks.durations import duration
 
 
 def gap(
@@ -21,7 +19,6 @@ def gap(
         str, Parameter(name="--as", help="whose it is: paper-base, a preset such as tutorial, another version or run")
     ] = "",
     set_name: Annotated[str, Parameter(name="--set", help="the set; default: the claim's, or the last of both")] = "",
-    budget: Annotated[float, Parameter(help="minutes to average and translate again at most; 0: no limit")] = 0.0,
     as_json: JsonOption = False,
 ) -> None:
     """Say why a score is not the claimed one: measure each cause, and list those that need a training.
@@ -34,18 +31,12 @@ def gap(
 
     repro gap demo/2 --as demo/1
 
-    repro gap wmt14-ende-base@champion --claim 27.3 --as paper-base --budget 30
+    repro gap wmt14-ende-base@champion --claim 27.3 --as paper-base
     """
-    from flows.inspection.gap import plan_gap
+    from flows.inspection.gap import explain_gap
     from tasks.stages.gap import PAGE
 
-    if not budget >= 0:
-        raise BadConfiguration(f"--budget is {budget:g}, allowed is a number of minutes, or 0 for no limit")
-    plan = plan_gap(name, claim, claimed_as, set_name, budget, configured_site())
-    cost = plan.cost()
-    if cost.stages:
-        say(f"to average and translate again: {len(cost.stages)} stages, about {duration(cost.seconds)}")
-    folder = plan.run(TerminalDisplay()).path()
+    folder = explain_gap(name, claim, claimed_as, set_name, configured_site(), TerminalDisplay()).path()
     values = json.loads((folder / "gap.json").read_text())
     error = console()
     for table in gap_tables(values):

@@ -1,22 +1,19 @@
 """What a score is compared with, by name, and in which settings of the training the two differ.
 
-``paper-base`` and ``paper-A1`` are rows of the paper, ``tutorial`` and others presets of published reproductions,
-``multi30k-ende-tiny`` its published figure; any other name is a version or run of this root.
+``paper-base`` and ``paper-A1`` are rows of the paper, ``tutorial`` and others presets of published reproductions; any
+other name is a version or run of this root.
 """
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from shlex import quote
 
 from flows.inspection.compare import ScoredSystem, find_system
 from flows.inspection.cost import RunCost, stage_costs
 from flows.runner.artifact_names import is_version
-from flows.runner.find_run import find_run, is_file
+from flows.runner.find_run import is_file
+from flows.runner.recorded_runs import command_of
 from flows.runner.request import RunRequest, make_plan
-from flows.runs import Run
-from flows.runs.overrides import override
 from flows.runs.paper_rows import PAPER, PAPER_RUNS, row_run_name
 from flows.runs.presets import NAMED
 from infra.errors import BadConfiguration
@@ -26,7 +23,7 @@ from infra.tracking.registry import resolve
 from infra.tracking.tracker import OVERRIDES
 from model.config import Model, Training
 from model.config.normalise import Normalise
-from model.metric_names import BLEU, BLEU_MOSES_LC
+from model.metric_names import BLEU
 from tasks.durations import duration
 from tasks.evaluation.paper_figures import PEERS, ROWS, TEST
 from tasks.evaluation.score_gap import Claim, SettingDifference
@@ -36,13 +33,17 @@ from tasks.stages.shard import Sharding
 
 ROW = "paper-"
 PEER_NAMES = {"tensor2tensor": "Tensor2Tensor", "tutorial": "a-PyTorch", "workbench": "Transformer-W", "aiayn": "trans"}
-"""How the systems of published figures begin that a preset follows."""
-PEER_SETS = {"newstest2014, full": TEST, "newstest2014": TEST, "newstest2014, 2,737 lines": "newstest2014"}
-TINY = Claim("multi30k-ende-tiny", 41.02, BLEU_MOSES_LC, "test_2016_flickr", "Wu et al., ACL 2021")
-TRAINED = ("corpus", "filters", "vocabulary", "sharding", "model", "training", "start")
-"""Roots of the settings that decide a training. Those of averaging and decoding are measured."""
-DEFAULTS = {"vocabulary": Vocabulary, "sharding": Sharding, "model": Model, "training": Training}
-DEFAULTS |= {"filters.normalise": Normalise}
+"""By the preset that follows a system, how the name of the system begins in the table of published figures."""
+TRAINED = ("filters", "vocabulary", "sharding", "model", "training", "start")
+"""Roots of the settings that decide a training, beside its text. Those of averaging and decoding are measured."""
+WITH_DEFAULTS = {
+    "vocabulary": Vocabulary,
+    "sharding": Sharding,
+    "model": Model,
+    "training": Training,
+    "filters.normalise": Normalise,
+}
+DEFAULTS = {f"{root}.{each.name}": each.default for root, kind in WITH_DEFAULTS.items() for each in fields(kind)}
 FACTS = (("clean", "pairs"), ("train", "updates"), ("train", "epochs"))
 ASSIGNMENT = re.compile(r" (?=[a-z_]+(?:\.[\w.]+)?=)")
 """The spaces between the assignments of a version's tag."""
@@ -72,53 +73,53 @@ def find_claim(name: str, score: float | None, ours: RunRequest, site: Site) -> 
 
     Raises BadConfiguration for an unknown name, a score that is none, or neither of both.
     """
-    if score is not None and not (math.isfinite(score) and 0 <= score <= 100):
+    if score is not None and not 0 <= score <= 100:
         raise BadConfiguration(f"--claim is {score:g}, allowed is a BLEU score from 0 to 100")
     if not name and score is None:
         raise BadConfiguration("--claim and --as are empty, allowed is a score, a name such as paper-base, or both")
-    found = _published(name, score, ours) if name else (Claim("a score of which nothing is known", 0.0), None)
-    if found is None:
+    if not name:
+        found = ClaimedSystem(Claim("a score of which nothing is known", 0.0))
+    elif name.startswith(ROW):
+        found = _paper_row(name)
+    elif name in NAMED["preset"]:
+        found = _reproduction(name, score, ours.run)
+    else:
         system = find_system(name, site)
         scores = system.scores if score is None else {}
-        claim = Claim(system.name, score or 0.0, BLEU)
-        return ClaimedSystem(claim, request_of(name, site).run, system.lineage, scores)
-    claim, request = found
-    if score is None and not claim.metric:
-        raise BadConfiguration(f"--as is {name!r}, of which no score is published, allowed is that with --claim")
-    claim = claim if score is None else replace(claim, score=score)
-    return ClaimedSystem(claim, request.run, _planned(request)) if request else ClaimedSystem(claim)
+        found = ClaimedSystem(Claim(system.name, 0.0, BLEU), request_of(name, site).run, system.lineage, scores)
+    return found if score is None else replace(found, claim=replace(found.claim, score=score))
 
 
-def _published(name: str, score: float | None, ours: RunRequest) -> tuple[Claim, RunRequest] | None:
-    """A published figure and the run with its settings; None for another name."""
-    if name == TINY.name:
-        return TINY, RunRequest(name)
-    if name.startswith(ROW):
-        rows = {ROW + row.removeprefix("table2-"): row for row in PAPER_RUNS if BLEU in ROWS[row].figures}
-        row = rows.get(name) or rows.get(f"{ROW}table2-{name}", "")
-        if not row:
-            raise BadConfiguration(f"--as is {name!r}, allowed of the paper is {', '.join(rows)}")
-        figures = ROWS[row]
-        claim = Claim(name, figures.figures[BLEU], figures.metric, figures.set_name, f"Table {figures.table}")
-        return claim, RunRequest(row_run_name(row, PAPER, 1))
-    if name not in NAMED["preset"]:
-        return None
-    peers = [each for each in PEERS if name in PEER_NAMES and each.system.startswith(PEER_NAMES[name])]
-    chosen = [each for each in peers if score in (None, float(each.bleu))] or peers
-    claim = Claim(name, 0.0)
-    for each in chosen[:1]:
-        set_name = PEER_SETS.get(each.set_name, each.set_name)
-        claim = Claim(name, float(each.bleu), each.metric, set_name, f"{each.system}, {each.source}")
-    return claim, RunRequest(ours.run, overrides=(f"preset={name}",))
+def _paper_row(name: str) -> ClaimedSystem:
+    rows = {ROW + row.removeprefix("table2-"): row for row in PAPER_RUNS if BLEU in ROWS[row].figures}
+    if name not in rows:
+        raise BadConfiguration(f"--as is {name!r}, allowed of the paper is {', '.join(rows)}")
+    row = ROWS[rows[name]]
+    claim = Claim(name, row.figures[BLEU], row.metric, row.set_name, f"Table {row.table}")
+    run = row_run_name(rows[name], PAPER, 1)
+    return ClaimedSystem(claim, run, _planned(RunRequest(run)))
+
+
+def _reproduction(preset: str, score: float | None, run: str) -> ClaimedSystem:
+    """The run with the settings of a reproduction, and of its published figures the first, or that of this score."""
+    published = [each for each in PEERS if preset in PEER_NAMES and each.system.startswith(PEER_NAMES[preset])]
+    if not published and score is None:
+        raise BadConfiguration(f"--as is {preset!r}, of which no score is published, allowed is that with --claim")
+    claim = Claim(preset, 0.0)
+    for each in sorted(published, key=lambda each: float(each.bleu) != score)[:1]:
+        set_name = TEST if each.set_name.startswith("newstest2014") else each.set_name
+        claim = Claim(preset, float(each.bleu), each.metric, set_name, f"{each.system}, {each.source}")
+    return ClaimedSystem(claim, run, _planned(RunRequest(run, overrides=(f"preset={preset}",))))
 
 
 def _planned(request: RunRequest) -> dict[str, Manifest]:
     """The settings of a run that need not have been made, as manifests without files."""
     rows = make_plan(request.resolve()).outcome.rows
-    named = {f"{row.stage}.{row.item}".rstrip("."): row for row in rows}
     return {
-        name: Manifest(row.stage, row.key, row.version, row.item, row.form, {}, "", row.facts, {}, 0.0, {})
-        for name, row in named.items()
+        f"{row.stage}.{row.item}".rstrip("."): Manifest(
+            row.stage, row.key, row.version, row.item, row.form, {}, "", row.facts, {}, 0.0, {}
+        )
+        for row in rows
     }
 
 
@@ -130,14 +131,15 @@ def training_differences(
     ``recorded`` are the artifacts of the root, by which a cost is estimated.
     """
     sides = (claimed.settings, system.lineage)
-    differing = {each.name.rpartition(": ")[2]: each.values for each in differing_fields(sides)} if sides[0] else {}
     found = {}
     assignments = []
-    for name, (theirs, here) in differing.items():
+    for each in differing_fields(sides) if claimed.settings else ():
+        theirs, here = each.values
+        name = each.name.rpartition(": ")[2]
         root = name.partition(".")[0]
         if root == "corpus":  # no assignment changes it
             found[root] = SettingDifference(root, "another text", "", f"repro run {claimed.run}")
-        elif root in TRAINED:
+        elif root in TRAINED and name not in found:
             assignments.append(_assignment(name, theirs, here))
             found[name] = SettingDifference(name, theirs, here, *_command(ours, assignments[-1:], recorded))
     if len(assignments) > 1:
@@ -154,37 +156,19 @@ def _assignment(name: str, claimed: str, here: str) -> str:
     parent, _, leaf = name.rpartition(".")
     if parent == "filters.rules" and "yes" in (claimed, here):
         return f"filters.rules={'+' if claimed == 'yes' else '-'}{leaf}"
-    if claimed in (DEFAULT, NONE):
-        value = next((each.default for each in fields(DEFAULTS.get(parent, Model)) if each.name == leaf), ())
-        claimed = ",".join(value) if isinstance(value, tuple) else f"{value}"
-    return f"{name}={claimed.lower() if claimed in ('True', 'False') else claimed}"
-
-
-def _changes(run: Run, rest: Sequence[str], wanted: Run) -> bool:
-    """Whether the rest of the assignments does not give the wanted run."""
-    try:
-        return override(run, rest) != wanted
-    except BadConfiguration:
-        return True
+    if claimed not in (DEFAULT, NONE):
+        return f"{name}={claimed}"
+    default = DEFAULTS.get(name, "")
+    return f"{name}={','.join(default) if isinstance(default, tuple) else default}"
 
 
 def _command(ours: RunRequest, assignments: Sequence[str], recorded: Sequence[Manifest]) -> tuple[str, str]:
     """The command that trains the system with these values, and what it would cost; "" and why there is none."""
-    paths = {each.partition("=")[0] for each in assignments}
-    kept = tuple(each for each in ours.overrides if each.partition("=")[0] not in paths)
+    request = replace(ours, overrides=(*ours.overrides, *assignments))
     try:
-        present = override(find_run(ours.run), kept)
-        wanted = override(present, assignments)
-        needed = [each for each in assignments if _changes(present, [a for a in assignments if a != each], wanted)]
-        planned = make_plan(replace(ours, overrides=(*kept, *needed)).resolve())
+        planned = make_plan(request.resolve())
     except BadConfiguration as error:
-        return "", f"refused: {error}"
+        return "", f"refused: {error}".replace(f"--set {', '.join(sorted(request.overrides))}: ", "")
     cost = RunCost(ours.run, stage_costs(planned.outcome.rows, recorded, planned.resolved.site))
-    command = " ".join(
-        ["repro run", ours.run, *(f"--set {quote(each)}" for each in planned.resolved.request.overrides)]
-    )
-    unknown = "not known: nothing like it is on record"
-    return (
-        command,
-        f"about {duration(cost.seconds)}" if cost.seconds else unknown if cost.stages else "nothing: it is cached",
-    )
+    unknown = "not known: nothing like it is on record" if cost.stages else "nothing: it is cached"
+    return command_of(ours.run, request.overrides, {}), f"about {duration(cost.seconds)}" if cost.seconds else unknown

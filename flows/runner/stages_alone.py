@@ -1,4 +1,4 @@
-"""Stages that a command such as ``repro gap`` calls outside a run: looked up, or made in an MLflow run of their own."""
+"""Makes stages that a command such as ``repro gap`` calls outside a run, in an MLflow run of their own."""
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -18,22 +18,16 @@ ANY_STAGE = Scope(())
 """Without a last one, so without an order."""
 
 
-def look_up(site: Site, stages: Callable[[], Artifact]) -> Planner:
-    """The stages as they are cached."""
-    planner = Planner(open_store(site), site, ANY_STAGE)
-    with engine(planner):
-        stages()
-    return planner
-
-
 def make(
     site: Site, display: Display, experiment: str, title: str, tags: Mapping[str, str], stages: Callable[[], Artifact]
 ) -> Artifact:
     """Make what is missing of the stages; gives what they return. Raises the Fault of a stage that fails."""
-    planner = look_up(site, stages)
+    store = open_store(site)
+    planner = Planner(store, site, ANY_STAGE)
+    with engine(planner):
+        stages()
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
-    made = (planner.store, site, ANY_STAGE, display, tracker)
-    runner = Runner(RunSettings(*made, plan=planner.lookups, files=stage_files))
+    runner = Runner(RunSettings(store, site, ANY_STAGE, display, tracker, plan=planner.lookups, files=stage_files))
     with closing(runner), ending(tracker), engine(runner):
         if any(row.state != "hit" for row in planner.rows):
             check_database(site.tracking)

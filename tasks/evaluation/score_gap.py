@@ -77,12 +77,13 @@ def measure(what: Condition, language: str) -> Measured:
     """The score of translations into ``language``; of a mean over sentences that by 13a alone."""
     from sacrebleu.metrics import BLEU as SacreBleu
 
-    mean = ScoreMetric(BLEU_SENTENCES, "", SacreBleu(smooth_method="none", force=True))
-    chosen = next(each for each in [*score_metrics(language), mean] if each.name == what.metric)
-    counts = chosen.count(what.written, what.expected)
-    if chosen is mean:
-        scores = np.array([total(mean.metric, row[None]) for row in counts])
+    if what.metric == BLEU_SENTENCES:
+        single = ScoreMetric(BLEU_SENTENCES, "", SacreBleu(smooth_method="none", force=True))
+        counts = single.count(what.written, what.expected)
+        scores = np.array([total(single.metric, row[None]) for row in counts])
         return Measured(float(scores.mean()), resample(scores[:, None])[:, 0] / len(scores))
+    chosen = next(each for each in score_metrics(language) if each.name == what.metric)
+    counts = chosen.count(what.written, what.expected)
     return Measured(total(chosen.metric, counts), drawn_scores(chosen.metric, counts))
 
 

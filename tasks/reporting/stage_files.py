@@ -197,7 +197,7 @@ def _report(call: StageCall, made: Artifact) -> Iterator[RunFile]:
 
 
 def _gap(call: StageCall, made: Artifact) -> Iterator[RunFile]:  # noqa: ARG001
-    yield from whole(*(made.path() / name for name in ("gap.html", "gap.json", "waterfall.png")))
+    yield from whole(*(made.path() / name for name in ("gap.html", "gap.json")))
 
 
 FILES: Mapping[str, Callable[[StageCall, Artifact], Iterator[RunFile]]] = {

@@ -2,7 +2,6 @@
 
     gap.json    all figures
     gap.html    the page: a waterfall from the claim to the score, and tables
-    waterfall.png
 
 It is no stage of a run: ``repro gap`` calls it, with translations that undo the causes of decoding. Those of text and
 protocol are undone here. ``tasks.evaluation.score_gap`` says how the bars are computed.
@@ -11,18 +10,19 @@ protocol are undone here. ``tasks.evaluation.score_gap`` says how the bars are c
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
 from infra.store.manifest import Manifest
-from infra.store.store import Artifact
+from infra.store.store import Artifact, Store
 from model.config.special_pieces import UNK
 from model.data.shards import Shards
 from model.metric_names import BLEU, BLEU_INTL_LC, BLEU_PAPER, DEV_BLEU, DEV_PERPLEXITY
 from tasks.engine.stage import Facts, stage
-from tasks.evaluation.html import draw, environment
+from tasks.evaluation.html import environment
 from tasks.evaluation.score_gap import Claim, Condition, SettingDifference, explain, known, measure
 from tasks.evaluation.text_causes import TextCause, changed_references, text_causes
 from tasks.evaluation.training_log import metric_rows
@@ -42,11 +42,11 @@ def gap(
     score: Artifact,
     language: str,
     alone: Mapping[str, Artifact],
-    together: tuple[Artifact, ...] = (),
-    theirs: tuple[Artifact, ...] = (),
-    others: Mapping[str, Artifact] | None = None,
-    differences: tuple[SettingDifference, ...] = (),
-    left_out: tuple[str, ...] = (),
+    others: Mapping[str, Artifact],
+    differences: tuple[SettingDifference, ...],
+    left_out: tuple[str, ...],
+    together: Artifact | None = None,
+    theirs: Artifact | None = None,
 ) -> Facts:
     """Explain the ``score`` of ``system`` (``demo/2``) on a set in ``language``, against the ``claim``.
 
@@ -54,13 +54,12 @@ def gap(
     ``theirs`` is the score of the claim, where that is a system of this root; ``others`` are the system's scores of
     other sets. ``differences`` and ``left_out`` say what was not measured.
     """
-    table = pl.read_parquet(score.path() / "sentences.parquet")
-    claimed = pl.read_parquet(theirs[0].path() / "sentences.parquet") if theirs else None
-    card = json.loads((score.path() / "card.json").read_text())
+    table = _sentences(score)
+    claimed = _sentences(theirs) if theirs else None
+    card = _card(score)
     protocols = {name: each["protocol"] for name, each in card["scores"].items()}
-    made = lineage([score])
     ours = _condition(table)
-    joint = _condition(table, *together)
+    joint = _condition(table, together)
     undone = {f"decoding: {words}": _condition(table, each) for words, each in alone.items()}
     causes, unclaimed = _text_causes(table, claimed, language)
     for each in causes:
@@ -74,17 +73,18 @@ def gap(
     expected = known(claim.score, own) if claimed is None else measure(_condition(claimed), language)
     measured = {words: measure(each, language) for words, each in undone.items()}
     steps = explain(own, measured, measure(joint, language), expected)
-    cards = {name: json.loads((each.path() / "card.json").read_text()) for name, each in (others or {}).items()}
-    without = {"longest allowed translation": _unfinished(score, made), "unknown piece": _unknown(score, made)}
-    rows = [
-        *(
-            each | {"about": each["protocol"] + ALSO.get(name, "")}
-            for name, each in card["scores"].items()
-            if BLEU in name and name != BLEU
-        ),
-        *(each["scores"][BLEU] | {"about": f"set {name} in its place"} for name, each in cards.items()),
-        *(measure(_repaired(ours, each), language).row(f"if even: {each.about}") for each in unclaimed),
-        *_left_out(table, without, language),
+    made = lineage([score])
+    by_protocol = [
+        entry | {"about": entry["protocol"] + ALSO.get(name, "")}
+        for name, entry in card["scores"].items()
+        if BLEU in name and name != BLEU
+    ]
+    by_set = [_card(each)["scores"][BLEU] | {"about": f"set {name} in its place"} for name, each in others.items()]
+    if_even = [measure(_repaired(ours, each), language).row(f"if even: {each.about}") for each in unclaimed]
+    without = [
+        measure(_condition(rest), language).row(f"without the sentences with {words}: {len(table) - len(rest):,}")
+        for words, pairs in _marked(made, card["set"], score.store)
+        if 0 < len(rest := table.filter(~pl.col("pair_id").is_in(list(pairs)))) < len(table)
     ]
     values = {
         "system": own.row(system),
@@ -94,24 +94,32 @@ def gap(
         "claim": asdict(claim)
         | {"score": expected.score, "protocol": protocols.get(claim.metric, "protocol not known")},
         "steps": steps,
-        "beside": rows,
+        "beside": [*by_protocol, *by_set, *if_even, *without],
         "differences": [asdict(each) for each in differences],
-        "left_out": [*left_out, *_last_tenth(score, made.get("train"))],
+        "left_out": [*left_out, *_last_tenth(made, score.store)],
     }
     (out / "gap.json").write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
-    picture, light = draw(f"From {claim.name} to {system}", lambda theme: _draw(values, theme))
-    (out / "waterfall.png").write_bytes(light)
-    page = environment(Path(__file__).parent).get_template(PAGE).render(picture=picture, **values)
+    axis, bars = _bars(expected.score, [step["score"] for step in steps])
+    page = environment(Path(__file__).parent).get_template(PAGE).render(axis=axis, bars=bars, **values)
     (out / PAGE).write_text(page)
     facts = {"system": system, "claim": claim.name, "claimed": expected.score, "score": own.score}
     return facts | {"unexplained": steps[-1]["score"]}
 
 
-def _condition(table: pl.DataFrame, *made: Artifact) -> Condition:
+def _sentences(score: Artifact) -> pl.DataFrame:
+    return pl.read_parquet(score.path() / "sentences.parquet")
+
+
+def _card(score: Artifact) -> dict[str, Any]:
+    card: dict[str, Any] = json.loads((score.path() / "card.json").read_text())
+    return card
+
+
+def _condition(table: pl.DataFrame, made: Artifact | None = None) -> Condition:
     """The sentences of a set as they were scored, or with other translations of them."""
     written = table
-    for each in made:
-        other = pl.read_parquet(each.path() / "hypotheses.parquet", columns=["pair_id", "hypothesis"])
+    if made:
+        other = pl.read_parquet(made.path() / "hypotheses.parquet", columns=["pair_id", "hypothesis"])
         written = table.select("pair_id").join(other, on="pair_id", how="left", maintain_order="left")
     return Condition(written["hypothesis"].to_list(), table["reference"].to_list())
 
@@ -136,42 +144,21 @@ def _text_causes(
     return [*changed, *(each for each in text_causes(written, expected, language) if each.about not in theirs)], []
 
 
-def _left_out(table: pl.DataFrame, marked: Mapping[str, set[str]], language: str) -> Iterator[dict[str, Any]]:
-    """The score without the sentences that have something, by its words."""
-    for words, pairs in marked.items():
-        rest = table.filter(~pl.col("pair_id").is_in(list(pairs)))
-        if 0 < len(rest) < len(table):
-            count = len(table) - len(rest)
-            yield measure(_condition(rest), language).row(f"without the sentences with a {words}: {count:,}")
+def _marked(made: Mapping[str, Manifest], set_name: str, store: Store) -> Iterator[tuple[str, Iterable[str]]]:
+    """Sentences that decoding or the vocabulary cut short, by what they have."""
+    if translated := made.get(f"translate.{set_name}"):
+        table = pl.read_parquet(store.artifact(translated).path() / "hypotheses.parquet")
+        yield "a longest allowed translation", table.filter(~pl.col("finished"))["pair_id"]
+    if sharded := made.get(f"shard.{set_name}"):
+        pairs = Shards(store.artifact(sharded).path())
+        unknown = (n for n in range(len(pairs)) if any(UNK in pairs.pieces(side, n) for side in SIDES))
+        yield "an unknown piece", [pairs.pair_id(n) for n in unknown]
 
 
-def _of_set(score: Artifact, made: Mapping[str, Manifest], stage_name: str) -> Path | None:
-    """The folder of what a stage made for the set that was scored."""
-    scored = score.store.find(score.stage, score.key)
-    manifest = made.get(f"{stage_name}.{scored.item}") if scored else None
-    return score.store.artifact(manifest).path() if manifest else None
-
-
-def _unfinished(score: Artifact, made: Mapping[str, Manifest]) -> set[str]:
-    """Sentences whose search ended at the longest length."""
-    folder = _of_set(score, made, "translate")
-    return (
-        set(pl.read_parquet(folder / "hypotheses.parquet").filter(~pl.col("finished"))["pair_id"]) if folder else set()
-    )
-
-
-def _unknown(score: Artifact, made: Mapping[str, Manifest]) -> set[str]:
-    """Sentences of which a side has a piece that the vocabulary lacks."""
-    folder = _of_set(score, made, "shard")
-    pairs = Shards(folder) if folder else None
-    rows = range(len(pairs)) if pairs else ()
-    return {pairs.pair_id(n) for n in rows if pairs and any(UNK in pairs.pieces(side, n) for side in SIDES)}
-
-
-def _last_tenth(score: Artifact, train: Manifest | None) -> Iterator[str]:
+def _last_tenth(made: Mapping[str, Manifest], store: Store) -> Iterator[str]:
     """What the end of the training gained, in words, where its log has two dev checks to say so."""
-    log = score.store.artifact(train).path() / "metrics.jsonl" if train else None
-    checks = [row for row in (metric_rows(log) if log and log.exists() else ()) if DEV_PERPLEXITY in row]
+    log = store.artifact(made["train"]).path() / "metrics.jsonl" if "train" in made else None
+    checks = [row for row in metric_rows(log) if DEV_PERPLEXITY in row] if log and log.exists() else []
     before = [row for row in checks if row["done"] <= 0.9 * checks[-1]["done"]]
     for name in (DEV_PERPLEXITY, DEV_BLEU):
         if before and name in before[-1] and name in checks[-1]:
@@ -179,9 +166,11 @@ def _last_tenth(score: Artifact, train: Manifest | None) -> Iterator[str]:
             yield f"{name} from {updates}: {before[-1][name]:.3f} to {checks[-1][name]:.3f}"
 
 
-def _draw(values: Mapping[str, Any], theme: Any) -> bytes:
-    from tasks.evaluation.waterfall import waterfall
-
-    begin = (f"claim: {values['claim']['name']}", values["claim"]["score"])
-    steps = [(each["about"], each["score"]) for each in values["steps"]]
-    return waterfall(begin, steps, (values["system"]["about"], values["system"]["score"]), theme)
+def _bars(claim: float, steps: Sequence[float]) -> tuple[float, list[tuple[float, float]]]:
+    """The score at which the axis of the waterfall begins, and left end and width of each bar in percent of it."""
+    reached = list(accumulate(steps, initial=claim))
+    room = max(max(reached) - min(reached), 0.1)
+    axis = max(0.0, min(reached) - 0.35 * room)
+    spans = [(axis, reached[0]), *(sorted(step) for step in pairwise(reached)), (axis, reached[-1])]
+    unit = (max(reached) - axis) / 100 or 1.0
+    return axis, [((low - axis) / unit, (high - low) / unit) for low, high in spans]
