@@ -33,12 +33,13 @@ def stop(
     repro stop demo --set training.seed=9
     """
     from flows.runner.artifact_names import parse_name
+    from flows.runner.recorded_runs import with_overrides
     from flows.runner.stopping import starts_at_work, stop_left_jobs, stop_start
 
     where = configured_site(site)
     name = parse_name(run).run
     at_work = starts_at_work(where, name)
-    chosen = [each for each in at_work if each.overrides == overrides] if overrides else at_work
+    chosen = with_overrides(at_work, overrides)
     if not chosen and (jobs := stop_left_jobs(where, name)):
         print_text(f"stopped {', '.join(jobs)}, whose launcher was gone")
         return

@@ -7,7 +7,7 @@ without the rest, a run, its overrides, its outcome and its stages, a file says 
 import json
 import logging
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -232,6 +232,12 @@ def read_history(store: Store, run: str = "", since: datetime | None = None) -> 
         if header.outcome in (FINISHED, "PRUNED"):
             starts.pop(request)
     return history[::-1]
+
+
+def with_overrides(starts: Iterable[RecordedRun], overrides: Sequence[str]) -> list[RecordedRun]:
+    """The starts with these overrides; where there is none, those that have others beside them."""
+    found = [each for each in starts if {*overrides} <= {*each.overrides}]
+    return [each for each in found if overrides and each.overrides == tuple(overrides)] or found
 
 
 def run_names(root: Path) -> list[str]:

@@ -9,7 +9,7 @@ from made_up_roots import record
 from small_pipeline import run_small
 
 from flows.runner.outcome import StageFailed
-from flows.runner.recorded_runs import RecordedRun, read_history
+from flows.runner.recorded_runs import RecordedRun, read_headers, read_history, with_overrides
 from flows.runner.request import RunRequest
 from flows.views.terminal import TerminalDisplay
 from infra.store.local import LocalStore
@@ -37,6 +37,15 @@ def test_starts_of_one_request_are_counted_until_it_finished(tmp_path: Path) -> 
     assert read_history(LocalStore(tmp_path))[0].run == "other"
     since = read_history(LocalStore(tmp_path), "demo", BEGAN + timedelta(hours=2))
     assert [each.start_number for each in since] == [1, 3], "what began before still counts"
+
+
+def test_some_overrides_mean_the_starts_that_have_them_unless_one_has_no_others(tmp_path: Path) -> None:
+    for hours, overrides in enumerate((["a=1", "b=2"], ["a=1"], [])):
+        record(tmp_path, "demo", BEGAN + timedelta(hours=hours), [], overrides=overrides)
+    starts = [*read_headers(tmp_path)]
+    assert [each.overrides for each in with_overrides(starts, ["b=2"])] == [("a=1", "b=2")]
+    assert [each.overrides for each in with_overrides(starts, ["a=1"])] == [("a=1",)]
+    assert with_overrides(starts, []) == starts
 
 
 def test_a_failed_run_says_why_and_what_was_tried(

@@ -207,5 +207,7 @@ def test_ruined_text_stops_the_run(tmp_path: Path) -> None:
         BadData, match=r"reject 250 of 1,000 pairs of .* \(25%\), allowed .* are 20%. Most by: empty 250"
     ):
         cleaned(tmp_path / "a", corpus, archives, Filters((Empty(),)))
+    with pytest.raises(BadData, match=r"max_rejected are 0\.1%"):
+        cleaned(tmp_path / "c", corpus, archives, Filters((Empty(),), max_rejected=0.001))
     _, kept, _ = cleaned(tmp_path / "b", corpus, archives, Filters((Empty(),), max_rejected=0.25))
     assert kept.height == 750
