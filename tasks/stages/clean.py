@@ -157,8 +157,8 @@ def _check_share(corpus: Corpus, filters: Filters, counts: Mapping[str, int], ve
     if read >= FEWEST_JUDGED and rejected > filters.max_rejected * read:
         most = sorted(judged, key=lambda name: -counts[name])[:3]
         raise BadData(
-            f"The filters reject {rejected:,} of {read:,} pairs of {corpus.name} ({100 * rejected / read:.3g}%), allowed by "
-            f"filters.max_rejected are {100 * filters.max_rejected:.3g}%. Most by: "
+            f"The filters reject {rejected:,} of {read:,} pairs of {corpus.name} ({100 * rejected / read:.3g}%), "
+            f"allowed by filters.max_rejected are {100 * filters.max_rejected:.3g}%. Most by: "
             f"{', '.join(f'{name} {counts[name]:,}' for name in most if counts[name])}. Are sides swapped, or is the "
             "language or encoding another? If the pairs should go, --set filters.max_rejected=1"
         )
