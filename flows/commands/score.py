@@ -92,7 +92,9 @@ def _by_system(files: tuple[str, ...], name: str) -> dict[str, Path]:
         raise BadConfiguration("--name is missing, allowed is a name for the translations of stdin")
     found = {name or _name_of(file): Path("/dev/stdin" if file == STDIN else file) for file in files}
     if not files or len(found) < len(files):
-        raise BadConfiguration(f"{len(files)} files are of {len(found)} systems, allowed is one file of each system")
+        raise BadConfiguration(
+            f"{len(files)} files have {len(found)} names, allowed is a file or more, each of its own name"
+        )
     return found
 
 

@@ -12,9 +12,6 @@ from infra.errors import BadData
 from tasks.corpus.catalogue import text_suffix
 from tasks.corpus.reading import read_lines
 
-HEADS = ("id", "pair_id")
-"""Names of the column of ids, where a table has a row of names."""
-
 
 def read_translations(path: Path, ids: Sequence[str], system: str) -> list[str]:
     """The translations of a set, in its order. Ids of a table are the set's own (``test:17``), or numbers from 1.
@@ -56,11 +53,11 @@ def _column(path: Path, column: str) -> list[str]:
 
 
 def _in_order(names: Sequence[str], lines: Sequence[str], ids: Sequence[str], label: str) -> list[str]:
-    head = int(names[0] in HEADS)
+    head = len({"id", "pair_id"} & {*names[:1]})
     given = dict(zip(names[head:], lines[head:], strict=True))
-    known = ids if ids[0] in given else [f"{number}" for number in range(1, len(ids) + 1)]
+    known = ids if given.keys() & {*ids} else [f"{number}" for number in range(1, len(ids) + 1)]
     there, expected = Counter(names[head:]), Counter(known)
     if wrong := [*(there - expected), *(expected - there)]:
-        allowed = f"allowed is each of {ids[0]} to {ids[-1]}, or of 1 to {len(ids)}, once"
+        allowed = f"allowed is each of {', '.join(ids[:2])}, …, or of 1 to {len(ids)}, once"
         raise BadData(f"{label} has the id {wrong[0]!r} {there[wrong[0]]} times, {allowed}")
     return [given[name] for name in known]

@@ -106,13 +106,8 @@ def test_the_end_of_a_job(
     [
         ("ssh: connect to host box port 22: No route to host\nrsync error: x", 255, NetworkFault, "No route to host$"),
         ("Connection to box closed by remote host.", 12, NetworkFault, "cannot be reached by ssh"),
-        (
-            "me@box: Permission denied (publickey).",
-            255,
-            BadConfiguration,
-            "without a question, but says: me@box: Permission denied",
-        ),
-        ("Host key verification failed.", 255, BadConfiguration, "but says: Host key verification failed"),
+        ("me@box: Permission denied (publickey).", 255, BadConfiguration, "says: me@box: Permission denied"),
+        ("Host key verification failed.", 255, BadConfiguration, "says: Host key verification failed"),
         (FULL, 11, NoSpace, "no space left on this machine: rsync: .receiver. write failed"),
         ('rsync: [sender] opendir "/x" failed: Permission denied (13)', 23, BadConfiguration, "Permission denied"),
     ],

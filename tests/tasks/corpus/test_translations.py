@@ -51,9 +51,8 @@ def written(file: Path, lines: list[str]) -> Path:
 def test_ids_put_lines_in_the_order_of_the_set(tmp_path: Path) -> None:
     for ids in (IDS, ["1", "2", "3", "4"]):
         rows = [f"{name}\t{line}" for name, line in zip(ids, LINES, strict=True)][::-1]
-        for table in (rows, ["id\thypothesis", *rows]):
-            assert read_translations(written(tmp_path / "x.tsv", table), IDS, "") == LINES
-    assert read_translations(written(tmp_path / "x.txt", LINES), IDS, "") == LINES
+        assert read_translations(written(tmp_path / "x.tsv", rows), IDS, "") == LINES
+        assert read_translations(written(tmp_path / "x.tsv", ["id\thypothesis", *rows]), IDS, "") == LINES
 
 
 @pytest.mark.parametrize(
@@ -61,11 +60,8 @@ def test_ids_put_lines_in_the_order_of_the_set(tmp_path: Path) -> None:
     [
         (LINES[:3], "x.txt", "x.txt has 3 lines, .* set's 4 pairs"),
         ([f"{name}\tx" for name in IDS[:3]], "x.tsv", "x.tsv has the id 'test:3' 0 times"),
-        (
-            [f"dev:{n}\tx" for n in range(4)],
-            "x.tsv",
-            "'dev:0' 1 times, allowed is each of test:0 to test:3, or of 1 to 4",
-        ),
+        ([f"dev:{n}\tx" for n in range(4)], "x.tsv", "'dev:0' 1 times, allowed is each of test:0, test:1, …, or"),
+        ([], "x.tsv", "'1' 0 times"),
         ([*(f"{name}\tx" for name in IDS), "test:1\ty"], "x.tsv", "'test:1' 2 times"),
         ([*(f"{name}\tx" for name in IDS[:3]), "test:3"], "x.tsv", "1 columns in row 4"),
     ],
