@@ -93,7 +93,7 @@ class Question:
                 if outcome.failure:
                     return found
                 pair.append(outcome)
-            found.scored.append(self._scores(*pair))
+            found.scored.append(self._scores(pair))
             count = len(found.scored)
             if count < 2:
                 members.say("1 seed of each: two or more say something")
@@ -106,12 +106,11 @@ class Question:
                 break
         return found
 
-    def _scores(self, *pair: Outcome) -> tuple[SeedScores, SeedScores]:
+    def _scores(self, pair: Sequence[Outcome]) -> Sequence[SeedScores]:
         """BLEU of one seed of both. Raises BadConfiguration if their references differ."""
         folders = [stage_folder(_row(outcome, "score", self.on), self.a.site) for outcome in pair]
         bleu = score_metrics(self.a.run.corpus.target_language)[0]
-        a, b = seed_scores(self.on, bleu, *([pl.read_parquet(folder / "sentences.parquet")] for folder in folders))
-        return a, b
+        return seed_scores(self.on, bleu, *([pl.read_parquet(folder / "sentences.parquet")] for folder in folders))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +119,7 @@ class Decision(GroupResults):
 
     question: Question
     outcomes: dict[str, Outcome]
-    scored: list[tuple[SeedScores, SeedScores]]
+    scored: list[Sequence[SeedScores]]
     standings: list[GroupDifference]
 
     @property

@@ -43,7 +43,7 @@ class SeedScores:
     @staticmethod
     def joined(parts: Sequence[SeedScores]) -> SeedScores:
         """The seeds of all parts as one group."""
-        return SeedScores(*(np.concatenate([vars(each)[name] for each in parts]) for name in ("scores", "drawn")))
+        return SeedScores(np.concatenate([one.scores for one in parts]), np.concatenate([one.drawn for one in parts]))
 
 
 def seed_scores(set_name: str, measure: ScoreMetric, *groups: Sequence[pl.DataFrame]) -> list[SeedScores]:

@@ -33,7 +33,7 @@ def test_all_seeds_of_a_run_are_a_group_and_groups_are_compared(
 ) -> None:
     site = Site.named()
     for overrides in (("training.seed=2",), (GREEDY,), (GREEDY, "training.seed=2"), ("training.updates=80",)):
-        run_small(RunRequest("small", overrides=overrides))
+        run_small(RunRequest("small", until="score", overrides=overrides))
     assert list(find_group("small", site).systems) == list(find_group("small/1", site).systems) == [1, 2]
     assert list(find_group(f"small --set {GREEDY}", site).systems) == [1, 2]
     assert list(find_group("small --set training.updates=80", site).systems) == [1]
@@ -75,8 +75,7 @@ def challenge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
             return SimpleNamespace(systems=dict(enumerate(SimpleNamespace(scores=each) for each in scores)))
 
         def compared(*_: Any) -> list[Any]:
-            values = [np.array(scores) for scores in both.values()]
-            groups = (SeedScores(each, np.repeat(each[:, None], 9, axis=1)) for each in values)
+            groups = (SeedScores(np.array(each), np.repeat([each], 9, axis=0).T) for each in both.values())
             return [SimpleNamespace(difference=compare_groups(*groups))]
 
         monkeypatch.setattr(promotion, "find_group", group)

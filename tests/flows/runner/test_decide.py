@@ -50,10 +50,9 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Decision]:
             failure = "train failed: lightning" if len(ran) == failing else ""
             return Outcome("small", [StageResult("train", "", member, "cached", 0.0)], failure)
 
-        def scores(_: Question, *__: Any) -> tuple[SeedScores, SeedScores]:
+        def scores(*_: Any) -> list[SeedScores]:
             both = (30.0, 30.0 + gaps[len(ran) // 2 - 1])
-            first, second = (SeedScores(np.array([score]), np.full((1, 9), score)) for score in both)
-            return first, second
+            return [SeedScores(np.array([score]), np.full((1, 9), score)) for score in both]
 
         monkeypatch.setattr(Members, "run", run)
         monkeypatch.setattr(Question, "_scores", scores)
