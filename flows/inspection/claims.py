@@ -24,6 +24,7 @@ from infra.tracking.tracker import OVERRIDES
 from model.config import Model, Training
 from model.config.normalise import Normalise
 from model.metric_names import BLEU
+from tasks.corpus.noise import Augment
 from tasks.durations import duration
 from tasks.evaluation.paper_figures import PEERS, ROWS, TEST
 from tasks.evaluation.score_gap import Claim, SettingDifference
@@ -34,11 +35,12 @@ from tasks.stages.shard import Sharding
 ROW = "paper-"
 PEER_NAMES = {"tensor2tensor": "Tensor2Tensor", "tutorial": "a-PyTorch", "workbench": "Transformer-W", "aiayn": "trans"}
 """By the preset that follows a system, how the name of the system begins in the table of published figures."""
-TRAINED = ("filters", "vocabulary", "sharding", "model", "training", "start")
+TRAINED = ("filters", "vocabulary", "sharding", "augment", "model", "training", "start")
 """Roots of the settings that decide a training, beside its text. Those of averaging and decoding are measured."""
 WITH_DEFAULTS = {
     "vocabulary": Vocabulary,
     "sharding": Sharding,
+    "augment": Augment,
     "model": Model,
     "training": Training,
     "filters.normalise": Normalise,

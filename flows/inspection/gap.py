@@ -28,10 +28,9 @@ from tasks.stages.average import average
 from tasks.stages.gap import gap
 from tasks.stages.translate import translate
 
-LENGTHS = ("max_extra", "max_ratio", "min_length", "min_ratio")
-SEARCH = (("beam",), ("alpha", "length_penalty"), LENGTHS)
+SEARCH = (("beam",), ("alpha", "length_penalty"), ("max_extra", "max_ratio", "min_length", "min_ratio"))
 """Causes of decoding, as the fields of ``Decoding`` that are undone together."""
-CHECKPOINT = re.compile(r"checkpoints/(.+)/model\.safetensors")
+CHECKPOINT = re.compile(r"checkpoints/\d+/model\.safetensors")
 Config = TypeVar("Config", Averaging, Decoding, Normalise)
 
 
@@ -130,9 +129,8 @@ def _decoding_changes(
     if averaging == wanted:
         return found, []
     words = f"checkpoints are {_checkpoints(averaging)}, claimed {_checkpoints(wanted)}"
-    kept = _kept_checkpoints(ours)
-    if not _has(wanted, ours, kept):
-        return found, [f"{words}: not measured, the training has kept {len(kept)} checkpoints"]
+    if not _can_average(ours.get("train"), wanted):
+        return found, [f"{words}: not measured, the training did not keep them"]
     return found | {words: {"averaging": wanted}}, []
 
 
@@ -140,19 +138,13 @@ def _checkpoints(averaging: Averaging) -> str:
     return f"the {averaging.which} {averaging.count}" if averaging.which == "last" else averaging.which
 
 
-def _kept_checkpoints(made: Mapping[str, Manifest]) -> list[str]:
-    files = made["train"].files if "train" in made else ()
-    return [match[1] for match in map(CHECKPOINT.fullmatch, files) if match]
-
-
-def _has(wanted: Averaging, made: Mapping[str, Manifest], kept: list[str]) -> bool:
-    """Whether the training has what is to be averaged."""
-    if wanted.which == "last":
-        return sum(name.isdigit() for name in kept) >= wanted.count
-    if wanted.which == "kept":
-        return bool(kept)
-    needed = {"best": "patience", "ema": "ema"}[wanted.which]
-    return "train" in made and bool(made["train"].arguments["training"].get(needed))
+def _can_average(train: Manifest | None, wanted: Averaging) -> bool:
+    """Whether the training has kept what is to be averaged."""
+    if train is None:
+        return False
+    if needed := {"best": "patience", "ema": "ema"}.get(wanted.which):
+        return bool(train.arguments["training"].get(needed))
+    return len([name for name in train.files if CHECKPOINT.fullmatch(name)]) >= wanted.count
 
 
 def _argument(kind: type[Config], manifest: Manifest) -> Config:

@@ -17,10 +17,8 @@ def named_sets(members: Sequence[Any], known: Sequence[Mapping[str, Any]]) -> li
     adds = [name for name in names if name.startswith(NOISE)]
     if adds and len(adds) < len(members):
         raise ValueError(f"sets has {', '.join(names)}, allowed is +NAME for each set to add, or a + before none")
-    tables = {
-        table["name"]: table for table in (*known, *(m for m in members if isinstance(m, dict))) if "name" in table
-    }
-    found = [_table(name.removeprefix(NOISE), tables) if isinstance(name, str) else name for name in members]
+    tables = {each["name"]: each for each in (*known, *members) if isinstance(each, dict) and "name" in each}
+    found = [_table(each.removeprefix(NOISE), tables) if isinstance(each, str) else each for each in members]
     return [*known, *found] if adds else found
 
 
@@ -28,4 +26,4 @@ def _table(name: str, tables: Mapping[str, Mapping[str, Any]]) -> Mapping[str, A
     clean = name.partition(NOISE)[0]
     if clean not in tables:
         raise ValueError(unknown_name(clean, list(tables), "sets", "set"))
-    return tables[name] if name in tables else {**tables[clean], "name": name}
+    return tables.get(name) or {**tables[clean], "name": name}

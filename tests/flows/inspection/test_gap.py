@@ -54,12 +54,13 @@ def test_each_mistake_of_decoding_is_the_first_line_and_all_together_leave_nothi
 def test_a_difference_of_the_training_is_named_with_its_command_and_cost(
     small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plant(monkeypatch, "half", "training.updates=80", "decoding.beam=1")
+    plant(monkeypatch, "half", "training.updates=80", "decoding.beam=1", "augment.caps=0.5")
     found = gap_of(capsys, "half", claimed_as="small/1")
     by_name = {each["name"]: each for each in found["differences"]}
     of_updates = by_name["training.updates"]
     assert (of_updates["claimed"], of_updates["here"]) == ("120", "80")
     assert of_updates["command"] == "repro run half --set training.updates=120"
+    assert "augment" in by_name
     assert by_name["updates (train)"]["here"] == "80"
     assert [step["about"].split(":")[0] for step in found["steps"]] == ["decoding", "unexplained"]
 
