@@ -3,6 +3,9 @@
 import errno
 from pathlib import Path
 
+INTERRUPTED = "interrupted"
+"""What is recorded of work that Ctrl-C or SIGTERM ended."""
+
 
 class Fault(Exception):
     """An error with one clear sentence. Not retried unless its class says so."""
@@ -11,7 +14,9 @@ class Fault(Exception):
 
 
 def describe(error: BaseException) -> str:
-    """The sentence of a fault; any other error gets its class name in front."""
+    """The sentence of a fault, INTERRUPTED for the end by a signal; any other error gets its class name in front."""
+    if not isinstance(error, Exception):
+        return INTERRUPTED
     return f"{error}" if isinstance(error, Fault) else f"{type(error).__name__}: {error}"
 
 

@@ -12,6 +12,8 @@ from infra.processes import signals
 from infra.site import Site, open_store
 
 POLL_SECONDS = 1.0
+LINES = 40
+"""How many lines of a stage are printed at first."""
 
 
 def logs(
@@ -25,10 +27,15 @@ def logs(
     follow: Annotated[
         bool, Parameter(name=("--follow", "-f"), negative=(), help="go on until the run ends; Ctrl-C leaves it running")
     ] = False,
+    every: Annotated[
+        bool, Parameter(name="--all", help=f"all lines of a stage, not its last {LINES} alone", negative=())
+    ] = False,
     overrides: OverridesOption = (),
     site: SiteOption = "local",
 ) -> None:
-    """Print what stages of the newest start say: the measurements of a job, its log, and why it failed.
+    """Print what stages say: the measurements of a job, its log, and why it failed.
+
+    They are those of the newest start at work, else of the newest that ended; --set says which of several is meant.
 
     For example:
 
@@ -38,29 +45,39 @@ def logs(
     """
     from flows.inspection.stage_logs import StageLog, newest_start, stage_logs
     from flows.runner.artifact_names import parse_name
-    from flows.runner.records import RUNNING
+    from flows.runner.recorded_runs import failure_text, with_stages
+    from flows.runner.records import KILLED, RUNNING, receive_records
 
     store = open_store(Site.named(site))
     wanted = parse_name("/".join(filter(None, (run, stage))))
     shown: dict[tuple[str, str], StageLog] = {}
+    start = newest_start(store, wanted.run, overrides)
     while True:
-        start = newest_start(store, wanted.run, overrides)
         for log in stage_logs(store, start, wanted):
             place = (log.row.stage, log.row.item)
             if place not in shown:
-                where = log.folder
-                state = "at work" if log.is_at_work else log.row.state
-                say(f"{start.run}: {log.row.label} is {state}{f'; {where}' if where else ', and wrote no log'}")
-            shown.setdefault(place, log).row = log.row
+                say(f"{start.run}: {log.row.label} {log.state}; {log.folder or 'there is no log of it'}")
+                lines = [*log.new_lines()]
+                left_out = 0 if every else max(0, len(lines) - LINES)
+                if left_out:
+                    say(f"{left_out} earlier lines are left out; --all prints them")
+                for line in lines[left_out:]:
+                    print_text(line)
+            known = shown.setdefault(place, log)
+            known.row = log.row
+            known.start = start
         for log in shown.values():
             for line in log.new_lines():
                 print_text(line)
         if not follow or start.outcome != RUNNING:
             break
         signals.wait(POLL_SECONDS)
+        receive_records(store, start.run)
+        start = with_stages(start) or start
     if not shown and stage:
         raise BadConfiguration(f"the newest start of {start.run} has not reached {stage!r}; it is {start.outcome}")
     for log in shown.values():
         for failure in log.row.failures:
-            print_text(f"{log.row.label} failed: {failure}")
-    say(f"{start.run} is {start.outcome}{f': {start.failure}' if start.failure else ''}")
+            print_text(f"{log.row.label} {failure_text(failure)}")
+    resume = f"; to resume it: {start.command}" if start.outcome == KILLED else ""
+    say(f"{start.run} is {start.outcome}{f': {start.failure}' if start.failure else ''}{resume}")

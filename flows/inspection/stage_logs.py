@@ -11,8 +11,15 @@ from datetime import datetime
 from pathlib import Path
 
 from flows.runner.artifact_names import ArtifactName
-from flows.runner.recorded_runs import RecordedRun, RecordedStage, read_runs
-from flows.runner.records import receive_records
+from flows.runner.recorded_runs import (
+    WAS_INTERRUPTED,
+    RecordedRun,
+    RecordedStage,
+    read_headers,
+    with_overrides,
+    with_stages,
+)
+from flows.runner.records import KILLED, RUNNING, receive_records
 from flows.runs.overrides import as_options
 from infra.errors import BadConfiguration
 from infra.store.store import Store
@@ -24,16 +31,19 @@ from tasks.engine.progress import describe_metrics
 class StageLog:
     """One stage, and how much of its files was read."""
 
-    def __init__(self, store: Store, row: RecordedStage) -> None:
+    def __init__(self, store: Store, row: RecordedStage, start: RecordedRun) -> None:
         self.store = store
         self.row = row
+        self.start = start
         self._tails = [MetricsTail(Path(name)) for name in (METRICS, "job.log")]
 
     @property
     def folder(self) -> Path | None:
-        """Where its files are now; None where there are none."""
+        """Where its files are now; None where there are none, or where another start is writing them."""
         name = self.row.stage, self.row.key
         if not self.row.has_artifact:
+            if self._holder and not self.is_at_work:
+                return None
             places = [*self.store.unfinished_folders(*name), self.store.failed_folder(*name), self.store.folder(*name)]
             return next(filter(Path.is_dir, places), None)
         if (folder := self.store.folder(*name)).is_dir():
@@ -43,8 +53,29 @@ class StageLog:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether a process of this machine makes it now."""
-        return not self.row.has_artifact and self.store.is_locked(self.row.stage, self.row.key)
+        """Whether a process of this machine makes it now, for this start."""
+        return bool(self._holder) and (self.start.outcome == RUNNING or self._is_own)
+
+    @property
+    def state(self) -> str:
+        """``is at work``, ``was interrupted``, ``is completed``: what it does, or did, in this start."""
+        row = self.row
+        if self.is_at_work and self.start.outcome == RUNNING:
+            return "is at work" if self._is_own else f"is at work in {self._holder}"
+        is_cut_off = row.was_interrupted or (self.start.outcome == KILLED and row.state in ("miss", "waits"))
+        ended = WAS_INTERRUPTED if is_cut_off else f"is {row.state}"
+        if self.is_at_work:
+            return f"{ended}, and its job is about to end"
+        return f"{ended}; {self._holder} makes the same artifact now" if self._holder else ended
+
+    @property
+    def _holder(self) -> str:
+        return "" if self.row.has_artifact else self.store.holder(self.row.stage, self.row.key)
+
+    @property
+    def _is_own(self) -> bool:
+        """Whether the process that makes it is that of this start."""
+        return self._holder.split()[1:2] == self.start.process.split("/")[3:4]
 
     def new_lines(self) -> Iterator[str]:
         """The lines that were written since the last call."""
@@ -56,18 +87,22 @@ class StageLog:
 
 
 def newest_start(store: Store, run: str, overrides: Sequence[str] = ()) -> RecordedRun:
-    """The newest start of a run, or of the run with these overrides. Raises BadConfiguration where there is none."""
+    """The newest start at work of a run, or of the run with these overrides, else the newest that ended.
+
+    Raises BadConfiguration where there is none.
+    """
     receive_records(store, run)
-    for start in read_runs(store.root, run):
-        if not overrides or start.overrides == tuple(overrides):
-            return start
+    starts = with_overrides(read_headers(store.root, run), overrides)
+    for start in sorted(starts, key=lambda each: each.outcome != RUNNING):
+        if whole := with_stages(start):
+            return whole
     where = f"on record in {store.root}; `repro history` lists all"
     raise BadConfiguration(f"no start of {run}{as_options(overrides)} is {where}")
 
 
 def stage_logs(store: Store, start: RecordedRun, wanted: ArtifactName) -> list[StageLog]:
     """The stages that are wanted; without one: those at work, else those that failed, else the last with a log."""
-    logs = [StageLog(store, row) for row in start.stages]
+    logs = [StageLog(store, row, start) for row in start.stages]
     if wanted.stage:
         return [each for each in logs if wanted.covers(ArtifactName(start.run, each.row.stage, each.row.item))]
     at_work = [each for each in logs if each.is_at_work]

@@ -17,13 +17,15 @@ from typing import Any
 from flows.runner import records
 from flows.runner.records import FINISHED, KILLED, NAME_FORMAT, REQUEST_FIELDS, RUNNING, record_files
 from flows.runs.overrides import SEPARATOR
-from infra.errors import BadData
+from infra.errors import INTERRUPTED, BadData
 from infra.processes.identity import process_state
 from infra.store.store import Store
 
 log = logging.getLogger(__name__)
 SWEEP = "sweep "
 """Begins the group of a trial."""
+WAS_INTERRUPTED = "was interrupted"
+DIED = "its process ended without a word, as by `kill -9` (signal 9), for want of memory, or with its machine"
 TEXTS = "a list of texts"
 NUMBER = (int, float)
 RUN_FORM = {"run": str, "overrides": TEXTS, "outcome": str, "asked": dict, "checks": list}
@@ -73,6 +75,10 @@ class RecordedStage:
     @property
     def label(self) -> str:
         return f"{self.stage} {self.item}".strip()
+
+    @property
+    def was_interrupted(self) -> bool:
+        return bool(self.failures) and failure_text(self.failures[-1]) == WAS_INTERRUPTED
 
     @property
     def was_made(self) -> bool:
@@ -168,6 +174,12 @@ class RecordedRun:
             "stages": [{**vars(stage), "failures": list(stage.failures)} for stage in self.stages],
             "record": f"{self.path}",
         }
+
+
+def failure_text(failure: str) -> str:
+    """``failed: …``; WAS_INTERRUPTED for an end by Ctrl-C or SIGTERM, which older records name by the exception."""
+    is_signal = failure.startswith((INTERRUPTED, "KeyboardInterrupt", "SystemExit"))
+    return WAS_INTERRUPTED if is_signal else f"failed: {failure}"
 
 
 def command_of(run: str, overrides: Sequence[str], request: Mapping[str, Any]) -> str:
@@ -305,7 +317,7 @@ def _parsed(path: Path, fields: Mapping[str, Any]) -> RecordedRun:
             run=found["run"],
             overrides=tuple(found["overrides"]),
             outcome=KILLED if is_gone else outcome,
-            failure=found["failure"],
+            failure=found["failure"] or (DIED if is_gone else ""),
             who=found["who"],
             commit=found["commit"],
             asked=found["asked"],

@@ -33,6 +33,11 @@ def is_locked(path: Path | str) -> bool:
         os.close(descriptor)
 
 
+def lock_holder(path: Path) -> str:
+    """The process that holds the lock of the file ``path``, as ``process 708 on vm``; "" where none does."""
+    return (path.read_text(errors="replace").strip() or "another process") if is_locked(path) else ""
+
+
 def wait_for(is_ready: Callable[[], bool], on_wait: Callable[[], None]) -> None:
     """Wait until ``is_ready`` returns True; calls ``on_wait`` once if it does not at first. A signal ends the wait."""
     if is_ready():

@@ -1,0 +1,59 @@
+"""``repro logs``: which start it means, and what it says of a stage that was cut off or that another start makes."""
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from dead_process import dead_process
+from made_up_roots import record
+
+from flows.commands.logs import LINES, logs
+from infra.processes.identity import process_identity
+from infra.processes.locks import file_lock
+from infra.store.local import LocalStore
+
+BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
+LATER = BEGAN + timedelta(minutes=1)
+TRAIN = {"stage": "train", "key": "k1", "state": "miss"}
+INTERRUPTED = {**TRAIN, "state": "failed", "failures": ["KeyboardInterrupt: "]}
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalStore:
+    """A root with the unfinished folder of a training of 50 measurements."""
+    monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
+    store = LocalStore(tmp_path)
+    rows = "".join(f'{{"done": {n}, "total": 99}}\n' for n in range(50))
+    (store.begin("train", "k1", {"": "k1"}) / "metrics.jsonl").write_text(rows)
+    return store
+
+
+def test_the_start_at_work_is_shown_not_a_newer_one_that_was_interrupted(
+    store: LocalStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(store.root, "mine", BEGAN, [TRAIN], outcome="RUNNING", process=process_identity())
+    record(store.root, "mine", LATER, [INTERRUPTED], outcome="KILLED", process=dead_process(), overrides=["a=1"])
+    with file_lock(store.lock_file("train", "k1"), lambda _: None):
+        logs("mine")
+        out, said = capsys.readouterr()
+        assert "mine: train is at work; " in said
+        assert said.endswith("mine is RUNNING\n")
+        assert len(out.splitlines()) == LINES
+        assert "10 earlier lines are left out; --all prints them" in said
+        logs("mine", every=True)
+        assert len(capsys.readouterr().out.splitlines()) == 50
+        logs("mine", overrides=("a=1",))
+        out, said = capsys.readouterr()
+    assert f"train was interrupted; process {os.getpid()} on " in said
+    assert "makes the same artifact now; there is no log of it" in said
+    assert out == "train was interrupted\n"
+    assert "mine is KILLED; to resume it: repro run mine --set a=1" in said
+
+
+def test_a_run_whose_process_was_killed_says_so(store: LocalStore, capsys: pytest.CaptureFixture[str]) -> None:
+    record(store.root, "mine", BEGAN, [TRAIN], outcome="RUNNING", process=dead_process())
+    logs("mine")
+    said = capsys.readouterr().err
+    assert "mine: train was interrupted; " in said
+    assert "mine is KILLED: its process ended without a word, as by `kill -9` (signal 9)" in said
