@@ -12,7 +12,7 @@ from flows.inspection.compare import ScoredSystem, find_system
 from flows.inspection.cost import RunCost, stage_costs
 from flows.runner.artifact_names import is_version
 from flows.runner.find_run import is_file
-from flows.runner.recorded_runs import command_of
+from flows.runner.recorded_runs import command_of, findable
 from flows.runner.request import RunRequest, make_plan
 from flows.runs.paper_rows import PAPER, PAPER_RUNS, row_run_name
 from flows.runs.presets import NAMED
@@ -64,10 +64,10 @@ class ClaimedSystem:
 def request_of(name: str, site: Site) -> RunRequest:
     """The run behind a version, with its overrides, or behind the name of a run."""
     if not is_version(name):
-        return RunRequest(name if is_file(name) else name.partition("/")[0], until="score")
+        return RunRequest(findable(name if is_file(name) else name.partition("/")[0], site.root), until="score")
     version = resolve(site.tracking, name)
     overrides = filter(None, ASSIGNMENT.split(version.tags.get(OVERRIDES, "")))
-    return RunRequest(version.name, until="score", overrides=tuple(overrides))
+    return RunRequest(findable(version.name, site.root), until="score", overrides=tuple(overrides))
 
 
 def find_claim(name: str, score: float | None, ours: RunRequest, site: Site) -> ClaimedSystem:

@@ -58,7 +58,7 @@ def find_group(text: str, site: Site) -> SeedGroup:
     if is_version(named):
         found.append(find_system(named, site))
         request = request_of(named, site)
-        run = request.run
+        run = parse_name(request.run).run
         overrides = request.overrides
     else:
         run = parse_name(named).run

@@ -1,5 +1,6 @@
 """Finds a run by its name: one of ``flows.runs``, a row of the paper on some corpus, or one in a user's file."""
 
+from functools import partial
 from pathlib import Path
 
 from flows.runs import RUNS, Run
@@ -12,19 +13,23 @@ from infra.errors import BadConfiguration
 from tasks.engine.own_classes import load_user_file
 
 
-def find_run(name: str) -> Run:
+def find_run(name: str, *, bare: bool = True) -> Run:
     """The run ``demo``, ``demo-paper-A1-scale8``, ``my-run.toml`` or ``my_runs.py:NAME``; with ``-swapped`` behind it,
     the one of the other direction.
 
-    Raises BadConfiguration for an unknown one.
+    ``bare``: ``my-run`` means ``my-run.toml`` of the working folder, where that is a run of this name. Raises
+    BadConfiguration for an unknown one.
     """
     if name.endswith(SWAPPED):
-        return swapped_run(find_run(name.removesuffix(SWAPPED)))
+        return swapped_run(find_run(name.removesuffix(SWAPPED), bare=bare))
     if name.endswith(SUFFIX):
-        return run_from_toml(Path(name), find_run)
+        return run_from_toml(Path(name), partial(find_run, bare=False))
     if ":" in name:
         return _run_from_file(*name.rsplit(":", 1))
     run = RUNS.get(name) or parse_run_name(name)
+    if not run and bare and f"{name}{SUFFIX}" in own_files():
+        own = find_run(f"{name}{SUFFIX}")
+        run = own if own.name == name else None
     if not run:
         hint = did_you_mean(name, [*RUNS, *own_files()])
         others = "`repro show` lists them; FILE.toml or FILE.py:NAME for your own (`repro new` writes one)"

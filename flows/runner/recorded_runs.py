@@ -8,16 +8,19 @@ import json
 import logging
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType, NoneType
 from typing import Any
 
 from flows.runner import records
+from flows.runner.find_run import find_run
 from flows.runner.records import FINISHED, KILLED, NAME_FORMAT, REQUEST_FIELDS, RUNNING, record_files
 from flows.runs.overrides import SEPARATOR
-from infra.errors import INTERRUPTED, BadData
+from infra.errors import INTERRUPTED, BadConfiguration, BadData
 from infra.processes.identity import process_state
 from infra.store.store import Store
 
@@ -255,6 +258,20 @@ def with_overrides(starts: Iterable[RecordedRun], overrides: Sequence[str]) -> l
 def run_names(root: Path) -> list[str]:
     """The runs that have a readable record."""
     return sorted({each.run for each in read_headers(root)})
+
+
+def findable(name: str, root: Path) -> str:
+    """The run's name, or where no run here has it, the file of the newest record; warns of a file elsewhere."""
+    asked = [each.asked.get("run", name) for each in islice(read_headers(root, name), 1)]
+    for each in (name, *asked):
+        with suppress(BadConfiguration):
+            if find_run(each).name == name:
+                if Path(each).parent != Path():
+                    log.warning("the run %s is taken from %s", name, each)
+                return each
+    if asked and asked != [name]:
+        log.warning("the run %s was made from %s, which is not here or has changed its name", name, *asked)
+    return name
 
 
 def last_arguments(root: Path, name: str) -> dict[tuple[str, str], Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from flows.runner.find_run import find_run
+from flows.runner.recorded_runs import findable
 from flows.runner.stages_alone import make
 from flows.runner.systems import SYSTEM, ForeignScore, foreign_scores, system_scores
 from flows.runs import Run
@@ -40,7 +41,7 @@ def score_systems(
     Raises BadData for lines that are not those of the set, and, but with ``anyway``, for any doubt; nothing is stored
     then. The set is prepared where no run did it before.
     """
-    run, evaluation = _named_set(on)
+    run, evaluation = _named_set(on, site)
     title = f"{run.name}/{evaluation.name}"
     store = open_store(site)
     before = _before(foreign_scores(store), files, title, evaluation.name)
@@ -74,10 +75,10 @@ def score_file(name: str, path: Path, references: Path, language: str, *, anyway
     return card | {"each_sentence": scored.select("pair_id", BLEU, CHRF).to_dicts()}
 
 
-def _named_set(text: str) -> tuple[Run, EvaluationSet]:
+def _named_set(text: str, site: Site) -> tuple[Run, EvaluationSet]:
     """The run and the set of ``demo/test``. Raises BadConfiguration for an unknown one."""
     run_name, _, name = text.rpartition("/")
-    run = find_run(run_name or name)
+    run = find_run(findable(run_name or name, site.root))
     known = {f"{run_name or name}/{each.name}": each for each in run.sets}
     if text not in known:
         raise BadConfiguration(f"--on is {text!r}{did_you_mean(text, known) or ','} allowed is {', '.join(known)}")

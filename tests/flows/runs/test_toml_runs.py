@@ -2,13 +2,16 @@
 
 import tomllib
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_up_roots import record
 
 from flows.runner.find_run import find_run
+from flows.runner.recorded_runs import findable
 from flows.runs import DEMO, MULTI30K_ENDE, MULTI30K_ENFR, RUNS
 from flows.runs.overrides import override
 from flows.runs.plain_values import from_plain
@@ -78,6 +81,34 @@ def test_a_file_extends_a_run_and_is_named_after_itself(tmp_path: Path) -> None:
     wanted = replace(DEMO, name="deeper", about="deeper", training=training, model=replace(DEMO.model, layers=3))
     assert run == wanted
     assert canonical(run.training) == canonical(training), "a whole number in a field of numbers is the same key"
+
+
+def test_a_bare_name_means_the_file_of_that_run_in_the_working_folder_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    home, other, root = (tmp_path / name for name in ("home", "other", "root"))
+    home.mkdir()
+    other.mkdir()
+    monkeypatch.chdir(home)
+    Path("mine.toml").write_text('extends = "demo"\n')
+    Path("demo.toml").write_text('extends = "multi30k-ende"\n')
+    Path("called.toml").write_text('extends = "demo"\nname = "otherwise"\n')
+    Path("itself.toml").write_text('extends = "itself"\n')
+    assert find_run("mine") == replace(DEMO, name="mine", about="the run of mine.toml")
+    assert find_run("demo") == DEMO, "built-in runs come first"
+    for name in ("called", "itself"):
+        with pytest.raises(BadConfiguration, match=f"unknown run '{name}'"):
+            find_run(name)
+    started = datetime(2026, 11, 1, tzinfo=UTC)
+    record(root, "mine", started, [], asked={"run": "mine.toml"})
+    record(root, "otherwise", started, [], asked={"run": f"{home}/called.toml"})
+    assert findable("mine", root) == "mine"
+    assert not caplog.text
+    monkeypatch.chdir(other)
+    assert findable("otherwise", root) == f"{home}/called.toml"
+    assert f"the run otherwise is taken from {home}/called.toml" in caplog.text
+    assert findable("mine", root) == "mine"
+    assert "the run mine was made from mine.toml, which is not here" in caplog.text
 
 
 def test_a_relative_url_is_a_path_beside_the_file(tmp_path: Path) -> None:
