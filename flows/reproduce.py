@@ -13,7 +13,7 @@ from infra.store.store import Artifact
 from tasks.corpus.catalogue import files
 from tasks.evaluation.seed_spread import OWN_MODEL, item_of
 from tasks.stages.average import average
-from tasks.stages.clean import clean
+from tasks.stages.clean import check_share, clean
 from tasks.stages.download import MAX_CONCURRENT_DOWNLOADS, download
 from tasks.stages.learn_bpe import learn_bpe
 from tasks.stages.prepare_sets import prepare_sets
@@ -58,6 +58,7 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     archives_of_corpus = {file.path: archives[file.path] for file in files(run.corpus)}
     excluded_sets = tuple(sets[name] for name in run.filters.exclude)
     corpus = clean(run.corpus, archives_of_corpus, excluded_sets, run.filters)
+    check_share(run.corpus, run.filters, corpus.facts)
 
     # Vocabulary and shards
     vocabulary = initial.vocabulary[0] if initial and initial.vocabulary else learn_vocabulary(run, corpus)

@@ -149,11 +149,16 @@ def _check_some_left(corpus: Corpus, read: int, counts: Mapping[str, int]) -> No
         )
 
 
-def _check_share(corpus: Corpus, filters: Filters, counts: Mapping[str, int], verdicts: Sequence[np.ndarray]) -> None:
-    """Raise BadData naming what was rejected if single pairs' rules reject more than ``filters.max_rejected``."""
+def check_share(corpus: Corpus, filters: Filters, facts: Mapping[str, Any]) -> None:
+    """Raise BadData naming what was rejected if single pairs' rules reject more than ``filters.max_rejected``.
+
+    The limit enters no key, so it also judges a cached artifact; one that is not made yet has no facts and passes.
+    """
+    by_rule = facts.get("rejected_by", {})
     judged = [rule.name for rule in filters.rules if not isinstance(rule, CrossPairFilter | NotIn)]
-    read = sum(map(len, verdicts))
-    rejected = sum(counts[name] for name in judged)
+    counts = {name: by_rule.get(name, 0) for name in judged}
+    read = facts.get("read", 0)
+    rejected = sum(counts.values())
     if read >= FEWEST_JUDGED and rejected > filters.max_rejected * read:
         most = sorted(judged, key=lambda name: -counts[name])[:3]
         raise BadData(
@@ -199,10 +204,11 @@ def clean(
             written += stays.height + leaves.height
             progress(written, read, f"{written:,} pairs shuffled")
     shutil.rmtree(folder)
+    facts = {"read": read, "pairs": read - dropped, "rejected": dropped, "rejected_by": counts}
     try:
         _check_some_left(corpus, read, counts)
-        _check_share(corpus, filters, counts, verdicts)
+        check_share(corpus, filters, facts)
     except BadData as refused:
         (out / REFUSED).write_text(json.dumps({"read": read, "why": f"{refused}"}, ensure_ascii=False))
         raise
-    return {"read": read, "pairs": read - dropped, "rejected": dropped, "rejected_by": counts}
+    return facts

@@ -9,7 +9,7 @@ from flows.runner.outcome import StageFailed, cached_outcome
 from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS
 from flows.views.stage_words import why
-from infra.errors import BadConfiguration
+from infra.errors import BadConfiguration, BadData
 from infra.site import Site
 from infra.tracking.client import mlflow_client
 from tasks.engine.limits import Limits
@@ -43,6 +43,13 @@ def test_a_cached_run_that_breaks_a_limit_fails_until_the_limit_is_changed(small
     done = cached_outcome(plan(request("score.dev.bleu <= 101,warn score.test.chrf >= 101")))
     assert done
     assert [row.item for row in done.rows if "expected is chrf >= 101" in why(row)] == ["test"]
+
+
+def test_the_limit_of_rejected_pairs_holds_for_cached_text(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tasks.stages.clean.FEWEST_JUDGED", 100)
+    assert cached_outcome(plan(RunRequest("small")))
+    with pytest.raises(BadData, match=r"filters reject .* of 600 pairs .* allowed by filters.max_rejected are 0.1%"):
+        plan(RunRequest("small", overrides=("filters.max_rejected=0.001",)))
 
 
 def test_built_in_runs_only_warn() -> None:
