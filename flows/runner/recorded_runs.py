@@ -262,7 +262,7 @@ def run_names(root: Path) -> list[str]:
 
 def findable(name: str, root: Path) -> str:
     """The run's name, or where no run here has it, the file of the newest record; warns of a file elsewhere."""
-    asked = [each.asked.get("run", name) for each in islice(read_headers(root, name), 1)]
+    asked: list[str] = [each.asked.get("run", name) for each in islice(read_headers(root, name), 1)]
     for each in (name, *asked):
         with suppress(BadConfiguration):
             if find_run(each).name == name:
