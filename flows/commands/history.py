@@ -26,7 +26,8 @@ def history(
 ) -> None:
     """List every start of a run: request, outcome, why it failed, what was tried again, hours and kWh.
 
-    The newest is first. Hours are those of the stages that were made; kWh those of GPUs, where their driver reports it.
+    The newest is first. Hours are those of the stages that were made, or since the start of a run
+    that is at work or was killed; kWh those of GPUs, where their driver reports it.
 
     For example:
 

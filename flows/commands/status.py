@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, SiteOption
-from flows.runner.interrupted import unfinished
+from flows.runner.interrupted import forget, unfinished
 from flows.runner.recorded_runs import RecordedRun
 from flows.views.tables import state_table
 from flows.views.terminal import console, print_json, print_text, say
@@ -22,7 +22,7 @@ def status(
     *,
     close: Annotated[
         bool,
-        Parameter(negative=(), help="first close runs in MLflow, Prefect and the records whose process is dead"),
+        Parameter(negative=(), help="close dead runs in MLflow and Prefect, and list interrupted runs a last time"),
     ] = False,
     site: SiteOption = "local",
     as_json: JsonOption = False,
@@ -55,12 +55,14 @@ def status(
     if as_json:
         print_json({**form(programs), "interrupted": [*map(_as_json, interrupted)]})
     elif interrupted:
-        say("these runs were interrupted; their finished stages are kept. To resume them:")
+        again = "; `repro status` lists them no more" if close else ", and --close takes them off this list"
+        say(f"these runs were interrupted; their finished stages are kept{again}. To resume them:")
         for each in interrupted:
             print_text(each.command)
     else:
         say("no run is interrupted")
     if close:
+        forget(where, interrupted)
         return
     if not programs:
         raise Fault(f"no service is running under {folder.parent}; start it with `repro up`")

@@ -4,11 +4,12 @@
 at Prefect's server, the runs in MLflow and the records that would otherwise stay "Running" for ever.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from flows.runner import records
-from flows.runner.recorded_runs import RecordedRun, read_headers, with_stages
+from flows.runner.recorded_runs import RecordedRun, last_sign, read_headers, with_stages
 from flows.runner.records import FINISHED, KILLED
 from infra.errors import Fault
 from infra.servers.environment import server_configured
@@ -20,7 +21,7 @@ FLOWS = ("reproduce", "stage", "paper", "sweep", "check")
 
 
 def unfinished(site: Site) -> list[RecordedRun]:
-    """Interrupted runs of this machine that were not resumed since, newest first.
+    """Interrupted runs of this machine that were neither resumed nor forgotten since, newest first.
 
     Runs with different overrides or a different ``--until`` are different runs. A run with forced stages also resumes
     an interrupted run without them, but not the reverse, because the forced stages may already exist.
@@ -32,7 +33,8 @@ def unfinished(site: Site) -> list[RecordedRun]:
         if any(forced):
             same.pop(("",), None)
         same[forced] = record
-    interrupted = [record for same in newest.values() for record in same.values() if record.outcome == KILLED]
+    left = [record for same in newest.values() for record in same.values()]
+    interrupted = [record for record in left if record.outcome == KILLED and not record.is_closed]
     return sorted(interrupted, key=lambda record: record.started, reverse=True)
 
 
@@ -48,6 +50,14 @@ def attempt_to_resume(site: Site, run: str, request: Mapping[str, Any], *, again
     return None
 
 
+def forget(site: Site, interrupted: Iterable[RecordedRun]) -> None:
+    """Take interrupted runs off the list of ``unfinished``. The same requests still resume them."""
+    store = open_store(site)
+    for record in interrupted:
+        records.change(record.path, closed=datetime.now(UTC).isoformat(timespec="seconds"))
+        store.share(record.path)
+
+
 def close_dead_runs(site: Site) -> int:
     """Close the runs that dead processes left "Running" at Prefect's server, in MLflow and in records.
 
@@ -60,7 +70,7 @@ def close_dead_runs(site: Site) -> int:
 
 def _close_records(site: Site) -> int:
     killed = (record for record in read_headers(site.root) if record.is_open and record.outcome == KILLED)
-    dead = [record for record in killed if with_stages(record)]
+    dead = [*filter(None, map(with_stages, killed))]
     if not dead:
         return 0
     from infra.tracking.client import end_abandoned, mlflow_errors
@@ -69,7 +79,8 @@ def _close_records(site: Site) -> int:
         end_abandoned(site.tracking)
         store = open_store(site)
         for record in dead:
-            records.set_outcome(record.path, KILLED)
+            ended = last_sign(store, record).isoformat(timespec="seconds")
+            records.change(record.path, outcome=KILLED, failure=record.failure, ended=ended)
             store.share(record.path)
     except Fault:
         return 0

@@ -32,7 +32,7 @@ DIED = "its process ended without a word, as by `kill -9` (signal 9), for want o
 TEXTS = "a list of texts"
 NUMBER = (int, float)
 RUN_FORM = {"run": str, "overrides": TEXTS, "outcome": str, "asked": dict, "checks": list}
-TEXT_FIELDS = ("failure", "ended", "who", "commit", "process", "attempt", "group", "title")
+TEXT_FIELDS = ("failure", "ended", "who", "commit", "process", "attempt", "group", "title", "closed")
 RUN_DEFAULTS: Mapping[str, Any] = {"asked": {}, "checks": [], **dict.fromkeys(TEXT_FIELDS, "")}
 """Fields that older records may lack, or a header."""
 REQUEST_FORM = {name: TEXTS if name == "force" else str for name in REQUEST_FIELDS}
@@ -124,6 +124,8 @@ class RecordedRun:
     """``sweep demo-3f2a91``, ``paper-demo-scale8``; "" for a run of its own and in older records."""
     title: str = ""
     """What it is in its group: ``trial 2 · p_drop 0.2``."""
+    is_closed: bool = False
+    """Whether `repro status --close` took it off the list of interrupted runs."""
     checks: tuple[Mapping[str, Any], ...] = ()
     """Of its limits: ``CHECK_FORM``, for example the place ``score dev bleu``."""
     stages: tuple[RecordedStage, ...] = ()
@@ -150,6 +152,11 @@ class RecordedRun:
     def seconds(self) -> float:
         """Time of the stages that this run made or tried; stages that ran at the same time count each."""
         return sum(stage.seconds for stage in self.stages if not stage.was_cached)
+
+    @property
+    def age(self) -> float:
+        """Seconds from its start to its end, or to now."""
+        return ((self.ended or datetime.now(UTC)) - self.started).total_seconds()
 
     @property
     def gpu_kwh(self) -> float | None:
@@ -243,7 +250,9 @@ def read_history(store: Store, run: str = "", since: datetime | None = None) -> 
         starts[request] = starts.get(request, 0) + 1
         whole = with_stages(header) if since is None or header.started >= since else None
         if whole:
-            history.append(replace(whole, start_number=starts[request]))
+            is_dead = whole.is_open and whole.outcome == KILLED
+            ended = last_sign(store, whole) if is_dead else whole.ended
+            history.append(replace(whole, start_number=starts[request], ended=ended))
         if header.outcome in (FINISHED, "PRUNED"):
             starts.pop(request)
     return history[::-1]
@@ -253,6 +262,17 @@ def with_overrides(starts: Iterable[RecordedRun], overrides: Sequence[str]) -> l
     """The starts with these overrides; where there is none, those that have others beside them."""
     found = [each for each in starts if {*overrides} <= {*each.overrides}]
     return [each for each in found if overrides and each.overrides == tuple(overrides)] or found
+
+
+def last_sign(store: Store, start: RecordedRun) -> datetime:
+    """When a start whose process died last wrote its record, or a file of a stage that it left unfinished."""
+    unmade = [each for each in start.stages if not each.has_artifact]
+    folders = [folder for each in unmade for folder in store.unfinished_folders(each.stage, each.key)]
+    times = [start.started.timestamp()]
+    for path in (start.path, *(path for folder in folders for path in folder.glob("*"))):
+        with suppress(OSError):  # another start resumes it meanwhile
+            times.append(path.stat().st_mtime)
+    return datetime.fromtimestamp(max(times), UTC)
 
 
 def run_names(root: Path) -> list[str]:
@@ -346,6 +366,7 @@ def _parsed(path: Path, fields: Mapping[str, Any]) -> RecordedRun:
             is_open=outcome == RUNNING,
             group=found["group"],
             title=found["title"],
+            is_closed=bool(found["closed"]),
             checks=tuple(_typed(check, CHECK_FORM) for check in found["checks"]),
         )
     except (KeyError, TypeError, ValueError) as error:

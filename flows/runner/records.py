@@ -96,9 +96,9 @@ def _check_form(check: Check) -> dict[str, Any]:
     return {**form, "value": check.value, "holds": check.holds}
 
 
-def set_outcome(path: Path, outcome: str) -> None:
-    """Replace the outcome of a record."""
-    write_atomically(path, _as_text({**json.loads(path.read_text()), "outcome": outcome}))
+def change(path: Path, **fields: str) -> None:
+    """Replace fields of a record, or add them before its stages: there the header is read."""
+    write_atomically(path, _as_text({**fields, **json.loads(path.read_text()), **fields}))
 
 
 def write_paper(path: Path, pages: Mapping[str, str], results: Mapping[str, Any]) -> None:

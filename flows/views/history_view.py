@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from flows.runner.recorded_runs import RecordedRun
+from flows.runner.records import KILLED, RUNNING
 from infra.tracking.provenance import short_commit
 from tasks.durations import duration
 
@@ -19,7 +20,7 @@ def _block(each: RecordedRun) -> Iterator[str]:
     energy = "" if each.gpu_kwh is None else f"{each.gpu_kwh:.2f} kWh"
     counts = f"{made} made, {cached} cached"
     begun = f"{each.started.astimezone():%Y-%m-%d %H:%M}"
-    yield "  ".join(filter(None, [begun, each.run, f"{each.outcome}{again}", counts, duration(each.seconds), energy]))
+    yield "  ".join(filter(None, [begun, each.run, f"{each.outcome}{again}", counts, _time(each), energy]))
     commit = f", commit {short_commit(each.commit)}" if each.commit else ""
     of = f"  {each.part}" if each.part else ""
     yield f"    {each.command}{of}  by {each.who or 'unknown'}{commit}"
@@ -29,6 +30,12 @@ def _block(each: RecordedRun) -> Iterator[str]:
         tries = stage.failures if stage.was_made else stage.failures[:-1]
         for failure in tries:
             yield f"    {stage.label} was tried again after: {failure}"
+
+
+def _time(each: RecordedRun) -> str:
+    if each.outcome == RUNNING:
+        return f"{duration(each.age)} so far"
+    return duration(each.age if each.outcome == KILLED and each.ended else each.seconds)
 
 
 def _sums(found: Sequence[RecordedRun]) -> str:

@@ -1,14 +1,18 @@
 """``repro history``: what it prints, how far back, unknown runs."""
 
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from dead_process import dead_process
 from made_up_roots import record
 
 from flows.commands.history import history, start_of
 from infra.errors import BadConfiguration
+from infra.processes.identity import process_identity
+from infra.store.local import LocalStore
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +47,23 @@ def test_since_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(json.loads(capsys.readouterr().out)["runs"]) == 3
     history(since="0h")
     assert "no run began since" in capsys.readouterr().err
+
+
+def test_a_run_at_work_lasts_until_now_and_a_dead_one_until_it_last_wrote(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    began = datetime.now(UTC) - timedelta(minutes=11)
+    train = [{"stage": "train", "key": "k1", "state": "miss", "seconds": 0.0}]
+    metrics = LocalStore(tmp_path).begin("train", "k1", {"": "k1"}) / "metrics.jsonl"
+    metrics.touch()
+    dead = record(tmp_path, "dead", began, train, outcome="RUNNING", process=dead_process())
+    record(tmp_path, "alive", began, train, outcome="RUNNING", process=process_identity())
+    for path, minute in ((dead, 1), (metrics, 3)):
+        wrote = (began + timedelta(minutes=minute)).timestamp()
+        os.utime(path, (wrote, wrote))
+    for run, lasted in (("dead", "KILLED  0 made, 0 cached  3 min 00 s"), ("alive", "0 cached  11 min 00 s so far")):
+        history(run)
+        assert lasted in capsys.readouterr().out
 
 
 def test_wrong_words_are_refused() -> None:

@@ -8,8 +8,8 @@ import pytest
 from dead_process import dead_process
 
 from flows.runner import records
-from flows.runner.interrupted import attempt_to_resume, close_dead_runs, unfinished
-from flows.runner.recorded_runs import read_header
+from flows.runner.interrupted import attempt_to_resume, close_dead_runs, forget, unfinished
+from flows.runner.recorded_runs import DIED, read_header
 from flows.runner.request import RunRequest
 from infra.processes.identity import process_identity
 from infra.site import Site
@@ -126,6 +126,10 @@ def test_closing_ends_records_and_what_mlflow_holds_to_be_running(dead: str, mon
     found = mlflow_client(site.tracking)
     assert [found.get_run(run_id).info.status for run_id in (tracker.run_id, stage)] == ["KILLED"] * 2
     assert [each.run for each in unfinished(site)] == ["demo"], "it can still be resumed"
+    forget(site, unfinished(site))
+    assert unfinished(site) == []
+    assert attempt_to_resume(site, "demo", vars(RunRequest("demo"))), "by the same request"
+    assert read_header(theirs).failure == DIED
 
 
 def test_closing_dead_runs_waits_for_mlflow(dead: str, monkeypatch: pytest.MonkeyPatch) -> None:
