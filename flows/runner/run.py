@@ -1,5 +1,6 @@
 """Runs a resolved request: its stages under a runner, its record under the root, its run in MLflow."""
 
+import shlex
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -66,6 +67,7 @@ def running(
             limits=limits,
             files=stage_files,
             on_completed=keep_record,
+            hint=f" (`repro logs {shlex.quote(resolved.run.name)} --follow` shows it)",
         )
     )
     outcome = Outcome(resolved.run.name, runner.rows)

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from infra.processes import signals
 
 POLL_SECONDS = 0.1
+REMINDER_SECONDS = 60.0
 
 
 def try_lock(descriptor: int) -> bool:
@@ -39,11 +41,12 @@ def lock_holder(path: Path) -> str:
 
 
 def wait_for(is_ready: Callable[[], bool], on_wait: Callable[[], None]) -> None:
-    """Wait until ``is_ready`` returns True; calls ``on_wait`` once if it does not at first. A signal ends the wait."""
-    if is_ready():
-        return
-    on_wait()
+    """Wait until ``is_ready`` returns True; until then calls ``on_wait`` once a minute. A signal ends the wait."""
+    next_call = 0.0
     while not is_ready():
+        if time.monotonic() >= next_call:
+            next_call = time.monotonic() + REMINDER_SECONDS
+            on_wait()
         signals.wait(POLL_SECONDS)
 
 
@@ -59,21 +62,21 @@ def try_file_lock(path: Path) -> Iterator[bool]:
 
 
 @contextmanager
-def file_lock(path: Path, on_wait: Callable[[str], None]) -> Iterator[int]:
+def file_lock(path: Path, on_wait: Callable[[str], None], hint: str = "") -> Iterator[int]:
     """Lock the file ``path`` for the block; yields its descriptor, which a child can inherit to hold the lock too.
 
-    Waits while another process holds it, and calls ``on_wait`` once with that process's description.
+    Waits while another process holds it, and calls ``on_wait`` once a minute with that process's description and hint.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
 
     def say() -> None:
-        on_wait(os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process")
+        on_wait(os.pread(descriptor, 400, 0).decode(errors="replace").strip() or "another process")
 
     try:
         wait_for(lambda: try_lock(descriptor), say)
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}{hint}".encode(), 0)
         yield descriptor
     finally:
         os.close(descriptor)

@@ -51,5 +51,7 @@ class RunSettings:
     files: StageFiles = lambda *_: ()
     on_completed: Callable[[], None] = lambda: None
     """Called after each stage that was made, so that the record of a run that is killed later names it."""
+    hint: str = ""
+    """Follows this process's name where another waits for an artifact that it makes: how to see its work."""
     tracker_lock: Lock = field(default_factory=Lock)
     """Held while the engine calls the tracker, which is not thread-safe."""

@@ -15,6 +15,7 @@ from infra.processes.threads import run_in_threads
 from infra.store.store import Artifact, Store
 from infra.tracking.provenance import provenance
 from infra.tracking.tracker import PRUNED
+from tasks.durations import duration
 from tasks.engine.datasets import log_datasets
 from tasks.engine.jobs import StageJobs, launcher_of
 from tasks.engine.lookup import Hit, Miss, MissReason, code_of, look_up, remedy, store_for
@@ -120,11 +121,15 @@ class Runner(Engine):
         attempt = settings.scope.attempt_at(call)
         store = store_for(settings.store, settings.site, call)
 
+        began = time.monotonic()
+
         def waiting(holder: str) -> None:
-            settings.display.say(f"{call.label}: waiting for {holder}, which makes the same artifact")
+            waited = time.monotonic() - began
+            so_far = f" {duration(waited)} so far" if waited > 1 else ""
+            settings.display.say(f"{call.label}: waiting{so_far} for {holder}, which makes the same artifact")
 
         with _failures_noted(resolution, settings.store.root):
-            with file_lock(store.lock_file(call.stage.name, call.key), waiting) as lock:
+            with file_lock(store.lock_file(call.stage.name, call.key), waiting, settings.hint) as lock:
                 lookup = self._look_again(store, call, attempt)
                 if isinstance(lookup, Miss):
                     settings.display.begin(call, lookup)
@@ -178,6 +183,7 @@ class Runner(Engine):
                 run_id=run_id,
                 origin=origin,
                 checks=tuple(settings.limits.checks),
+                say=settings.display.say,
             )
             with stage_context(context):
                 yield new

@@ -205,6 +205,7 @@ class StageContext:
     """The finished artifact that the body continues."""
     checks: tuple[Check, ...] = ()
     """Of the stages before it, against the limits of the run."""
+    say: Callable[[str], None] = lambda _: None
 
 
 _engine: ContextVar[Engine] = ContextVar("engine")

@@ -43,6 +43,8 @@ def train(
         begin_from(present.origin, out)
     while True:
         before = newest_checkpoint(out)
+        if before:
+            present.say(f"{present.call.label} resumes from update {before:,}")
         try:
             present.run_job(job)
             keep_state(out, present.call.key)

@@ -1,21 +1,28 @@
 """File locks: one holder, a waiter that learns who holds it, and release when the holder dies."""
 
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
-from infra.processes.locks import file_lock, is_locked, try_file_lock
+import pytest
+
+from infra.processes import locks
+from infra.processes.locks import file_lock, is_locked, lock_holder, try_file_lock
 
 HOLD = """
 import sys, pathlib
 from infra.processes.locks import file_lock
-with file_lock(pathlib.Path(sys.argv[1]), print):
+with file_lock(pathlib.Path(sys.argv[1]), print, " (at work)"):
     print("held", flush=True)
     sys.stdin.read()
 """
 
 
-def test_a_waiter_learns_the_holder_and_acquires_after_its_death(tmp_path: Path) -> None:
+def test_a_waiter_learns_the_holder_and_acquires_after_its_death(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lock = tmp_path / "locks" / "a.lock"
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdout
@@ -24,11 +31,15 @@ def test_a_waiter_learns_the_holder_and_acquires_after_its_death(tmp_path: Path)
 
     def waiting(who: str) -> None:
         waited.append(who)
-        holder.kill()
+        if len(waited) == 2:
+            holder.kill()
 
+    monkeypatch.setattr(locks, "REMINDER_SECONDS", 0.2)
     with file_lock(lock, waiting):
-        assert len(waited) == 1
-        assert f"process {holder.pid} " in waited[0]
+        assert len(waited) == 2, "it is reminded"
+        assert waited[0] == waited[1] == f"process {holder.pid} on {socket.gethostname()} (at work)"
+        assert lock_holder(lock).startswith(f"process {os.getpid()} ")
+    assert lock_holder(lock) == ""
     holder.wait()
     holder.stdout.close()
 
