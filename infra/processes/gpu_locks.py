@@ -36,8 +36,8 @@ def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
 def lock_gpus(gpus: Sequence[str], count: int, on_wait: Callable[[], None]) -> Iterator[GpuLocks]:
     """Lock ``count`` of the GPUs, or all if there are fewer, for the block.
 
-    Waits while too few are free, and calls ``on_wait`` once a minute. Waiting jobs are served one at a time, so that jobs with
-    one GPU cannot starve a job that needs many.
+    Waits while too few are free, and calls ``on_wait`` once a minute. Waiting jobs are served one at a time, so that
+    jobs with one GPU cannot starve a job that needs many.
     """
     wanted = min(count, len(gpus))
     held: dict[str, int] = {}
