@@ -47,7 +47,7 @@ class Training:
     """Numbers that pass from sublayer to sublayer. bf16 needs ``precision`` bf16 and moves half the bytes; norms,
     softmax, loss and the gradients of weights stay float32."""
     checkpoint_every: int = 1_500
-    """Updates between two checkpoints; the paper's 10 minutes at 0.4 s an update (§5.2, §6.1)."""
+    """Updates between two checkpoints (§6.1)."""  # by default the paper's 10 minutes at 0.4 s an update (§5.2)
     keep: int = 5
     """Number of last checkpoints to keep for averaging."""
     dev_every: int = 1_500

@@ -25,6 +25,8 @@ SHARES: Mapping[str, tuple[str, str]] = {
     TOKENS_PER_SECOND: ("target_tokens", "seconds"),
 }
 """Further facts, as ratios of two of a stage's own."""
+EXPECTED_RULES = ("not_in", "distinct")
+"""Their pairs, lines of the sets and repetitions, are not in ``rejected_share``, as for ``filters.max_rejected``."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,10 @@ def _value(store: Store, artifact: Artifact, fact: str) -> float | None:
         return _at(artifact, name, int(update))
     if fact in SHARES and fact not in facts:
         part, whole = (facts.get(each) for each in SHARES[fact])
-        return part / whole if isinstance(part, int | float) and isinstance(whole, int | float) and whole else None
+        if not (isinstance(part, int | float) and isinstance(whole, int | float) and whole):
+            return None
+        rejected = facts.get("rejected_by", {}) if fact == "rejected_share" else {}
+        return (part - sum(rejected.get(rule, 0) for rule in EXPECTED_RULES)) / whole
     if fact in ("seconds", "bytes") and fact not in facts:
         manifest = store.find(artifact.stage, artifact.key)
         return {"seconds": manifest.seconds, "bytes": float(bytes_of(manifest))}[fact] if manifest else None

@@ -53,7 +53,8 @@ def test_shares_rates_and_curves_are_facts_too(tmp_path: Path) -> None:
     assert [check.value for check in limits.checks] == [25, 3.5, None, 4]
     assert broken == limits.checks
     clean = Limits.parse(["clean.rejected_share <= 0.1", "clean.length_ratio >= 1"])
-    clean.breaches(LocalStore(tmp_path), artifact(tmp_path, "clean", {"rejected": 5, "read": 20}), "")
+    counts = {"rejected": 8, "read": 20, "rejected_by": {"empty": 5, "not_in": 2, "distinct": 1}}
+    clean.breaches(LocalStore(tmp_path), artifact(tmp_path, "clean", counts), "")
     assert [check.value for check in clean.checks] == [0.25, None]
 
 
