@@ -52,6 +52,7 @@ def test_a_run_of_own_text_is_written_and_read(text: Path, capsys: pytest.Captur
     assert part.source.file.size == (text / "data/train.en.gz").stat().st_size
     assert run.filters.exclude == ("dev",)
     assert not [limit for limit in run.expect if limit.startswith("warn train.")], "of the text that it is like"
+    assert "the paper's 10 minutes" not in (text / "mine.toml").read_text(), "which hold for its corpus alone"
     said = capsys.readouterr().err
     assert "filters reject" in said
     assert "next: repro plan mine.toml" in said
@@ -144,6 +145,7 @@ def test_the_amount_of_text_and_the_budget_choose_the_settings(text: Path, capsy
     assert (run.model, run.training) == (fitting(pairs)[0].model, fitting(pairs)[0].training)
     assert f"{run.training.updates:,} updates, each 1.00 s" in capsys.readouterr().err
     new("less", **words, budget="30m")
+    assert re.search(r"the budget chose the settings of \d+ pairs, not of 18000: \d layers", capsys.readouterr().err)
     less = find_run("less.toml")
     assert less.training.updates <= 30 * 60 * 0.9 < run.training.updates
     assert less.training.checkpoint_every < run.training.checkpoint_every, "as many checkpoints"
