@@ -96,7 +96,7 @@ def gap(
         "steps": steps,
         "beside": [*by_protocol, *by_set, *if_even, *without],
         "differences": [asdict(each) for each in differences],
-        "left_out": [*left_out, *_last_tenth(made, score.store)],
+        "left_out": [*left_out, *_size_of_training(made), *_last_tenth(made, score.store)],
     }
     (out / "gap.json").write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
     axis, bars = _bars(expected.score, [step["score"] for step in steps])
@@ -153,6 +153,14 @@ def _marked(made: Mapping[str, Manifest], set_name: str, store: Store) -> Iterat
         pairs = Shards(store.artifact(sharded).path())
         unknown = (n for n in range(len(pairs)) if any(UNK in pairs.pieces(side, n) for side in SIDES))
         yield "an unknown piece", [pairs.pair_id(n) for n in unknown]
+
+
+def _size_of_training(made: Mapping[str, Manifest]) -> Iterator[str]:
+    """How much was trained, in words."""
+    places = (("shard.train", "pairs"), ("train", "updates"), ("train", "epochs"))
+    found = [(made[stage].facts[fact], fact) for stage, fact in places if stage in made and fact in made[stage].facts]
+    if found:
+        yield f"the training had {', '.join(f'{value:,} {fact}' for value, fact in found)}"
 
 
 def _last_tenth(made: Mapping[str, Manifest], store: Store) -> Iterator[str]:

@@ -66,7 +66,8 @@ def test_a_difference_of_the_training_is_named_with_its_command_and_cost(
 
 
 def test_the_page_of_a_version_links_to_it(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    gap_of(capsys, "small/1", claim=20.0)
+    left_out = gap_of(capsys, "small/1", claim=20.0)["left_out"]
+    assert any("120 updates" in each and " pairs, " in each for each in left_out), "the size of the training"
     pages = dict(contents(Root.read(Site.named())))
     [page] = [name for name in pages if name.startswith("versions/small/1-gap-")]
     assert Path(page).name in str(pages["versions/small/1.html"])
