@@ -88,7 +88,7 @@ def compare(
     for table in (
         trainings_table(curves),
         checks_table(titles[0], checks),
-        collapse_table(last),
+        collapse_table(last if len(models) > 1 else {}),
         scores_table(titles, comparisons),
     ):
         if table:
