@@ -289,8 +289,8 @@ def findable(name: str, root: Path) -> str:
                 if Path(each).parent != Path():
                     log.warning("the run %s is taken from %s", name, each)
                 return each
-    if asked and asked != [name]:
-        log.warning("the run %s was made from %s, which is not here or has changed its name", name, *asked)
+    if asked:
+        log.warning("the run %s was asked for as %s, which means no run of this name in this folder", name, *asked)
     return name
 
 

@@ -108,7 +108,7 @@ def test_a_bare_name_means_the_file_of_that_run_in_the_working_folder_alone(
     assert findable("otherwise", root) == f"{home}/called.toml"
     assert f"the run otherwise is taken from {home}/called.toml" in caplog.text
     assert findable("mine", root) == "mine"
-    assert "the run mine was made from mine.toml, which is not here" in caplog.text
+    assert "the run mine was asked for as mine.toml, which means no run" in caplog.text
 
 
 def test_a_relative_url_is_a_path_beside_the_file(tmp_path: Path) -> None:
