@@ -127,7 +127,7 @@ def _value(store: Store, artifact: Artifact, fact: str) -> float | None:
         if not (isinstance(part, int | float) and isinstance(whole, int | float) and whole):
             return None
         rejected = facts.get("rejected_by", {}) if fact == "rejected_share" else {}
-        return (part - sum(rejected.get(rule, 0) for rule in EXPECTED_RULES)) / whole
+        return float(part - sum(rejected.get(rule, 0) for rule in EXPECTED_RULES)) / whole
     if fact in ("seconds", "bytes") and fact not in facts:
         manifest = store.find(artifact.stage, artifact.key)
         return {"seconds": manifest.seconds, "bytes": float(bytes_of(manifest))}[fact] if manifest else None
