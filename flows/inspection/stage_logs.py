@@ -60,13 +60,12 @@ class StageLog:
     def state(self) -> str:
         """``is at work``, ``was interrupted``, ``is completed``: what it does, or did, in this start."""
         row = self.row
-        if self.is_at_work and self.start.outcome == RUNNING:
-            return "is at work" if self._is_own else f"is at work in {self._holder}"
+        holder = self._holder
+        if holder and self.start.outcome == RUNNING:
+            return "is at work" if self._is_own else f"is at work in {holder}"
         is_cut_off = row.was_interrupted or (self.start.outcome == KILLED and row.state in ("miss", "waits"))
-        ended = WAS_INTERRUPTED if is_cut_off else f"is {row.state}"
-        if self.is_at_work:
-            return f"{ended}, and its job is about to end"
-        return f"{ended}; {self._holder} makes the same artifact now" if self._holder else ended
+        doing = "its job is about to end" if self._is_own else f"{holder} makes the same artifact now"
+        return f"{WAS_INTERRUPTED if is_cut_off else f'is {row.state}'}{f'; {doing}' if holder else ''}"
 
     @property
     def _holder(self) -> str:

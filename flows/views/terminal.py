@@ -9,6 +9,7 @@ from rich.console import Console
 
 from flows.views.stage_words import miss_text
 from flows.views.tables import cell, format_facts
+from infra.errors import INTERRUPTED
 from infra.guards.shown_text import shown, shown_lines
 from tasks.durations import duration
 from tasks.engine.lookup import Miss
@@ -73,7 +74,8 @@ class TerminalDisplay:
             facts = f"[dim]{cell(format_facts(row.facts))}[/dim]"
             self._print(f"  {self.prefix}{name}[green]completed[/green] in {duration(row.seconds)}  {facts}")
         elif row.state == "failed":
-            self._print(f"  {self.prefix}{name}[red]failed[/red]")
+            how = "[yellow]interrupted[/yellow]" if row.failure == INTERRUPTED else "[red]failed[/red]"
+            self._print(f"  {self.prefix}{name}{how}")
         elif row.state == "pruned":
             self._print(f"  {self.prefix}{name}[yellow]pruned[/yellow]")
 
