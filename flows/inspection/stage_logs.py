@@ -63,9 +63,11 @@ class StageLog:
         holder = self._holder
         if holder and self.start.outcome == RUNNING:
             return "is at work" if self._is_own else f"is at work in {holder}"
-        is_cut_off = row.was_interrupted or (self.start.outcome == KILLED and row.state in ("miss", "waits"))
+        ended = f"is {row.state}"
+        if self.start.outcome == KILLED and not row.has_artifact:
+            ended = WAS_INTERRUPTED if holder or self.folder or row.failures else "was not reached"
         doing = "its job is about to end" if self._is_own else f"{holder} makes the same artifact now"
-        return f"{WAS_INTERRUPTED if is_cut_off else f'is {row.state}'}{f'; {doing}' if holder else ''}"
+        return f"{ended}{f'; {doing}' if holder else ''}"
 
     @property
     def _holder(self) -> str:

@@ -80,10 +80,6 @@ class RecordedStage:
         return f"{self.stage} {self.item}".strip()
 
     @property
-    def was_interrupted(self) -> bool:
-        return bool(self.failures) and failure_text(self.failures[-1]) == WAS_INTERRUPTED
-
-    @property
     def was_made(self) -> bool:
         return self.state == "completed"
 

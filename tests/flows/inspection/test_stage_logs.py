@@ -52,7 +52,10 @@ def test_the_start_at_work_is_shown_not_a_newer_one_that_was_interrupted(
 
 
 def test_a_run_whose_process_was_killed_says_so(store: LocalStore, capsys: pytest.CaptureFixture[str]) -> None:
-    record(store.root, "mine", BEGAN, [TRAIN], outcome="RUNNING", process=dead_process())
+    score = {"stage": "score", "item": "test", "key": "k2", "state": "waits"}
+    record(store.root, "mine", BEGAN, [TRAIN, score], outcome="RUNNING", process=dead_process())
+    logs("mine", "score")
+    assert "mine: score test was not reached; there is no log of it" in capsys.readouterr().err
     logs("mine")
     said = capsys.readouterr().err
     assert "mine: train was interrupted; " in said
