@@ -14,6 +14,7 @@ import yaml
 from test_architecture import NODE
 
 from flows import __version__
+from infra.extras import EXTRAS
 
 TOP = Path(__file__).resolve().parents[1]
 PACKAGES = ("flows", "tasks", "model", "infra")
@@ -99,7 +100,8 @@ def test_hints_name_extras_of_this_project_and_no_other_package() -> None:
         assert not re.search(r"\brepro\[", text), path
         hinted |= set(re.findall(r"pip install -e '\.\[([\w{}-]+)\]'", text))
     assert hinted - {"{to}"} <= set(extras)
-    assert {"ctranslate2", "dask", "language-id", "postgresql"} <= hinted
+    assert {"ctranslate2", "postgresql"} <= hinted
+    assert set(EXTRAS.values()) < set(extras)
 
 
 def test_a_node_needs_the_libraries_of_model_alone() -> None:

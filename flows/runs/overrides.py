@@ -69,7 +69,7 @@ def _with_saved_averaged(run: Any, assignments: Sequence[str]) -> Any:
         f"averaging.count is {saved} in place of {count}: {training.updates} updates save {saved} "
         f"checkpoint{'s' * (saved > 1)}, one every {every} (training.checkpoint_every)"
     )
-    return _unchecked(run, averaging=replace(run.averaging, count=saved))
+    return _unchecked(run, averaging=_unchecked(run.averaging, count=saved))
 
 
 def _single_fields(assignments: Sequence[str]) -> list[tuple[str, str]]:

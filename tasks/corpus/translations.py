@@ -53,10 +53,11 @@ def _column(path: Path, column: str) -> list[str]:
 
 
 def _in_order(names: Sequence[str], lines: Sequence[str], ids: Sequence[str], label: str) -> list[str]:
-    head = len({"id", "pair_id"} & {*names[:1]})
+    head = 1 if names and names[0] in ("id", "pair_id") else 0
     given = dict(zip(names[head:], lines[head:], strict=True))
     known = ids if given.keys() & {*ids} else [f"{number}" for number in range(1, len(ids) + 1)]
-    there, expected = Counter(names[head:]), Counter(known)
+    there = Counter(names[head:])
+    expected = Counter(known)
     if wrong := [*(there - expected), *(expected - there)]:
         allowed = f"allowed is each of {', '.join(ids[:2])}, …, or of 1 to {len(ids)}, once"
         raise BadData(f"{label} has the id {wrong[0]!r} {there[wrong[0]]} times, {allowed}")

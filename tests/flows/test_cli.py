@@ -51,7 +51,7 @@ def test_help_has_an_example(command: str, monkeypatch: pytest.MonkeyPatch, caps
     ("words", "named"),
     [
         (["run", "dem"], "did you mean demo?"),
-        (["plan", "my-run"], "did you mean my-run.toml?"),
+        (["plan", "my-rum"], "did you mean my-run.toml?"),
         (["run", "nowhere.toml"], "nowhere.toml"),
         (["plan", "demo", "--until", "trian"], "did you mean train or translate?"),
         (["plan", "demo", "--set", "training.update=3"], "did you mean updates"),
