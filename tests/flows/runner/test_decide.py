@@ -19,6 +19,7 @@ from tasks.evaluation.significance import SeedScores
 SEARCH = "small --set decoding.beam=1"
 
 
+@pytest.mark.slow  # two trainings of the small run, each translated twice
 def test_seeds_are_trained_until_it_is_decided_and_cached_ones_cost_nothing(small: Path) -> None:
     question = Question.ask("small", SEARCH, detect=50.0, budget=3, on="", site="local")
     said: list[str] = []
