@@ -1,4 +1,4 @@
-"""Simulates comparisons of runs: how often equal runs are told apart, how often a planted difference is found.
+"""Simulates comparisons of runs, and counts how often they tell equal runs apart or find a planted difference.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/significance.py    # prints lines of results.jsonl, in a few minutes
 

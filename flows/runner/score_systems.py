@@ -3,7 +3,6 @@
 Each call that makes some is a run in MLflow, in the experiment of the run whose set it is.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,7 +29,7 @@ from tasks.evaluation.seed_spread import item_of
 from tasks.stages.download import download
 from tasks.stages.prepare_sets import prepare_sets
 from tasks.stages.receive import Translations, receive
-from tasks.stages.score import score, score_card
+from tasks.stages.score import lines_digest, score, score_card
 
 
 def score_systems(
@@ -50,8 +49,7 @@ def score_systems(
     given = {}
     for name, path in files.items():
         lines = tuple(_checked_lines(name, path, table, anyway=anyway))
-        digest = hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
-        given[name] = Translations(name, digest, lines, path.name, title)
+        given[name] = Translations(name, lines_digest(lines), lines, path.name, title)
     for name, each in given.items():
         tags = {"system": name, "on": title, "files": each.files, "mlflow.source.name": "repro score"}
         stages = partial(_scored, each, evaluation, run.corpus.target_language)
@@ -90,7 +88,7 @@ def _before(
 ) -> dict[str, ForeignScore]:
     """What the systems of these names have of the set. Raises BadConfiguration for a useless name.
 
-    A second set of the same name, as newstest2014 of another language is, could not be told apart.
+    A second set of the same name, such as newstest2014 of another language, would be confused with the first.
     """
     if wrong := [name for name in names if not is_plain_name(name)]:
         raise BadConfiguration(f"--name is {wrong[0]!r}, allowed is a word of letters, digits, '_' and '-'")

@@ -45,7 +45,7 @@ def stop_start(site: Site, start: RecordedRun, say: Callable[[str], None]) -> Re
     """
     names = cancel_flow_runs(FLOWS, start.process) if server_configured() else []
     if names:
-        say(f"{start.run}: Prefect's worker is told to cancel the flow run {', '.join(names)}")
+        say(f"{start.run}: Prefect cancels the flow run {', '.join(names)}")
     elif process_state(start.process) == "alive":
         pid = int(start.process.split("/")[3])
         say(f"{start.run}: process {pid} of this machine is interrupted; it writes a last checkpoint first")

@@ -5,7 +5,7 @@ Nothing is shared. The folder there has all that a job needs:
     inputs/<digest>/   input folders by their content, each sent once
     code/<digest>/     the package ``model``
     jobs/<name>/       a copy of the job's ``out``: sent at the start, fetched while it runs, removed when it is done
-    jobs/<name>.lock   held by the job's processes: whoever gets it knows that the job has ended
+    jobs/<name>.lock   held by the job's processes; a process that can take it knows that the job has ended
     jobs/<name>.pid    the process group;  <name>.status: "running" or, at the end, its status
     turn.lock          held by the one job that computes
 

@@ -36,7 +36,7 @@ from tasks.lazy_libraries import np, pl
 HYPOTHESES = ("pair_id", "hypothesis", "reference_log_probability", "reference_pieces")
 """The columns that are read; those of another system lack the last two."""
 LOSSES = (metric_names.BLEU, metric_names.BLEU_LC, metric_names.CHRF)
-"""The measures whose loss is told for a set with noise."""
+"""The measures that the card of a set with noise compares with the clean set."""
 SOURCE_WORDS = (0, 10, 20, 30, 40)
 """Lower ends of the buckets of source length, in words; the last bucket is open."""
 
@@ -70,9 +70,9 @@ def join_hypotheses(pairs: pl.DataFrame, hypotheses: pl.DataFrame, name: str) ->
     return table
 
 
-def references_digest(references: Sequence[str]) -> str:
-    """sha256 of the references as lines; scores with equal digests are comparable."""
-    return hashlib.sha256("".join(f"{line}\n" for line in references).encode()).hexdigest()
+def lines_digest(lines: Sequence[str]) -> str:
+    """sha256 of lines; scores whose references have equal digests are comparable."""
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()
 
 
 def by_source_length(metric: Any, counts: Counts, sources: Sequence[str]) -> list[dict[str, Any]]:
@@ -120,7 +120,7 @@ def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str,
     card = {
         "set": name,
         "sentences": len(table),
-        "references_sha256": references_digest(references),
+        "references_sha256": lines_digest(references),
         "interval": f"{CONFIDENCE_LEVEL:.0%}, percentile bootstrap over sentences, {RESAMPLES} resamples, seed {SEED}",
         "scores": scores,
         "bleu_by_source_length": buckets,

@@ -25,7 +25,7 @@ from tasks.evaluation.translation_metrics import (
     score_metrics,
     total,
 )
-from tasks.stages.score import perplexities, references_digest, score
+from tasks.stages.score import lines_digest, perplexities, score
 
 NOUNS = ["dog", "man", "House", "child", "tree", "Street", "ball", "don't"]
 REFERENCES = [f"A {NOUNS[n % 8]} sees the {NOUNS[n * 3 % 7]}, number {n} of {n * n}." for n in range(40)]
@@ -96,7 +96,7 @@ def test_card_is_what_sacrebleu_says_whatever_the_order(tmp_path: Path) -> None:
         assert card["scores"][name]["signature"] == metric.get_signature().format()
     assert facts["bleu_low"] < facts["bleu"] < facts["bleu_high"]
     assert (card["set"], card["sentences"], facts["sentences"]) == ("toy", 40, 40)
-    assert card["references_sha256"] == references_digest(REFERENCES) != references_digest(REFERENCES[::-1])
+    assert card["references_sha256"] == lines_digest(REFERENCES) != lines_digest(REFERENCES[::-1])
 
 
 def test_sentence_scores_are_sacrebleus_and_in_the_sets_order(tmp_path: Path) -> None:
