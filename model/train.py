@@ -25,7 +25,7 @@ from .training.trainer import Trainer
 
 
 def work(job: Job) -> Facts:
-    """Train to the last update, or until patience ends; returns the facts of ``Trainer.finish``.
+    """Train to the last update, or until patience or the minutes end; returns the facts of ``Trainer.finish``.
 
     Over the same folder with as many ranks, a restarted job resumes from the newest whole checkpoint and reaches the
     same weights to the bit: the pairs and the random numbers of an update are a function of seed, update and rank.

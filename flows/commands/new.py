@@ -53,7 +53,7 @@ def new(
         Parameter(help="of the model; by default it follows the number of pairs"),
     ] = None,
     budget: Annotated[
-        str, Parameter(help="time for the whole run on this machine, such as 30m: sets updates, and a smaller model")
+        str, Parameter(help="most time for the whole run on this machine, such as 30m: sets updates, a smaller model")
     ] = "",
     like: Annotated[str, Parameter(help="take model and training of this run, in place of --size")] = "",
     replace: Annotated[bool, Parameter(help="write over an existing NAME.toml", negative=())] = False,
@@ -158,6 +158,8 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
             f"the budget chose the settings of {less} pairs, not of {usual}: {run.model.layers} layers of "
             f"{run.model.d_model}, not {runs[0].model.layers} of {runs[0].model.d_model} (docs/own-text.md)"
         )
+    if budget:
+        say(f"beside other work it has fewer updates: the training stops after {duration(60 * run.training.minutes)}")
     if budget and updates == runs[0].training.updates:
         say("this is within the budget; so much text needs no more updates")
     return run

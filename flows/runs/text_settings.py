@@ -13,9 +13,9 @@ from tasks.tables import read_table
 
 BASES = {"tiny": MULTI30K_ENDE, "small": WMT14_SAMPLE_ENDE, "base": PAPER_BASE}
 """The run whose other settings a size has."""
-OTHER_STAGES = 60.0
+OTHER_STAGES = 90.0
 OTHER_SHARE = 0.1
-"""Of a budget so many seconds and this share are for the stages other than the training."""
+"""Of a budget so many seconds and this share are for the stages other than the training, beside other work too."""
 TABLE = read_table(Path(__file__).with_suffix(".tsv"))
 """By rising number of pairs: the fields in which the run of a size is changed."""
 FEWEST_UPDATES = 50
@@ -67,14 +67,15 @@ def pairs_of(run: Run) -> str:
 def within(budget: float, runs: list[Run], seconds_of_update: Callable[[Run], float]) -> tuple[Run, float]:
     """The first of the runs that learns enough in the seconds of a budget, and its seconds an update.
 
-    Raises BadConfiguration if even the last of them has too few updates.
+    The clock ends its training too, as other work on the machine may slow the updates down. Raises BadConfiguration if even the last of them has too few updates.
     """
     left = max(0.0, budget * (1 - OTHER_SHARE) - OTHER_STAGES)
     for run in runs:
         seconds = seconds_of_update(run)
         updates = min(run.training.updates, int(left / seconds))
         if updates >= ENOUGH * run.training.updates or (run is runs[-1] and updates >= FEWEST_UPDATES):
-            return _of_length(run, updates), seconds
+            run = _of_length(run, updates)
+            return replace(run, training=replace(run.training, minutes=round(left / 60, 2))), seconds
     needed = (FEWEST_UPDATES * seconds + OTHER_STAGES) / (1 - OTHER_SHARE)
     raise BadConfiguration(f"--budget is {budget / 60:.0f}m, allowed is at least {needed / 60 + 1:.0f}m for this text")
 

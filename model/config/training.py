@@ -102,6 +102,10 @@ class Training:
     keep_epochs: int = unkeyed_default(0)
     """Keep every checkpoint of this many last epochs, that of the last update included, for ``averaging.which=kept``:
     above 0, ``keep`` must be 0."""
+    minutes: float = unkeyed_default(0.0)
+    """Stop at the first update after so many minutes that leaves ``keep`` checkpoints; 0: no limit. How many updates
+    that are depends on the machine; the fact ``updates`` says it, and that many give the same weights again, but with
+    the schedule linear."""
 
     def __post_init__(self) -> None:
         require_choices(self, "training")
@@ -117,7 +121,7 @@ class Training:
                 require(value == 0, f"training.{name}", value, f"0 where training.{other} is above 0")
             else:
                 require(value >= 1, f"training.{name}", value, "a whole number of at least 1")
-        for name in ("clip_norm", "attention_coverage_encoder", "attention_coverage_cross"):
+        for name in ("clip_norm", "attention_coverage_encoder", "attention_coverage_cross", "minutes"):
             require(getattr(self, name) >= 0, f"training.{name}", getattr(self, name), "0 (off) or a number above")
         for name in ("label_smoothing", "beta1", "beta2", "ema"):
             require(0 <= getattr(self, name) < 1, f"training.{name}", getattr(self, name), "0 up to, not including, 1")
@@ -133,10 +137,12 @@ class Training:
         require(self.weight_decay >= 0, "training.weight_decay", self.weight_decay, "0 or above")
         decays = self.optimizer == "adamw" or not self.weight_decay
         require(decays, "training.weight_decay", self.weight_decay, "0, or training.optimizer adamw")
-        counted = self.checkpoints_from == "start" or not self.patience
-        require(counted, "training.checkpoints_from", self.checkpoints_from, "start where training.patience is above 0")
-        whole = not self.keep_epochs or not self.patience  # patience may end in any epoch
-        require(whole, "training.keep_epochs", self.keep_epochs, "0 where training.patience is above 0")
+        for name in ("patience", "minutes"):
+            where = f"where training.{name} is above 0"
+            known = not getattr(self, name)  # else it may end at any update
+            counted = known or self.checkpoints_from == "start"
+            require(counted, "training.checkpoints_from", self.checkpoints_from, f"start {where}")
+            require(known or not self.keep_epochs, "training.keep_epochs", self.keep_epochs, f"0 {where}")
         alone = not (self.start and self.continue_from)
         require(alone, "training.continue_from", self.continue_from, "empty where training.start is given")
         for stage in parse_mixture(self.mixture):
@@ -145,6 +151,11 @@ class Training:
             require(in_time, "training.mixture", self.mixture, allowed)
         exact = self.numerics == "fast" or self.precision == "fp32"
         require(exact, "training.precision", self.precision, "fp32 where training.numerics is strict")
+
+    @property
+    def may_end_early(self) -> bool:
+        """Whether the last update is known only when it is done."""
+        return self.patience > 0 or self.minutes > 0
 
 
 def check_compatible(model: Model, training: Training) -> None:

@@ -50,7 +50,7 @@ class CheckpointPolicy:
         self.training = training
         self.resume_seconds = resume_seconds
         self.last = training.updates
-        """The final update; earlier than ``training.updates`` when patience ends the training."""
+        """The final update; earlier than ``training.updates`` when patience or the minutes end the training."""
         self.saved_at = time.monotonic()
         self.save_seconds = 0.0
 
@@ -60,8 +60,8 @@ class CheckpointPolicy:
         elapsed = time.monotonic() - self.saved_at
         averageable = self.is_averageable(update)
         among_last = update > self.last - self.training.keep * self.training.checkpoint_every
-        # With patience any update can turn out to be among the last.
-        if (averageable and (self.training.patience > 0 or among_last)) or update == position.best_update:
+        # With patience or minutes any update can turn out to be among the last.
+        if (averageable and (self.training.may_end_early or among_last)) or update == position.best_update:
             return True
         due = averageable or elapsed > self.resume_seconds
         return due and (not self.resume_seconds or elapsed >= SAVE_INTERVAL_FACTOR * self.save_seconds)

@@ -86,7 +86,8 @@ class MetricsLogger:
         self.window.clear()
         values[TOKENS_PER_SECOND] = (tokens - self.tokens) / max(elapsed, 1e-9)
         values |= {name: value * values[TOKENS_PER_SECOND] for name, value in self.per_token.items()}
-        values[SECONDS_LEFT] = (time.monotonic() - self.started) / (update - self.first) * (self.total - update)
+        left = (time.monotonic() - self.started) / (update - self.first) * (self.total - update)
+        values[SECONDS_LEFT] = min(left, values.get(SECONDS_LEFT, left))
         self.write(update, values)
         self.last_row_time = time.monotonic()
         self.tokens = tokens

@@ -41,5 +41,10 @@ def after_validation(training: Training, position: Position, perplexity: float) 
 
 
 def is_finished(training: Training, position: Position) -> bool:
-    """Whether the last update is done or patience has run out."""
-    return position.update >= training.updates or 0 < training.patience <= position.checks_since_best
+    """Whether the last update is done, patience has run out, or the minutes are over and enough checkpoints saved."""
+    late = 0 < 60 * training.minutes <= position.seconds
+    return (
+        position.update >= training.updates
+        or 0 < training.patience <= position.checks_since_best
+        or (late and position.update >= training.keep * training.checkpoint_every)
+    )

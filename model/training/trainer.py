@@ -25,6 +25,7 @@ from ..metric_names import (
     MEMORY_BYTES,
     PARAMETERS,
     PEAK_FLOPS,
+    SECONDS_LEFT,
     SKIPPED,
     STOPPED_EARLY,
     TARGET_TOKENS,
@@ -64,7 +65,7 @@ class Trainer:
         self.epochs_done = 0.0
 
     def run(self, stop: StopSignal) -> None:
-        """Train to the last update, or until patience ends.
+        """Train to the last update, or until patience or the minutes end.
 
         Raises JobError: preempted once ``stop`` is received and a checkpoint is saved, diverged, out_of_memory.
         """
@@ -124,8 +125,13 @@ class Trainer:
             batch=batches.next.batch,
             target_tokens=self.position.target_tokens + batches.pieces,
             skipped=self.position.skipped + self.step.skipped,
-            seconds=time.monotonic() - self.started,
+            seconds=self.seconds(),
         )
+
+    def seconds(self) -> float:
+        """The seconds of the training so far, also before it was resumed; where they end it, those of the main rank."""
+        here = time.monotonic() - self.started
+        return self.ranks.broadcast(round(1000 * here)) / 1000 if self.training.minutes else here
 
     def log(self, losses: LossSums) -> None:
         """Record the update's losses; write a row of metrics when one is due."""
@@ -143,7 +149,9 @@ class Trainer:
 
     def hardware_metrics(self) -> dict[str, float]:
         skipped = {SKIPPED: self.position.skipped} if self.training.skip_nonfinite else {}
-        return {MEMORY_BYTES: memory_bytes(self.step.device)} | self.gpus.read() | skipped
+        minutes = self.training.minutes
+        left = {SECONDS_LEFT: max(0.0, 60 * minutes - self.position.seconds)} if minutes else {}
+        return {MEMORY_BYTES: memory_bytes(self.step.device)} | self.gpus.read() | skipped | left
 
     def validate(self) -> None:
         """Compute the dev metrics. Raises JobError (diverged) when the perplexity is NaN."""
@@ -189,7 +197,8 @@ class Trainer:
         parameters, device, ranks and what an epoch is (``epoch_facts``); peak_flops (FLOP/s of one device) where it is
         known, kernels (torch's CPU capability and its threads) on a CPU: on these the rounding of the weights depends.
 
-        With patience also best_update, best_dev_perplexity and stopped_early; skipped and gpu_kwh if counted.
+        With patience also best_update and best_dev_perplexity, with patience or minutes stopped_early; skipped and
+        gpu_kwh if counted.
         """
         position = self.position
         facts: Facts = {
@@ -210,6 +219,7 @@ class Trainer:
         if self.training.patience:
             facts[BEST_UPDATE] = position.best_update
             facts[BEST_DEV_PERPLEXITY] = position.best_dev_perplexity
+        if self.training.may_end_early:
             facts[STOPPED_EARLY] = position.update < self.training.updates
         if self.training.skip_nonfinite:
             facts[SKIPPED] = position.skipped

@@ -209,7 +209,7 @@ def _choices(dev: str, manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
     train = manifests.get("train")
     average = manifests.get("average")
     decided = ["whether the version becomes champion (BLEU)"]
-    if train and train.facts.get("stopped_early"):
+    if train and train.facts.get("stopped_early") and "best_update" in train.facts:
         decided.append("when the training ended (perplexity)")
     if average and average.arguments.get("averaging", {}).get("which") == "best":
         decided.append("which checkpoint became the model (perplexity)")

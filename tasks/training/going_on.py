@@ -10,6 +10,7 @@ other rates perhaps; both read the same batches.
 """
 
 import json
+import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from tasks.engine.lookup import Hit, look_up
 from tasks.engine.stage import Origin, StageCall
 
 STATE_FILES = ("state.safetensors", "position.json")
-LENGTH = ("updates", "epochs")
+LENGTH = ("updates", "epochs", "minutes")
 SAME = ("shards", "vocabulary", "model")
 SAME_TRAINING = ("seed", "batch_tokens", "batch_sentences", "batching", "mixture", "optimizer", "ema", "target_ends")
 """What a training that goes on where it is asked for has in common with the finished one."""
@@ -89,7 +90,7 @@ def _origin(store: Store, site: Site, call: StageCall, key: str) -> Origin | Non
         return None
     theirs = manifest.arguments["training"]
     training: Training = call.arguments["training"]
-    shorter = replace(training, updates=theirs["updates"], epochs=theirs.get("epochs", 0))
+    shorter = replace(training, **{name: theirs.get(name, 0) for name in LENGTH})
     update = whole_state(store, manifest)
     if not update or not continues(training, shorter, update):
         return None
@@ -125,6 +126,8 @@ def _weights(checkpoint: str) -> str:
 def continues(training: Training, shorter: Training, update: int) -> bool:
     """Whether ``training`` has, after ``update``, the state with which ``shorter`` ended, and finds its checkpoints."""
     if training.schedule == "linear":  # its rates depend on the length
+        return False
+    if (training.minutes or math.inf) < (shorter.minutes or math.inf):
         return False
     if training.epochs:
         return 0 < shorter.epochs < training.epochs and training.checkpoints_from == "start"

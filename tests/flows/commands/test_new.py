@@ -116,7 +116,7 @@ def test_columns_of_a_table(text: Path, capsys: pytest.CaptureFixture[str]) -> N
         ({"dev": ("few.en", "few.de")}, "--dev has 2 pairs, allowed are at least 50"),
         ({"source": "few.en", "target": "few.de", "dev": None, "replace": True}, "too few to hold out 200"),
         ({"budget": "half an hour"}, "--budget is 'half an hour'"),
-        ({"budget": "1m"}, "--budget is 1m, allowed is at least 3m"),
+        ({"budget": "1m"}, "--budget is 1m, allowed is at least 4m"),
         ({"dev": None}, "mine.dev.en exists"),
         ({"source": "mine.dev.en", "target": "dev.de", "dev": None, "replace": True}, "the text itself"),
     ],
@@ -148,6 +148,7 @@ def test_the_amount_of_text_and_the_budget_choose_the_settings(text: Path, capsy
     assert re.search(r"the budget chose the settings of \d+ pairs, not of 18000: \d layers", capsys.readouterr().err)
     less = find_run("less.toml")
     assert less.training.updates <= 30 * 60 * 0.9 < run.training.updates
+    assert 0 < less.training.minutes < 30
     assert less.training.checkpoint_every < run.training.checkpoint_every, "as many checkpoints"
 
 

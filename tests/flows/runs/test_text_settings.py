@@ -4,6 +4,7 @@ import pytest
 
 from flows.runner.update_time import seconds_of_update
 from flows.runs import RUNS
+from flows.runs.overrides import override
 from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, fitting, pairs_of, seconds_of, within
 from infra.errors import BadConfiguration
 
@@ -30,15 +31,17 @@ def test_less_text_gets_no_larger_model_and_no_longer_training() -> None:
 def test_a_budget_lowers_updates_then_takes_a_smaller_model() -> None:
     runs = fitting(29_000)
     full = runs[0].training.updates
-    assert within(10 * full, runs, lambda _: 1.0) == (runs[0], 1.0)
+    whole, seconds = within(10 * full, runs, lambda _: 1.0)
+    assert (override(whole, ["training.minutes=0"]), seconds) == (runs[0], 1.0)
     half, _ = within(OTHER_STAGES / (1 - OTHER_SHARE) + full / 2 / (1 - OTHER_SHARE) + 1, runs, lambda _: 1.0)
     assert (half.model, half.training.updates) == (runs[0].model, full // 2)
     assert half.training.checkpoint_every == runs[0].training.checkpoint_every // 2
+    assert full / 2 <= 60 * half.training.minutes <= full / 2 + 1, "beside other work the clock ends it"
     smaller, _ = within(900, runs, lambda _: 1.0)
     assert smaller.model.layers < runs[0].model.layers
     assert smaller.training.updates <= 900
     assert [pairs_of(each) for each in (runs[0], half, smaller)] == ["18000", "18000", "2000"]
-    with pytest.raises(BadConfiguration, match="--budget is 2m, allowed is at least 3m"):
+    with pytest.raises(BadConfiguration, match="--budget is 2m, allowed is at least 4m"):
         within(120, runs, lambda _: 1.0)
     assert [seconds_of(each) for each in ("30m", "2h", "1h30m", "0.5h")] == [1_800, 7_200, 5_400, 1_800]
 

@@ -95,6 +95,18 @@ def test_patience_ends_a_training_and_the_best_stays(tmp_path: Path) -> None:
     assert best_checkpoint(whole.parent) == (100, whole.parent / "checkpoints/00000100/model.safetensors")
 
 
+def test_the_clock_ends_a_training_whose_updates_give_the_same_weights(tmp_path: Path) -> None:
+    training = replace(TRAINING, updates=600, checkpoint_every=3, keep=2)
+    job = write_job(tmp_path, training=replace(training, minutes=1e-9))
+    facts = run(job)["facts"]
+    assert (facts["updates"], facts["stopped_early"]) == (6, True), "as soon as it has the checkpoints to keep"
+    counted = write_job(tmp_path, name="counted", training=replace(training, updates=6))
+    run(counted)
+    assert files_of(counted) == files_of(job)
+    unhurried = write_job(tmp_path, name="unhurried", training=replace(training, updates=6, minutes=60.0))
+    assert not run(unhurried)["facts"]["stopped_early"]
+
+
 def test_averaging_can_take_the_best_checkpoint(tmp_path: Path) -> None:
     job = write_job(tmp_path, training=PATIENT)
     run(job)

@@ -74,6 +74,13 @@ def test_another_training_does_not_go_on_by_itself(changes: dict[str, Any], upda
     assert not continues(replace(shorter, updates=updates), shorter, 12)
 
 
+def test_a_training_that_the_clock_ended_goes_on_if_given_more_time() -> None:
+    hurried = replace(TRAINING, updates=24, minutes=1.0)
+    for minutes, goes_on in ((0, True), (2.0, True), (1.0, True), (0.5, False)):
+        assert continues(replace(hurried, minutes=minutes), hurried, 12) == goes_on
+    assert not continues(hurried, replace(hurried, updates=12, minutes=0), 12), "that took more than the minute"
+
+
 def test_epochs_go_on_from_fewer_epochs_only() -> None:
     epochs = replace(TRAINING, updates=0, epochs=2)
     assert continues(replace(epochs, epochs=3), epochs, 12)
