@@ -67,7 +67,8 @@ def pairs_of(run: Run) -> str:
 def within(budget: float, runs: list[Run], seconds_of_update: Callable[[Run], float]) -> tuple[Run, float]:
     """The first of the runs that learns enough in the seconds of a budget, and its seconds an update.
 
-    The clock ends its training too, as other work on the machine may slow the updates down. Raises BadConfiguration if even the last of them has too few updates.
+    The clock ends its training too, as other work on the machine may slow the updates down. Raises BadConfiguration if
+    even the last of them has too few updates.
     """
     left = max(0.0, budget * (1 - OTHER_SHARE) - OTHER_STAGES)
     for run in runs:
