@@ -24,7 +24,7 @@ from flows.inference.load_version import load_version, select_versions
 from flows.inference.sentence_attention import attention_of
 from flows.inspection.artifacts import find_artifact
 from flows.inspection.compare import common_sets, find_system, find_training, read_sentences, training_table
-from flows.orchestration.dispatch import dispatch, has_user_server
+from flows.orchestration.dispatch import dispatch
 from flows.runner.outcome import Outcome
 from flows.runner.recorded_runs import run_names
 from flows.runner.records import receive_records
@@ -118,7 +118,7 @@ def run(
     resolved = _resolved(name, overrides, from_stage, until, force, site)
     configure_libraries(resolved.site.root)
     with signals.handled():
-        return _stage_frame(dispatch(make_plan(resolved), has_user_server()))
+        return _stage_frame(dispatch(make_plan(resolved)))
 
 
 def scores(name: str, overrides: Mapping[str, object] | None = None) -> pl.DataFrame:
@@ -184,7 +184,7 @@ def versions(model: str = "") -> pl.DataFrame:
 
     rows = [
         (
-            f"{each.name}/{each.version}",
+            each.label,
             each.name,
             each.version,
             each.created,

@@ -79,6 +79,7 @@ def application(*, listing: bool = False) -> App:
         version=_version,
         help=HELP,
         help_format="plaintext",
+        default_parameter=Parameter(negative=()),  # no --no-OPTION
         suppress_keyboard_interrupt=False,  # handled in main
     )
     for title, names in GROUPS.items():

@@ -15,7 +15,7 @@ from flows.views.comparison_view import (
     scores_table,
     trainings_table,
 )
-from flows.views.terminal import console, print_json
+from flows.views.terminal import print_json, show
 from infra.errors import BadConfiguration
 from infra.site import Site, configured_site
 
@@ -29,10 +29,7 @@ def compare(
         ),
     ],
     seeds: Annotated[
-        bool,
-        Parameter(
-            help="compare all seeds on record of each run; 'demo --set FIELD=VALUE' names other settings", negative=()
-        ),
+        bool, Parameter(help="compare all seeds on record of each run; 'demo --set FIELD=VALUE' names other settings")
     ] = False,
     out: Annotated[
         Path | None, Parameter(help="a PNG file to write: BLEU and perplexity at equal dev checks, against the first")
@@ -82,9 +79,8 @@ def compare(
     checks = {name: check_differences(base, metrics[name]) for name in titles[1:] if base and name in metrics}
     if out and not any(checks.values()):
         raise BadConfiguration(f"--out is {out}, but no two of these trainings have a dev check at an equal update")
-    error = console()
     if len(models) > 1:
-        error.print(differing_table([*models], fields) if fields else "no recorded field differs")
+        show(differing_table([*models], fields) if fields else "no recorded field differs")
     for table in (
         trainings_table(curves),
         checks_table(titles[0], checks),
@@ -92,13 +88,12 @@ def compare(
         scores_table(titles, comparisons),
     ):
         if table:
-            error.print()
-            error.print(table)
+            show("", table)
     if out:
         from tasks.evaluation import plots
 
         out.write_bytes(plots.check_differences(titles[0], checks, plots.LIGHT))
-        error.print(f"{out}", markup=False, soft_wrap=True)
+        show(f"{out}")
     if as_json:
         result = {
             "systems": titles,
@@ -125,11 +120,12 @@ def _compare_seeds(names: tuple[str, ...], site: Site, as_json: bool) -> None:
     groups = [find_group(name, site) for name in names]
     comparisons = [compare_seed_groups(groups[0], other, site) for other in groups[1:]]
     fields = differing_fields([next(iter(group.systems.values())).lineage for group in groups])
-    error = console()
-    error.print(differing_table(names, fields) if fields else "no recorded field differs")
-    error.print()
-    error.print(groups_table(names, comparisons))
-    error.print("could show: the smallest difference that so many seeds show with probability 0.8, at this noise")
+    show(
+        differing_table(names, fields) if fields else "no recorded field differs",
+        "",
+        groups_table(names, comparisons),
+        "could show: the smallest difference that so many seeds show with probability 0.8, at this noise",
+    )
     if as_json:
         rows = [(name, each) for name, found in zip(names[1:], comparisons, strict=True) for each in found]
         result = {

@@ -9,8 +9,8 @@ from flows.orchestration.dispatch import dispatch
 from flows.runner.decide import LARGEST_BUDGET, Question
 from flows.runner.group import GroupFailed
 from flows.views.comparison_view import decision_table
-from flows.views.terminal import console, print_json, say
-from infra.servers.environment import configure_libraries, server_configured
+from flows.views.terminal import print_json, say, show
+from infra.servers.environment import configure_libraries
 
 NAMED = Parameter(help="a run, perhaps with settings in quotes: 'demo --set model.p_drop=0.2'")
 
@@ -39,12 +39,8 @@ def decide(
     """
     question = Question.ask(a, b, detect, budget, on, site)
     configure_libraries(question.a.site.root)
-    served = server_configured()
-    found = question.run(lambda planned: dispatch(planned, served), say)
-    error = console()
-    error.print()
-    error.print(decision_table(found))
-    error.print(f"\n{found.sentence}", markup=False, soft_wrap=True)
+    found = question.run(dispatch, say)
+    show("", decision_table(found), f"\n{found.sentence}")
     if as_json:
         print_json(found.as_json())
     if found.failure:

@@ -16,9 +16,9 @@ from infra.store.files import files_below
 def delete(
     version: Annotated[str, VERSION_NAMES, Parameter(help="one model version, for example demo/3")],
     *,
-    yes: Annotated[bool, Parameter(help="do not ask", negative=())] = False,
+    yes: Annotated[bool, Parameter(help="do not ask")] = False,
     aliased: Annotated[
-        bool, Parameter(help="also a version with an alias, such as the champion; its aliases go too", negative=())
+        bool, Parameter(help="also a version with an alias, such as the champion; its aliases go too")
     ] = False,
 ) -> None:
     """Delete a model version with its files in MLflow. Says what goes and what stays, and asks once.

@@ -18,8 +18,8 @@ FILE = Path(__file__).resolve().parents[1] / "prefect.yaml"
 
 def deploy(
     *runs: Annotated[str, RUN_NAMES],
-    activate: Annotated[bool, Parameter(help="switch on the schedules of the named deployments", negative=())] = False,
-    pause: Annotated[bool, Parameter(help="switch off the schedules of the named deployments", negative=())] = False,
+    activate: Annotated[bool, Parameter(help="switch on the schedules of the named deployments")] = False,
+    pause: Annotated[bool, Parameter(help="switch off the schedules of the named deployments")] = False,
     cron: Annotated[
         str, Parameter(help="times of their schedules in UTC, as '0 22 * * 5' (Fridays at 22:00); switches them on")
     ] = "",
@@ -31,10 +31,7 @@ def deploy(
         Parameter(help="set one field of the named runs, as in `repro run`; repeatable; '' removes what is set"),
     ] = (),
     check: Annotated[
-        bool,
-        Parameter(
-            help="deploy a rerun of the named runs in a folder of its own, with `repro check` at its end", negative=()
-        ),
+        bool, Parameter(help="deploy a rerun of the named runs in a folder of its own, with `repro check` at its end")
     ] = False,
 ) -> None:
     """Create or update the deployments of these runs, by default all, at the Prefect server of PREFECT_API_URL.

@@ -16,8 +16,7 @@ def export(
     *,
     to: Annotated[Target, Parameter(help="format to write")],
     quantization: Annotated[
-        Quantization,
-        Parameter(help="type of CTranslate2's matrices; int8 is a quarter of the size and faster on CPUs"),
+        Quantization, Parameter(help="type of CTranslate2's matrices; int8 is a quarter of the size and faster on CPUs")
     ] = "float32",
     out: Annotated[
         Path | None, Parameter(help="folder to write, which must not exist", show_default="exports/NAME-VERSION-FORMAT")
@@ -42,5 +41,5 @@ def export(
     folder = out or Path("exports") / f"{version.name}-{version.version}-{to}{suffix}"
     card = (lambda: as_markdown(find_card(version, site))) if to == "huggingface" else str
     export(version, site, to, quantization, folder, card)
-    say(f"{version.name}/{version.version} is exported to {folder}; {folder / 'README.md'} shows how to use it")
+    say(f"{version.label} is exported to {folder}; {folder / 'README.md'} shows how to use it")
     print(folder)

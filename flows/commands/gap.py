@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
 from flows.views.gap_view import gap_tables
-from flows.views.terminal import TerminalDisplay, console, print_json
+from flows.views.terminal import TerminalDisplay, print_json, show
 from infra.site import configured_site
 
 
@@ -38,10 +38,8 @@ def gap(
 
     folder = explain_gap(name, claim, claimed_as, set_name, configured_site(), TerminalDisplay()).path()
     values = json.loads((folder / "gap.json").read_text())
-    error = console()
     for table in gap_tables(values):
-        error.print()
-        error.print(table)
-    error.print(f"\npage: {folder / PAGE}", markup=False, soft_wrap=True)
+        show("", table)
+    show(f"\npage: {folder / PAGE}")
     if as_json:
         print_json(values | {"page": f"{folder / PAGE}"})

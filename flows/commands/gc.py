@@ -16,12 +16,10 @@ from infra.site import configured_site
 
 def gc(
     *,
-    delete: Annotated[bool, Parameter(negative=(), help="delete them; without it they are only listed")] = False,
+    delete: Annotated[bool, Parameter(help="delete them; without it they are only listed")] = False,
     keep: Annotated[
         tuple[str, ...],
-        Parameter(
-            negative=(), show_default=False, help="keep only this run; repeatable. Default: every run with a record"
-        ),
+        Parameter(show_default=False, help="keep only this run; repeatable. Default: every run with a record"),
     ] = (),
     site: SiteOption = "local",
     as_json: JsonOption = False,

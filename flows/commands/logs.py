@@ -25,11 +25,9 @@ def logs(
     ] = "",
     *,
     follow: Annotated[
-        bool, Parameter(name=("--follow", "-f"), negative=(), help="go on until the run ends; Ctrl-C leaves it running")
+        bool, Parameter(name=("--follow", "-f"), help="go on until the run ends; Ctrl-C leaves it running")
     ] = False,
-    every: Annotated[
-        bool, Parameter(name="--all", help=f"all lines of a stage, not its last {LINES} alone", negative=())
-    ] = False,
+    every: Annotated[bool, Parameter(name="--all", help=f"all lines of a stage, not its last {LINES} alone")] = False,
     overrides: OverridesOption = (),
     site: SiteOption = "local",
 ) -> None:

@@ -22,7 +22,7 @@ def models(
         Parameter(help="order by name, by date, or by BLEU on the dev set or the first test set"),
     ] = "name",
     systems: Annotated[
-        bool, Parameter(help="list translations of other systems too, as `repro score` stored them", negative=())
+        bool, Parameter(help="list translations of other systems too, as `repro score` stored them")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -72,12 +72,11 @@ def promote(
         raise BadConfiguration("--why is empty, allowed is a reason in words")
     site = configured_site()
     chosen = resolve(site.tracking, version)
-    named = f"{chosen.name}/{chosen.version}"
     if alias in chosen.aliases:
-        say(f"{named} is {alias} already; nothing changed")
+        say(f"{chosen.label} is {alias} already; nothing changed")
         return
     reason = set_alias(site.tracking, chosen, alias, why)
-    print_text(f"{chosen.name}@{alias} is {named}  {reason}")
+    print_text(f"{chosen.name}@{alias} is {chosen.label}  {reason}")
 
 
 def _unknown_model(name: str, site: Site) -> str:

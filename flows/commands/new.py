@@ -56,7 +56,7 @@ def new(
         str, Parameter(help="most time for the whole run on this machine, such as 30m: sets updates, a smaller model")
     ] = "",
     like: Annotated[str, Parameter(help="take model and training of this run, in place of --size")] = "",
-    replace: Annotated[bool, Parameter(help="write over an existing NAME.toml", negative=())] = False,
+    replace: Annotated[bool, Parameter(help="write over an existing NAME.toml")] = False,
 ) -> None:
     """Write NAME.toml, a run of your own text, and say what the text looks like.
 

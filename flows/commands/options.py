@@ -20,9 +20,7 @@ def _stages(context: Any) -> list[str]:  # noqa: ARG001 - cyclopts passes it
 
 
 STAGE_NAMES = Parameter(completer=_stages)
-JsonOption = Annotated[
-    bool, Parameter(name="--json", help="print one JSON object as the last line of stdout", negative=())
-]
+JsonOption = Annotated[bool, Parameter(name="--json", help="print one JSON object as the last line of stdout")]
 EngineOption = Annotated[
     EngineChoice,
     Parameter(help="auto: CTranslate2 on CPUs if it is installed and searches as the own engine does, else that one"),
@@ -35,7 +33,7 @@ SiteOption = Annotated[str, Parameter(help="where to compute: local or gpu")]
 
 
 SwapOption = Annotated[
-    bool, Parameter(help="the run of the other direction, NAME-swapped: source and target change sides", negative=())
+    bool, Parameter(help="the run of the other direction, NAME-swapped: source and target change sides")
 ]
 
 
@@ -55,18 +53,16 @@ class RunOptions:
     force: Annotated[
         tuple[str, ...],
         STAGE_NAMES,
-        Parameter(help="run this stage even if it is cached; repeatable", negative=(), show_default=False),
+        Parameter(help="run this stage even if it is cached; repeatable", show_default=False),
     ] = ()
     overrides: OverridesOption = ()
     site: SiteOption = "local"
     swap: SwapOption = False
     strict: Annotated[
-        bool,
-        Parameter(help="count an artifact as cached only if the present code and libraries made it", negative=()),
+        bool, Parameter(help="count an artifact as cached only if the present code and libraries made it")
     ] = False
     strict_numerics: Annotated[
-        bool,
-        Parameter(help="results that are equal to the bit on different CPUs; several times slower", negative=()),
+        bool, Parameter(help="results that are equal to the bit on different CPUs; several times slower")
     ] = False
 
     def request(self) -> RunRequest:

@@ -5,8 +5,8 @@ from flows.orchestration.dispatch import dispatch_group
 from flows.runner.group import GroupFailed
 from flows.runner.paper import PaperRequest, PaperResults
 from flows.views.tables import paper_table
-from flows.views.terminal import console, print_json
-from infra.servers.environment import configure_libraries, server_configured
+from flows.views.terminal import print_json, show
+from infra.servers.environment import configure_libraries
 from tasks.evaluation.paper_page import COLUMNS, introduction, row_cells
 
 
@@ -26,18 +26,16 @@ def paper(*, request: PaperRequest | None = None, as_json: JsonOption = False) -
     resolved = (request or PaperRequest()).resolve()
     configure_libraries(resolved.group.site.root)
     try:
-        _show(dispatch_group(resolved, server_configured()), as_json)
+        _show(dispatch_group(resolved), as_json)
     except GroupFailed as failed:
         _show(failed.found, as_json)
         raise
 
 
 def _show(found: PaperResults, as_json: bool) -> None:
-    error = console()
     lines = found.comparisons()
-    error.print(f"\nAgainst the paper: {found.request.title}\n", markup=False)
-    error.print(paper_table(COLUMNS, [row_cells(line) for line in lines]), crop=False)
-    for text in ("", *introduction(lines), f"page:    {found.request.page(found.group.site.root)}"):
-        error.print(text, markup=False, soft_wrap=True)
+    table = paper_table(COLUMNS, [row_cells(line) for line in lines])
+    page = found.request.page(found.group.site.root)
+    show(f"\nAgainst the paper: {found.request.title}\n", table, "", *introduction(lines), f"page:    {page}")
     if as_json:
         print_json(found.as_json())

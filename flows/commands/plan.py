@@ -18,7 +18,7 @@ def plan_command(
     asked: RunOptions,
     *,
     cost: Annotated[
-        bool, Parameter(help="estimate time, disk and energy of what is not cached, and say from what", negative=())
+        bool, Parameter(help="estimate time, disk and energy of what is not cached, and say from what")
     ] = False,
     rate: Annotated[float, Parameter(help="with --cost: price of an hour of the machine")] = 0.0,
     as_json: JsonOption = False,

@@ -8,9 +8,10 @@ from shlex import quote
 from typing import Annotated
 
 from cyclopts import Parameter
+from rich.text import Text
 
 from flows.commands.options import JsonOption, RunOptions
-from flows.orchestration.dispatch import dispatch
+from flows.orchestration.dispatch import dispatch, has_user_server
 from flows.runner.group import GroupFailed
 from flows.runner.outcome import Outcome, StageFailed, stage_folder
 from flows.runner.request import ResolvedRun, make_plan
@@ -18,10 +19,10 @@ from flows.runner.seeds import parse_seeds, run_seeds
 from flows.runs.recorded_results import Sums, recorded_sums
 from flows.views.stage_words import outcome_json
 from flows.views.tables import score_card, score_table, seed_table, stage_table
-from flows.views.terminal import console, print_json, say
+from flows.views.terminal import print_json, say, show
 from infra.errors import BadConfiguration
 from infra.guards.shown_text import shown
-from infra.servers.environment import configure_libraries, server_configured
+from infra.servers.environment import configure_libraries
 from infra.servers.relocation import same_folder
 from infra.site import Site, open_store
 from infra.store.store import Store
@@ -34,13 +35,10 @@ def run_command(
     *,
     seeds: Annotated[str, Parameter(help="run once per seed and compare the results, for example 1,2,3")] = "",
     every: Annotated[
-        bool, Parameter(name="--all", help="show the scores by every protocol, not the headlines alone", negative=())
+        bool, Parameter(name="--all", help="show the scores by every protocol, not the headlines alone")
     ] = False,
     promote_better: Annotated[
-        bool,
-        Parameter(
-            help="make the version champion if its dev score is not below the champion's, noise or not", negative=()
-        ),
+        bool, Parameter(help="make the version champion if its dev score is not below the champion's, noise or not")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -77,20 +75,19 @@ def run_command(
     if promote_better and (resolved.is_modified or asked.until not in ("", "register")):
         raise BadConfiguration("--promote-better is given, allowed is that for a whole run without --set")
     configure_libraries(resolved.site.root)
-    served = server_configured()
     if several:
-        _run_seeds(resolved, several, served, promote_better, as_json)
+        _run_seeds(resolved, several, promote_better, as_json)
         return
     try:
-        outcome = dispatch(make_plan(resolved), served)
+        outcome = dispatch(make_plan(resolved))
     except StageFailed as failed:
         if as_json:
             print_json(outcome_json(failed.outcome))
         raise
-    _show(outcome, resolved, served, every)
+    _show(outcome, resolved, every)
     _promote(outcome, resolved, by_seeds=False, by_score=promote_better)
     if compared := compare_files(outcome, open_store(resolved.site), recorded_sums(resolved.run)):
-        console().print(f"numerics: {compared}", markup=False, soft_wrap=True)
+        show(f"numerics: {compared}")
     if as_json:
         print_json(outcome_json(outcome))
 
@@ -100,11 +97,11 @@ def compare_files(outcome: Outcome, store: Store, recorded: Sums) -> str:
     equal: list[str] = []
     different: list[str] = []
     for row in outcome.rows:
-        stage = f"{row.stage} {row.item}".strip()
-        manifest = store.find(row.stage, row.key) if stage in recorded else None
-        if manifest:
-            sums = {name: manifest.files.get(name, {}).get("sha256") for name in recorded[stage]}
-            (equal if sums == recorded[stage] else different).append(stage)
+        known = recorded.get(row.place)
+        manifest = store.find(row.stage, row.key) if known else None
+        if known and manifest:
+            sums = {name: manifest.files.get(name, {}).get("sha256") for name in known}
+            (equal if sums == known else different).append(row.place)
     if different:
         return f"{', '.join(different)}: not as in flows/runs/expected.json (this is torch {version('torch')})"
     return f"{', '.join(equal)}: as in flows/runs/expected.json, bit for bit" if equal else ""
@@ -118,17 +115,13 @@ def _promote(outcome: Outcome, resolved: ResolvedRun, *, by_seeds: bool, by_scor
 
     for way in (promote_by_seeds,) * by_seeds + (promote_better,) * by_score:
         if said := way(outcome.model_version, resolved.run.min_champion_bleu, resolved.site):
-            console().print(f"champion: {said}", markup=False, soft_wrap=True)
+            show(f"champion: {said}")
 
 
-def _run_seeds(
-    resolved: ResolvedRun, seeds: tuple[int, ...], served: bool, promote_better: bool, as_json: bool
-) -> None:
+def _run_seeds(resolved: ResolvedRun, seeds: tuple[int, ...], promote_better: bool, as_json: bool) -> None:
     """Run all seeds and compare them. Raises GroupFailed at the end if a seed failed."""
-    results = run_seeds(resolved, seeds, lambda planned: dispatch(planned, served), say)
-    error = console()
-    error.print()
-    error.print(seed_table(seeds, results.spreads()))
+    results = run_seeds(resolved, seeds, dispatch, say)
+    show("", seed_table(seeds, results.spreads()))
     if own := results.outcomes.get(f"{resolved.run.training.seed}"):
         _promote(own, resolved, by_seeds=True, by_score=promote_better)
     if as_json:
@@ -137,27 +130,19 @@ def _run_seeds(
         raise GroupFailed(results)
 
 
-def _show(outcome: Outcome, resolved: ResolvedRun, served: bool, every: bool) -> None:
+def _show(outcome: Outcome, resolved: ResolvedRun, every: bool) -> None:
     """Print stages, scores, a few translations, and the commands and addresses to look at next."""
-    error = console()
-    error.print()
-    error.print(stage_table(outcome.rows))
+    show("", stage_table(outcome.rows))
     if outcome.own_scores:
-        error.print()
-        error.print((score_table if every else score_card)(outcome.own_scores))
+        show("", (score_table if every else score_card)(outcome.own_scores))
         if not every:
-            error.print("scores by every protocol: the same command with --all, or the report", style="dim")
+            show(Text("scores by every protocol: the same command with --all, or the report", "dim"))
     if spreads := outcome.seed_spreads(resolved.run.training.seed):
-        error.print()
-        error.print(seed_table(sorted(resolved.run.decoding.ensemble), spreads))
+        show("", seed_table(sorted(resolved.run.decoding.ensemble), spreads))
     warnings = [f"warning: {remark}" for remark in outcome.remarks(resolved.run.dev)]
-    for line in [
-        *_samples(outcome, resolved.site),
-        *([""] if warnings else []),
-        *warnings,
-        *_where_to_look(outcome, resolved.site, served),
-    ]:
-        error.print(line, markup=False, soft_wrap=True)
+    if warnings:
+        warnings.insert(0, "")
+    show(*_samples(outcome, resolved.site), *warnings, *_where_to_look(outcome, resolved.site))
 
 
 def _samples(outcome: Outcome, site: Site, count: int = 3) -> list[str]:
@@ -174,7 +159,7 @@ def _samples(outcome: Outcome, site: Site, count: int = 3) -> list[str]:
     return lines
 
 
-def _where_to_look(outcome: Outcome, site: Site, served: bool) -> list[str]:
+def _where_to_look(outcome: Outcome, site: Site) -> list[str]:
     programs = quote(f"{Path(sys.executable).parent}")
     tracking = site.tracking
     page = experiment_page(tracking, outcome.run)
@@ -184,11 +169,9 @@ def _where_to_look(outcome: Outcome, site: Site, served: bool) -> list[str]:
     # Not `prefect server start`, which any web page can command. The service shows what is in the root, no other home.
     in_root = same_folder(Path(home), site.root.absolute() / "prefect")
     prefect = f"{programs}/repro up   then http://127.0.0.1:4200" if in_root else f"recorded in {home}"
-    lines = [
-        "",
-        f"mlflow:  {mlflow}",
-        f"prefect: {_served_at() if served else prefect}",
-    ]
+    if has_user_server():
+        prefect = os.environ.get("PREFECT_API_URL", "").removesuffix("/api") or "the configured server"
+    lines = ["", f"mlflow:  {mlflow}", f"prefect: {prefect}"]
     reports = [row for row in outcome.rows if row.stage == "report" and row.path]
     lines += [f"report:  {stage_folder(row, site) / 'report.html'}" for row in reports]
     for row in outcome.rows:
@@ -197,7 +180,3 @@ def _where_to_look(outcome: Outcome, site: Site, served: bool) -> list[str]:
     if outcome.model_version:
         lines.append(f"model:   {programs}/repro translate --model {outcome.model_version} < in.txt > out.txt")
     return lines
-
-
-def _served_at() -> str:
-    return os.environ.get("PREFECT_API_URL", "").removesuffix("/api") or "the configured server"

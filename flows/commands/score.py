@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
 from flows.views.tables import score_card, score_table
-from flows.views.terminal import TerminalDisplay, console, print_json, say
+from flows.views.terminal import TerminalDisplay, print_json, say, show
 from infra.errors import BadConfiguration
 from infra.site import configured_site, open_store
 from tasks.corpus.catalogue import COMPRESSED
@@ -35,9 +35,9 @@ def score(
     language: Annotated[
         str, Parameter(help="with --references: their language, as in de, for the protocols that need to know it")
     ] = "",
-    anyway: Annotated[bool, Parameter(help="score lines that are empty or seem to be others", negative=())] = False,
+    anyway: Annotated[bool, Parameter(help="score lines that are empty or seem to be others")] = False,
     forget: Annotated[str, Parameter(help="remove what is stored of a system, by its name")] = "",
-    every: Annotated[bool, Parameter(name="--all", help="show the scores by every protocol", negative=())] = False,
+    every: Annotated[bool, Parameter(name="--all", help="show the scores by every protocol")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Score translations that something else made, by the same protocols as those of a run.
@@ -79,7 +79,7 @@ def score(
         cards = {each.name: json.loads((store.artifact(each.score).path() / CARD).read_text()) for each in found}
         facts = {f"{each.on} {each.name}": each.score.facts for each in found}
         say(f"stored; `repro compare {on.rpartition('/')[0]} {found[0].name}` compares it with the run")
-    console().print((score_table if every else score_card)(facts))
+    show((score_table if every else score_card)(facts))
     if as_json:
         print_json(cards)
 

@@ -29,11 +29,9 @@ def show(
     ] = "",
     /,
     *,
-    path: Annotated[
-        bool, Parameter(help="print its folder alone, downloaded from a bucket first", negative=())
-    ] = False,
+    path: Annotated[bool, Parameter(help="print its folder alone, downloaded from a bucket first")] = False,
     artifacts: Annotated[
-        bool, Parameter(help="list the artifacts of the run, or of every run, the latest first", negative=())
+        bool, Parameter(help="list the artifacts of the run, or of every run, the latest first")
     ] = False,
     extends: Annotated[
         str, Parameter(help="of a run, print what differs from this run, and `extends` for the rest")

@@ -8,7 +8,7 @@ from flows.commands.options import JsonOption, SiteOption
 from flows.runner.interrupted import forget, unfinished
 from flows.runner.recorded_runs import RecordedRun
 from flows.views.tables import state_table
-from flows.views.terminal import console, print_json, print_text, say
+from flows.views.terminal import print_json, print_text, say, show
 from infra.errors import Fault
 from infra.servers.environment import configure_libraries
 from infra.servers.service_settings import FOLDER
@@ -21,8 +21,7 @@ from infra.site import Site
 def status(
     *,
     close: Annotated[
-        bool,
-        Parameter(negative=(), help="close dead runs in MLflow and Prefect, and list interrupted runs a last time"),
+        bool, Parameter(help="close dead runs in MLflow and Prefect, and list interrupted runs a last time")
     ] = False,
     site: SiteOption = "local",
     as_json: JsonOption = False,
@@ -51,7 +50,7 @@ def status(
     programs = states(service) if service else []
     interrupted = unfinished(where)
     if programs:
-        console().print(state_table(programs))
+        show(state_table(programs))
     if as_json:
         print_json({**form(programs), "interrupted": [*map(_as_json, interrupted)]})
     elif interrupted:

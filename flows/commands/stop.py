@@ -17,7 +17,7 @@ def stop(
     *,
     overrides: OverridesOption = (),
     every: Annotated[
-        bool, Parameter(name="--all", help="every start of the run that is at work, not one alone", negative=())
+        bool, Parameter(name="--all", help="every start of the run that is at work, not one alone")
     ] = False,
     site: SiteOption = "local",
 ) -> None:

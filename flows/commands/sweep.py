@@ -4,8 +4,8 @@ from flows.commands.options import JsonOption
 from flows.orchestration.dispatch import dispatch_group
 from flows.tuning.sweep import SweepRequest, SweepResults
 from flows.views.tables import sweep_table
-from flows.views.terminal import console, print_json
-from infra.servers.environment import configure_libraries, server_configured
+from flows.views.terminal import print_json, show
+from infra.servers.environment import configure_libraries
 
 
 def sweep(request: SweepRequest, *, as_json: JsonOption = False) -> None:
@@ -25,11 +25,8 @@ def sweep(request: SweepRequest, *, as_json: JsonOption = False) -> None:
     """
     resolved = request.resolve()
     configure_libraries(resolved.base.site.root)
-    found: SweepResults = dispatch_group(resolved, server_configured())
-    error = console()
-    error.print()
-    error.print(sweep_table(found))
-    for text in ("", f"picture: {resolved.folder / 'sweep.png'}", f"best:    {found.command}"):
-        error.print(text, markup=False, soft_wrap=True)
+    found: SweepResults = dispatch_group(resolved)
+    picture = f"picture: {resolved.folder / 'sweep.png'}"
+    show("", sweep_table(found), "", picture, f"best:    {found.command}")
     if as_json:
         print_json(found.as_json())

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, SiteOption
 from flows.runs.completion import RUN_NAMES, OverridesOption
-from flows.views.terminal import console, print_json, say
+from flows.views.terminal import print_json, say, show
 from infra.errors import BadConfiguration
 from infra.site import configured_site
 
@@ -28,7 +28,7 @@ def trace(
         str, Parameter(help="name of a corpus part or evaluation set and a line number, for example demo:17")
     ] = "",
     *,
-    attention: Annotated[bool, Parameter(negative=(), help="draw the attention weights as a PNG file")] = False,
+    attention: Annotated[bool, Parameter(help="draw the attention weights as a PNG file")] = False,
     out: Annotated[Path, Parameter(help="with --attention: the PNG file to write")] = PICTURE,
     model: Annotated[
         str, Parameter(help="with a sentence: the version that translates it, NAME@alias, NAME/version or NAME")
@@ -83,7 +83,7 @@ def _trace_pair(run: str, pair_id: str, out: Path | None, overrides: tuple[str, 
     else:
         print_trace(walk, Console(highlight=False))
     if out:
-        console().print(f"attention: {out}", markup=False, soft_wrap=True)
+        show(f"attention: {out}")
 
 
 def _draw_sentence(sentence: str, model: str, target: str, out: Path) -> None:

@@ -37,9 +37,7 @@ def translate(
     n_best: Annotated[
         int, Parameter(help="hypotheses per line, up to 2 x --beam - 1; more than 1 implies --scores")
     ] = 1,
-    scores: Annotated[
-        bool, Parameter(negative=(), help="write one JSON object per line: source, hypotheses, scores")
-    ] = False,
+    scores: Annotated[bool, Parameter(help="write one JSON object per line: source, hypotheses, scores")] = False,
     split: Annotated[
         Literal["long", "always", "never"],
         Parameter(help="when to split a line into sentences: if it is longer than any in training, always, or never"),
@@ -72,7 +70,7 @@ def translate(
     _valid(lambda: Decoding(**changed))
     if beam is not None:
         _valid(lambda: Decoding(beam=beam).check_n_best(n_best))
-    from flows.inference.load_version import decoding_config, load_version, title
+    from flows.inference.load_version import decoding_config, load_version
     from infra.tracking.registry import resolve
     from model.decoding.translation import Search
 
@@ -90,12 +88,10 @@ def translate(
             searched_by = loaded.engine.name_for(search)
             say(f"{loaded.name} is searched by {searched_by}: {why_own or loaded.engine.opened.note}")
         stream = TranslationStream(
-            lambda lines: loaded.translate(lines, search),
-            loaded.trained_length,
-            as_json=scores or n_best > 1,
+            lambda lines: loaded.translate(lines, search), loaded.trained_length, as_json=scores or n_best > 1
         )
         if os.isatty(descriptor):
-            say(f"type lines to translate them with {title(version)}; Ctrl-D ends")
+            say(f"type lines to translate them with {version.label}; Ctrl-D ends")
         rate = RateDisplay()
         with open_output(output) as write:
             blocks = line_blocks(descriptor, loaded.translator.batch_pieces // TOKENS_PER_LINE, most=MOST_LINES)

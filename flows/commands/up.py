@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from flows.runner.interrupted import close_dead_runs, unfinished
 from flows.views.tables import state_table
-from flows.views.terminal import console, say
+from flows.views.terminal import say, show
 from infra.errors import BadConfiguration, JobFailed
 from infra.servers.credentials import FILE_VARIABLE, read_credentials
 from infra.servers.environment import NO_TELEMETRY, configure_libraries
@@ -21,12 +21,7 @@ from infra.servers.service_settings import MLFLOW_PORT, PREFECT_PORT, Service
 from infra.service import databases, lifecycle
 from infra.site import Site
 
-LIBRARY_VARIABLES = (
-    "PREFECT_HOME",
-    "PREFECT_API_URL",
-    "PREFECT_SERVER_DATABASE_CONNECTION_URL",
-    *NO_TELEMETRY,
-)
+LIBRARY_VARIABLES = ("PREFECT_HOME", "PREFECT_API_URL", "PREFECT_SERVER_DATABASE_CONNECTION_URL", *NO_TELEMETRY)
 """Of those that ``configure_libraries`` sets: what `prefect` and `mlflow` need to find the same state."""
 GPU_WORKERS = int(Path("/dev/nvidia0").exists())
 
@@ -49,15 +44,12 @@ def up(
             "copy them with pg_dump before you upgrade"
         ),
     ] = "",
-    foreground: Annotated[
-        bool, Parameter(negative=(), help="do not return; stop everything on Ctrl-C or SIGTERM")
-    ] = False,
+    foreground: Annotated[bool, Parameter(help="do not return; stop everything on Ctrl-C or SIGTERM")] = False,
     print_env: Annotated[
         bool,
         Parameter(
-            negative=(),
             help="start nothing; print the variables with which plain prefect and mlflow commands use this root and "
-            "its servers, for the shell",
+            "its servers, for the shell"
         ),
     ] = False,
 ) -> None:
@@ -114,13 +106,10 @@ def _show(running: lifecycle.RunningService) -> None:
     if not running.supervisor:
         logs = running.service.folder / "logs"
         say(f"the service is up already and was not changed; `repro down` stops it; logs are in {logs}")
-    error = console()
-    error.print(state_table(running.states))
-    error.print()
-    for name, value in running.service.exports.items():
-        error.print(f"export {name}={value}", markup=False, soft_wrap=True)
+    exports = (f"export {name}={value}" for name, value in running.service.exports.items())
+    show(state_table(running.states), "", *exports)
     if running.service.closed:
-        error.print("Clients also need the same REPRO_AUTH or REPRO_AUTH_FILE.")
+        show("Clients also need the same REPRO_AUTH or REPRO_AUTH_FILE.")
 
 
 def _close_and_list_interrupted(site: Site) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from flows.inference.load_version import decoding_config, title
+from flows.inference.load_version import decoding_config
 from infra.errors import BadConfiguration
 from infra.extras import check_installed
 from infra.site import Site
@@ -37,7 +37,7 @@ def export(
     partial = out.with_name(f"{out.name}.partial-{uuid.uuid4().hex[:8]}")
     partial.mkdir(parents=True)
     language = version.tags.get("source_language", "") or DEFAULT_LANGUAGE
-    arguments = (title(version), folder / "weights", folder / "vocabulary", decoding_config(version), partial)
+    arguments = (version.label, folder / "weights", folder / "vocabulary", decoding_config(version), partial)
     try:
         if to == "ctranslate2":
             from model.export.ctranslate2 import write_folder as write_for_ctranslate2
@@ -51,6 +51,6 @@ def export(
         readme.write_text("\n".join(filter(None, (card(), readme.read_text()))))
         partial.rename(out)
     except ValueError as error:
-        raise BadConfiguration(f"{title(version)} cannot be exported to {to}: {error}") from error
+        raise BadConfiguration(f"{version.label} cannot be exported to {to}: {error}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -41,13 +41,8 @@ def select_versions(names: Sequence[str], site: Site) -> list[Version]:
         raise BadConfiguration(
             f"no model is registered in {site.root.absolute()} yet: repro run demo registers one, or set REPRO_ROOT"
         )
-    distinct = {title(version): version for version in found}.values()
+    distinct = {version.label: version for version in found}.values()
     return list(distinct) if names else sorted(distinct, key=lambda version: PREFERRED[0] not in version.aliases)
-
-
-def title(version: Version) -> str:
-    """The unique name of a version, such as ``demo/1``."""
-    return f"{version.name}/{version.version}"
 
 
 def decoding_config(version: Version) -> Decoding:
@@ -73,7 +68,7 @@ def load_version(
         check_installed("ctranslate2", "--engine ctranslate2")
     folder = local_folder(site.tracking, version)
     if splitting := WordSplitting.load(folder / "vocabulary"):
-        check_installed(splitting.library, title(version))
+        check_installed(splitting.library, version.label)
     from model.decoding.search_engine import SearchEngine
     from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter
     from model.decoding.translator import Translator
@@ -84,9 +79,9 @@ def load_version(
     try:
         translator = Translator.load(folder / "weights", folder / "vocabulary", site.device, site.threads_each)
     except JobError as error:
-        raise fault_for(error.reason, f"{title(version)} cannot be loaded: {error}") from error
+        raise fault_for(error.reason, f"{version.label} cannot be loaded: {error}") from error
     except ValueError as error:
-        raise BadData(f"{title(version)} cannot be loaded: {error}") from error
+        raise BadData(f"{version.label} cannot be loaded: {error}") from error
     decoding = decoding_config(version)
 
     def open_other() -> "Opened":
@@ -109,7 +104,7 @@ def load_version(
 
     longest = translator.longest_source
     return VersionTranslator(
-        title(version),
+        version.label,
         translator,
         SearchEngine(translator, engine, open_other),
         splitter(version.tags.get("source_language", "") or DEFAULT_LANGUAGE),

@@ -77,7 +77,7 @@ class ArtifactGraph:
         read_runs: Callable[[], Sequence[RecordedRun]] = tuple,
     ) -> None:
         self.nodes = nodes
-        self.versions = {f"{version.name}/{version.version}": version for version in registered}
+        self.versions = {version.label: version for version in registered}
         self._read_runs = read_runs
 
     @cached_property

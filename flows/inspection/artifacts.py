@@ -202,8 +202,7 @@ def find_lineage(text: str, site: Site, overrides: Sequence[str] = ()) -> Lineag
         return Lineage(text, tuple(names), graph, store)
     if is_version(text):
         version = resolve(site.registry, text)
-        label = f"{version.name}/{version.version}"
-        return Lineage(f"version {label}", graph.artifacts_of_versions[label], graph, store, version)
+        return Lineage(f"version {version.label}", graph.artifacts_of_versions[version.label], graph, store, version)
     names = list(dict.fromkeys((name.stage, key) for name, key in find_artifacts(store, text, overrides).items()))
     if text.startswith(SYSTEM) or not parse_name(text).stage:
         used = {each for name in names for each in graph.inputs(name)}

@@ -73,7 +73,7 @@ def compare_results(
     run: str, rows: Sequence[StageResult], store: Store, expected: RecordedResults
 ) -> ReproductionCheck:
     """Compare the planned stages of a run with the record. A damaged or missing artifact counts as a difference."""
-    missing = [f"{label_of(row)} is not there as it was made ({row.miss})" for row in rows if row.miss]
+    missing = [f"{row.place} is not there as it was made ({row.miss})" for row in rows if row.miss]
     scores = list(_compare_scores(rows, expected))
     kind = kind_of(rows, store)
     sums = expected.digests.get(kind, {})
@@ -104,12 +104,12 @@ def _compare_scores(rows: Sequence[StageResult], expected: RecordedResults) -> I
 
 def _compare_files(rows: Sequence[StageResult], store: Store, sums: Sums, kind: str) -> Iterator[tuple[str, bool]]:
     for row in rows:
-        recorded = sums.get(label_of(row), {}) if row.state == "hit" else {}
+        recorded = sums.get(row.place, {}) if row.state == "hit" else {}
         manifest = store.find(row.stage, row.key) if recorded else None
         for name in recorded:
             fits = manifest is not None and manifest.files.get(name, {}).get("sha256") == recorded[name]
             says = "is as recorded" if fits else "differs from the record"
-            yield f"{name} of {label_of(row)} {says} of {kind}", fits
+            yield f"{name} of {row.place} {says} of {kind}", fits
 
 
 def kind_of(rows: Sequence[StageResult], store: Store) -> str:
@@ -120,8 +120,3 @@ def kind_of(rows: Sequence[StageResult], store: Store) -> str:
         return ""
     torch = manifest.made.get("libraries", {}).get("torch", "")
     return f"{manifest.facts['kernels']}, {manifest.facts['ranks']} ranks, torch {torch}"
-
-
-def label_of(row: StageResult) -> str:
-    """Stage and item of a row: ``translate dev``."""
-    return f"{row.stage} {row.item}".strip()

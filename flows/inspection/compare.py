@@ -48,7 +48,7 @@ def find_system(name: str, site: Site, overrides: Sequence[str] = ()) -> ScoredS
         version = resolve(site.tracking, name)
         keys = {tag.removeprefix(SCORE_KEY_TAG): k for tag, k in version.tags.items() if tag.startswith(SCORE_KEY_TAG)}
         scores = {item: existing_manifest(store, name, "score", key) for item, key in keys.items()}
-        return ScoredSystem(f"{version.name}/{version.version}", scores, version_lineage(store.find, version.tags))
+        return ScoredSystem(version.label, scores, version_lineage(store.find, version.tags))
     return system_of(name, model_manifests(store, name, "score", overrides), store)
 
 

@@ -31,10 +31,6 @@ class StageCost:
     basis: str
     """What the estimate is from."""
 
-    @property
-    def label(self) -> str:
-        return f"{self.stage} {self.item}".strip()
-
 
 @dataclass(frozen=True)
 class RunCost:
@@ -66,7 +62,7 @@ class RunCost:
     @property
     def unknown(self) -> list[str]:
         """Stages without an estimate of their time: the sums are at least what they say."""
-        return [each.label for each in self.stages if each.seconds is None]
+        return [f"{each.stage} {each.item}".strip() for each in self.stages if each.seconds is None]
 
     def as_json(self) -> dict[str, Any]:
         names = ("run", "seconds", "bytes", "gpu_kwh", "rate", "money", "unknown")

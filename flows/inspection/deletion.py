@@ -39,17 +39,16 @@ def plan_deletion(site: Site, version: Version) -> Deletion:
     """What the removal of ``version`` would remove. Removes nothing."""
     store = open_store(site)
     graph = read_graph(site)
-    name = f"{version.name}/{version.version}"
-    others = {label: each for label, each in graph.versions.items() if label != name}
+    others = {label: each for label, each in graph.versions.items() if label != version.label}
     needed = needed_artifacts(store, site, (), graph.nodes)
     shared = {artifact for each in others.values() for artifact in artifacts_of_tags(each)}
-    for_gc = [each for each, why in needed.items() if why == f"version {name}" and each not in shared]
-    children = [label for label, each in others.items() if each.tags.get("start") == name]
+    for_gc = [each for each, why in needed.items() if why == f"version {version.label}" and each not in shared]
+    children = [label for label, each in others.items() if each.tags.get("start") == version.label]
     folder = stored_folder(site.registry, version)
     below = folder and MODEL_ID.search(f"{folder}") and folder.is_relative_to(site.root.absolute())
     is_own = below and not any(each.source == version.source for each in others.values())
     home = store if site.shares_tracking else store.local()
-    return Deletion(version, home, folder if is_own else None, graph.registration(name), for_gc, children)
+    return Deletion(version, home, folder if is_own else None, graph.registration(version.label), for_gc, children)
 
 
 def delete(site: Site, planned: Deletion) -> None:

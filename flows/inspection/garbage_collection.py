@@ -134,9 +134,8 @@ def needed_artifacts(
             gaps.setdefault(f"{node.facts.get('system')}", []).append(name)
     for version in versions(site.registry):
         names = [name for name in artifacts_of_tags(version) if name[0] in VERSION_STAGES]
-        label = f"{version.name}/{version.version}"
-        names += gaps.get(label, [])
-        needed |= {name: f"version {label}" for name in names if name not in needed}
+        names += gaps.get(version.label, [])
+        needed |= {name: f"version {version.label}" for name in names if name not in needed}
     for each in foreign_scores(store):
         needed |= {(made.stage, made.key): each.name for made in each.artifacts}
     return needed

@@ -21,7 +21,7 @@ def find_card(version: Version, site: Site) -> ModelCard:
 def version_card(version: Version, manifests: Mapping[str, Manifest], store: Store) -> ModelCard:
     """The card of a registered version; its scores are those of its tags, which outlive the artifacts."""
     return model_card(
-        f"{version.name}/{version.version}",
+        version.label,
         version.tags,
         manifests,
         lambda name: artifact_file(store, manifests.get(f"score.{name}"), SENTENCES),

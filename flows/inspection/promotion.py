@@ -51,7 +51,7 @@ def _seeds_win(own: Version, champion: Version | None, min_bleu: float, site: Si
     if champion is None or not is_measured or own.bleu[own.dev] < min_bleu:
         return False, ""
     try:
-        theirs, ours = (find_group(f"{own.name}/{each.version}", site) for each in (champion, own))
+        theirs, ours = (find_group(each.label, site) for each in (champion, own))
     except BadConfiguration as error:
         return False, f"its seeds were not compared: {error}"
     keys = [{system.scores[own.dev].key for system in group.systems.values()} for group in (theirs, ours)]

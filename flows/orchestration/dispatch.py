@@ -25,12 +25,12 @@ from infra.site import Site
 from infra.tracking.client import mlflow_client
 
 
-def dispatch(planned: RunPlan, has_server: bool) -> Outcome:
+def dispatch(planned: RunPlan) -> Outcome:
     """Run the missing stages; raises BadConfiguration for a damaged MLflow database.
 
     A run without work uses Prefect only if the user has a server, which then records it.
     """
-    outcome = None if has_server else cached_outcome(planned.outcome)
+    outcome = None if has_user_server() else cached_outcome(planned.outcome)
     site = planned.resolved.site
     record = RunRecord(planned, say)
     if outcome:
@@ -52,11 +52,11 @@ def dispatch(planned: RunPlan, has_server: bool) -> Outcome:
     return outcome
 
 
-def dispatch_group(resolved: ResolvedPaper | ResolvedSweep, has_server: bool) -> Any:
+def dispatch_group(resolved: ResolvedPaper | ResolvedSweep) -> Any:
     """Run rows of the paper or trials of a sweep likewise; raises GroupFailed if a row or all trials failed."""
     site = resolved.group.site
-    if not has_server and not resolved.group.has_work:
-        return resolved.run(partial(dispatch, has_server=False), say)
+    if not has_user_server() and not resolved.group.has_work:
+        return resolved.run(dispatch, say)
     check_database(site.tracking)
     _ensure_server(site)
     from flows.orchestration.prefect_flows import group_with_prefect

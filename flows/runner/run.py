@@ -192,5 +192,5 @@ def _start_tracking(tracker: Tracker, planned: RunPlan) -> None:
 
 def _failure(rows: Sequence[StageResult], error: Exception) -> str:
     failed = next((row for row in rows if row.state == "failed"), None)
-    label = f"{failed.stage} {failed.item}".strip() if failed else "run"
+    label = failed.place if failed else "run"
     return f"{label} failed: {describe(error)}"

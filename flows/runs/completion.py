@@ -43,7 +43,7 @@ def _versions(context: Any) -> list[str]:  # noqa: ARG001 - cyclopts passes it
     from infra.site import Site
     from infra.tracking.registry import versions
 
-    return [f"{each.name}/{each.version}" for each in versions(Site.named().registry)]
+    return [each.label for each in versions(Site.named().registry)]
 
 
 RecordedRunOption = Annotated[
@@ -58,7 +58,6 @@ OverridesOption = Annotated[
     Parameter(
         name="--set",
         help="set one field of the run, for example training.updates=200; repeatable",
-        negative=(),
         show_default=False,
     ),
 ]

@@ -40,13 +40,12 @@ def initial_weights_of(run: Run, site: Site, store: Store) -> InitialWeights | N
     if not words:
         return None
     version = resolve(site.tracking, words)
-    name = f"{version.name}/{version.version}"
     weights = _source_artifact(version, "average", store)
     vocabulary = _source_artifact(version, "learn_bpe", store)
     theirs = from_json(Model, json.loads((weights.path() / "model.json").read_text())["model"])
-    if difference := shape_difference(run.model, name, theirs):
+    if difference := shape_difference(run.model, version.label, theirs):
         raise BadConfiguration(f"training.start is {words!r}, allowed is a model of the same shape: {difference}")
-    return InitialWeights(name, (weights,), (vocabulary,))
+    return InitialWeights(version.label, (weights,), (vocabulary,))
 
 
 def shape_difference(own: Model, name: str, theirs: Model) -> str:
@@ -60,7 +59,7 @@ def shape_difference(own: Model, name: str, theirs: Model) -> str:
 
 def _source_artifact(version: Version, stage: str, store: Store) -> Artifact:
     """The artifact of ``stage`` that the version was registered from; its content must be the same as then."""
-    name = f"{version.name}/{version.version}"
+    name = version.label
     key, content = (version.tags.get(f"{tag}.{stage}", "") for tag in ("key", "digest"))
     if not key or not content:
         raise BadConfiguration(f"training.start: {name} does not say from which {stage} it was registered")

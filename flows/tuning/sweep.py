@@ -62,10 +62,10 @@ class SweepRequest:
 
     run: Annotated[str, RUN_NAMES]
     _: KW_ONLY
-    spaces: Annotated[tuple[str, ...], Parameter(name="--space", negative=(), show_default=False)]
+    spaces: Annotated[tuple[str, ...], Parameter(name="--space", show_default=False)]
     trials: int = 20
     on: str = "dev.bleu"
-    prune: bool = True
+    prune: Annotated[bool, Parameter(negative="--no-prune")] = True
     overrides: OverridesOption = ()
     at_once: int = 1
     site: str = "local"

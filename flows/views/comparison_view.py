@@ -26,7 +26,7 @@ LONGEST_VALUE = 60
 
 def differing_table(names: Sequence[str], fields: Sequence[DifferingField]) -> Table:
     """One row per field in which the systems differ."""
-    table = _with_columns("differs in", names)
+    table = plain_table("differs in", *names)
     for field in fields:
         table.add_row(cell(field.name), *(cell(_cut(value)) for value in field.values))
     return table
@@ -36,7 +36,7 @@ def trainings_table(trainings: Mapping[str, Curves]) -> Table | None:
     """Length and best dev perplexity of each training; None if no training is left."""
     if not trainings:
         return None
-    table = _with_columns("training", list(trainings))
+    table = plain_table("training", *trainings)
     updates = []
     perplexities = []
     at_updates = []
@@ -54,12 +54,7 @@ def trainings_table(trainings: Mapping[str, Curves]) -> Table | None:
 
 def scores_table(names: Sequence[str], comparisons: Sequence[Sequence[Comparison]]) -> Table:
     """One row per set and metric: the first system's value, then for each other one its value, gain and p-value."""
-    table = plain_table()
-    for name in ("set", "score"):
-        table.add_column(name)
-    for name in names:
-        table.add_column(cell(name), justify="right")
-    table.add_column("protocol", overflow="fold")
+    table = plain_table("set", "score", *names, "protocol", right=names)
     by_row = [{(each.name, row.measure): row for each in sets for row in each.differences} for sets in comparisons]
     for set_name, measure in dict.fromkeys(place for rows in by_row for place in rows):
         found = [rows.get((set_name, measure)) for rows in by_row]
@@ -71,22 +66,20 @@ def scores_table(names: Sequence[str], comparisons: Sequence[Sequence[Comparison
 
 def groups_table(names: Sequence[str], others: Sequence[Sequence[GroupComparison]]) -> Table:
     """One row per set and measure of each other group: both means, the difference, and whether seeds make it likely."""
-    table = plain_table()
-    for name in ("set", "score", names[0], "against", "", "difference", "95 % interval", "could show", "verdict"):
-        table.add_column(cell(name))
+    measured = ("difference", "95 % interval", "could show", "verdict")
+    table = plain_table("set", "score", names[0], "against", "", *measured)
     for name, found in zip(names[1:], others, strict=True):
         for each in found:
             gap = each.difference
-            measured = (f"{gap.effect:+.2f}", gap.interval, f"{gap.detectable:.2f}", gap.verdict)
-            table.add_row(each.set_name, each.measure, _group(each.a), cell(name), _group(each.b), *measured)
+            figures = (f"{gap.effect:+.2f}", gap.interval, f"{gap.detectable:.2f}", gap.verdict)
+            table.add_row(each.set_name, each.measure, _group(each.a), cell(name), _group(each.b), *figures)
     return table
 
 
 def decision_table(found: Decision) -> Table:
     """One row per seed: both scores, and the difference of the means so far with its interval."""
-    table = plain_table()
-    for name in ("seed", *found.question.names, "difference", "interval", "verdict"):
-        table.add_column(cell(name), justify="left" if name == "verdict" else "right")
+    numbers = ("seed", *found.question.names, "difference", "interval")
+    table = plain_table(*numbers, "verdict", right=numbers)
     standings = (None, *found.standings)
     for seed, (a, b), gap in zip(found.question.seeds, found.scored, standings, strict=False):
         measured = (f"{gap.effect:+.2f}", gap.interval, gap.verdict_on(found.question.detect)) if gap else ()
@@ -104,7 +97,7 @@ def checks_table(first: str, others: Mapping[str, Sequence[CheckDifferences]]) -
     measures = dict.fromkeys(found.measure for each in others.values() for found in each)
     if not measures:
         return None
-    table = _with_columns(f"at equal dev checks, against {first}", list(others))
+    table = plain_table(f"at equal dev checks, against {first}", *others)
     for measure in measures:
         chosen = ([found for found in each if found.measure == measure] for each in others.values())
         unit = " %" if measure == DEV_PERPLEXITY else ""
@@ -124,19 +117,11 @@ def collapse_table(systems: Mapping[str, Mapping[str, Sequence[float]]]) -> Tabl
     """One row per sign of collapse: its last value in each layer, for each system; None where none was recorded."""
     if not any(systems.values()):
         return None
-    table = _with_columns("at the last dev check, by layer", list(systems))
+    table = plain_table("at the last dev check, by layer", *systems)
     for sign, words in SIGNS.items():
         if any(sign in each for each in systems.values()):
             cells = ("  ".join(f"{value:.3g}" for value in each.get(sign, ())) for each in systems.values())
             table.add_row(words, *cells)
-    return table
-
-
-def _with_columns(first: str, names: Sequence[str]) -> Table:
-    table = plain_table()
-    table.add_column(first, overflow="fold")
-    for name in names:
-        table.add_column(cell(name), overflow="fold")
     return table
 
 

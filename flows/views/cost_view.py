@@ -9,12 +9,9 @@ from tasks.durations import duration
 
 def cost_table(cost: RunCost) -> Table:
     """One row per stage that is not cached, then their sum."""
-    table = plain_table()
-    for name in ("stage", "item", "state"):
-        table.add_column(name, no_wrap=True)
-    for name in ("time", "disk", "kWh"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("estimated from", overflow="fold")
+    named = ("stage", "item", "state")
+    numbers = ("time", "disk", "kWh")
+    table = plain_table(*named, *numbers, "estimated from", right=numbers, whole=(*named, *numbers))
     for each in cost.stages:
         seconds = "?" if each.seconds is None else duration(each.seconds)
         size = "?" if each.bytes is None else size_text(round(each.bytes))

@@ -4,18 +4,16 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
+from flows.views.tables import plain_table
 from infra.guards.shown_text import shown
 from tasks.cleaning.rejections import RejectionReport
 
 
 def print_rejections(rules: Sequence[RejectionReport], console: Console) -> None:
     """Print the filters in the order they apply; one that rejected nothing has no samples."""
-    table = Table("filter", box=None, pad_edge=False)
-    table.add_column("rejected", justify="right")
-    table.add_column("share", justify="right")
+    table = plain_table("filter", "rejected", "share", right=("rejected", "share"))
     for rule in rules:
         table.add_row(rule.rule, f"{rule.rejected:,}", f"{rule.share:.3%}")
     console.print(table)

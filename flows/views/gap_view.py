@@ -40,9 +40,7 @@ def _interval(row: Mapping[str, Any]) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = plain_table()
-    for name in columns:
-        table.add_column(name, overflow="fold")
+    table = plain_table(*columns)
     for row in rows:
         table.add_row(*map(cell, row))
     return table

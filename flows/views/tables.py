@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group
+from rich.console import Group, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -32,11 +32,8 @@ COLOURS |= {"miss": "yellow", "waits": "yellow", "pruned": "yellow"}
 
 def stage_table(rows: Sequence[StageResult]) -> Table:
     """One row per stage: its state, its time, and why it runs or else its facts."""
-    table = plain_table()
-    for name in ("stage", "item", "state"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("time", justify="right", no_wrap=True)
-    table.add_column("facts", overflow="fold")
+    columns = ("stage", "item", "state", "time")
+    table = plain_table(*columns, "facts", right=("time",), whole=columns)
     for row in rows:
         colour = COLOURS[row.state]
         seconds = duration(row.seconds) if row.seconds else ""
@@ -51,11 +48,8 @@ def score_card(scores: Mapping[str, Mapping[str, Any]]) -> Group:
 
     A column without any value is left out: translations of another system have no perplexity.
     """
-    table = plain_table()
-    table.add_column("set")
     columns = {title: name for title, name in CARD.items() if any(name in facts for facts in scores.values())}
-    for title in columns:
-        table.add_column(title, justify="right", no_wrap=True)
+    table = plain_table("set", *columns, right=columns, whole=columns)
     for each, facts in scores.items():
         table.add_row(cell(each), *(score_text(facts, name) for name in columns.values()))
     signatures = dict.fromkeys(f"{facts['signature']}" for facts in scores.values() if "signature" in facts)
@@ -64,10 +58,7 @@ def score_card(scores: Mapping[str, Mapping[str, Any]]) -> Group:
 
 def score_table(scores: Mapping[str, Mapping[str, Any]]) -> Table:
     """Every protocol: one row per metric, one column per evaluation set."""
-    table = plain_table()
-    table.add_column("score")
-    for name in scores:
-        table.add_column(name, justify="right")
+    table = plain_table("score", *scores, right=scores)
     for name in metric_names(scores):
         table.add_row(name, *(number_text(card.get(name, "")) for card in scores.values()))
     return table
@@ -75,12 +66,9 @@ def score_table(scores: Mapping[str, Mapping[str, Any]]) -> Table:
 
 def seed_table(seeds: Sequence[int], spreads: Sequence[SeedSpread]) -> Table:
     """One row per metric and set: its value for each seed, their mean and standard deviation, and their ensemble's."""
-    table = plain_table()
-    for name in ("set", "score"):
-        table.add_column(name)
     ensemble = ["ensemble"] if any(spread.ensemble is not None for spread in spreads) else []
-    for name in (*(f"seed {seed}" for seed in seeds), "mean", "deviation", *ensemble):
-        table.add_column(name, justify="right")
+    numbers = (*(f"seed {seed}" for seed in seeds), "mean", "deviation", *ensemble)
+    table = plain_table("set", "score", *numbers, right=numbers)
     for spread in spreads:
         cells = [spread.values.get(seed, "") for seed in seeds]
         cells += [spread.summary.get(name, "") for name in ("mean", "deviation")]
@@ -91,11 +79,8 @@ def seed_table(seeds: Sequence[int], spreads: Sequence[SeedSpread]) -> Table:
 
 def sweep_table(found: SweepResults) -> Table:
     """One row per trial, the best score first, then pruned and failed ones: its settings, score and time."""
-    table = plain_table()
-    for name in ("trial", "state", *found.resolved.space):
-        table.add_column(name)
-    table.add_column(found.resolved.request.on, justify="right")
-    table.add_column("time", justify="right", no_wrap=True)
+    numbers = (found.resolved.request.on, "time")
+    table = plain_table("trial", "state", *found.resolved.space, *numbers, right=numbers, whole=("time",))
     for row in found.ranked():
         settings = [setting.partition("=")[2] for setting in row.settings] or [""] * len(found.resolved.space)
         score = cell(row.failure) if row.value is None else number_text(row.value)
@@ -119,12 +104,10 @@ PAGE_ALONE = {
 
 def paper_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """Rows beside the paper's values, without ``PAGE_ALONE`` and empty columns. No word or number is broken in two."""
-    table = plain_table()
     shown = [i for i, column in enumerate(columns) if column not in PAGE_ALONE and any(row[i] for row in rows)]
-    for i in shown:
-        longest = max(len(word) for text in (columns[i], *(row[i] for row in rows)) for word in text.split())
-        named = columns[i] in ("row", "set")
-        table.add_column(columns[i], justify="left" if named else "right", min_width=longest)
+    table = plain_table(*(columns[i] for i in shown), right={*columns} - {"row", "set"})
+    for column, i in zip(table.columns, shown, strict=True):
+        column.min_width = max(len(word) for text in (columns[i], *(row[i] for row in rows)) for word in text.split())
     for row in rows:
         table.add_row(*(cell(row[i]) for i in shown))
     return table
@@ -132,11 +115,8 @@ def paper_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 def state_table(states: Sequence[ProgramState]) -> Table:
     """One row per program: state, process id, start, health, address and log."""
-    table = plain_table()
-    for name in ("program", "state", "pid", "since", "health"):
-        table.add_column(name, no_wrap=True)
-    for name in ("link", "log"):
-        table.add_column(name, overflow="fold")
+    columns = ("program", "state", "pid", "since", "health")
+    table = plain_table(*columns, "link", "log", whole=columns)
     for each in states:
         colour = "green" if each.healthy else "yellow"
         health = f"[{colour}]{'healthy' if each.healthy else 'no answer'}[/{colour}]"
@@ -149,9 +129,14 @@ def cell(text: str) -> str:
     return escape(shown_lines(text))
 
 
-def plain_table() -> Table:
-    """A table without lines."""
-    return Table(box=None, pad_edge=False, header_style="bold")
+def plain_table(*columns: str, right: Collection[str] = (), whole: Collection[str] = ()) -> Table:
+    """A table without lines; the columns ``right`` are flush right, the cells of ``whole`` stay on one line."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in columns:
+        justify: JustifyMethod = "right" if name in right else "left"
+        is_whole = name in whole
+        table.add_column(cell(name), justify=justify, no_wrap=is_whole, overflow="ellipsis" if is_whole else "fold")
+    return table
 
 
 def metric_names(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -5,7 +5,7 @@ import sys
 import time
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from flows.views.stage_words import miss_text
 from flows.views.tables import cell, format_facts
@@ -66,7 +66,7 @@ class TerminalDisplay:
 
     def end(self, row: StageResult) -> None:
         self._clear()
-        label = f"{row.stage} {row.item}".strip()
+        label = row.place
         only = set(self._open) <= {label} and not self.prefix
         self._open.pop(label, None)
         name = "" if only else f"[bold]{label}[/bold] "
@@ -93,6 +93,14 @@ def console() -> Console:
     """A console on stderr, ``PIPE_WIDTH`` characters wide where stderr is no terminal."""
     width = None if sys.stderr.isatty() else PIPE_WIDTH
     return Console(stderr=True, highlight=False, width=width)
+
+
+def show(*parts: RenderableType) -> None:
+    """Print to stderr: tables and styled text, and plain text whole, as commands and paths in it are copied."""
+    error = console()
+    for part in parts:
+        is_plain = isinstance(part, str)
+        error.print(part, markup=not is_plain, soft_wrap=is_plain, crop=False)
 
 
 def say(text: str) -> None:

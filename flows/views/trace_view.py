@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.inspection.trace import PairTrace, Step
+from flows.views.tables import plain_table
 from infra.guards.shown_text import shown
 from tasks.cleaning.filters import SIDES
 
@@ -127,9 +128,7 @@ def _named(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def _table(*names: str, rows: Iterable[tuple[str | Text, ...]] = ()) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in names:
-        table.add_column(name, overflow="fold")
+    table = plain_table(*names)
     for row in rows:
         table.add_row(*(each if isinstance(each, Text) else Text(visible(each)) for each in row))
     return table

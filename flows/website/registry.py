@@ -49,7 +49,7 @@ class VersionEntry:
 
     @property
     def label(self) -> str:
-        return f"{self.version.name}/{self.version.version}"
+        return self.version.label
 
     @property
     def page(self) -> str:

@@ -40,7 +40,7 @@ def local_folder(uri: str, version: Version) -> Path:
         if not is_checked:
             shutil.rmtree(folder, ignore_errors=True)
             _download(uri, address, folder)
-    label = f"model {version.name}/{version.version}"
+    label = f"model {version.label}"
     if not (folder / "artifacts" / "weights").is_dir():
         raise BadConfiguration(f"{label} has no weights at {folder}: they were removed; {_advice(version)}")
     if not is_checked and (damage := _damage(folder, version)):

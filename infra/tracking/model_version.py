@@ -75,6 +75,11 @@ class Version:
     source: str
 
     @property
+    def label(self) -> str:
+        """Its unique name: ``demo/3``."""
+        return f"{self.name}/{self.version}"
+
+    @property
     def dev(self) -> str:
         """Name of the set that choices were made on; empty for a version that this project did not register."""
         return self.tags.get("dev_set", "")
@@ -140,7 +145,7 @@ class Version:
         ]
         created = f"{self.created.astimezone():%Y-%m-%d %H:%M}"
         changed = self.settings or ("with overrides" if self.tags.get("modified") == "true" else "")
-        identity = [f"{self.name}/{self.version}", created, ", ".join(filter(None, (*self.aliases, self.remark)))]
+        identity = [self.label, created, ", ".join(filter(None, (*self.aliases, self.remark)))]
         return "  ".join(part for part in [*identity, *scores, self.protocol, *digests, changed] if part)
 
 

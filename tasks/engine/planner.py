@@ -101,6 +101,11 @@ class StageResult:
         return any(check.fails for check in self.broken)
 
     @property
+    def place(self) -> str:
+        """Stage and item: ``translate dev``."""
+        return f"{self.stage} {self.item}".strip()
+
+    @property
     def label(self) -> str:
         """The state with what changed since: ``cached (code changed)``."""
         kinds = self.code_change.kinds

@@ -64,6 +64,6 @@ def test_a_forced_run_killed_after_its_last_stage_is_complete_when_it_is_repeate
     newest = max((small / "runs" / "small").glob("*.json"))
     newest.write_text(newest.read_text().replace('"outcome": "FINISHED"', '"outcome": "KILLED"'))
     assert len(unfinished(Site.named())) == 1
-    assert {row.state for row in dispatch(make_plan(request.resolve()), has_server=False).rows} == {"cached"}
+    assert {row.state for row in dispatch(make_plan(request.resolve())).rows} == {"cached"}
     assert unfinished(Site.named()) == []
     assert [why(row) for row in plan(request).rows if row.state == "miss"] == ["forced"]

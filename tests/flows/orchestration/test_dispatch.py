@@ -66,13 +66,13 @@ def abandoned(small: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Track
 def test_a_run_without_work_resumes_what_a_killed_run_left(abandoned: tuple[Path, Tracker]) -> None:
     record, tracker = abandoned
     assert [left.path for left in unfinished(Site.named())] == [record]
-    dispatch(make_plan(RunRequest("small").resolve()), has_server=False)
+    dispatch(make_plan(RunRequest("small").resolve()))
     assert unfinished(Site.named()) == []
     assert close_dead_runs(Site.named()) == 1
     assert read_header(record).outcome == "KILLED"
     assert tracker.client.get_run(tracker.run_id).info.status == "KILLED"
     count = len(list(record.parent.iterdir()))
-    dispatch(make_plan(RunRequest("small").resolve()), has_server=False)
+    dispatch(make_plan(RunRequest("small").resolve()))
     assert len(list(record.parent.iterdir())) == count, "nothing is left to record"
 
 
@@ -103,7 +103,7 @@ def test_a_run_without_a_server_is_on_record_and_its_attempt_goes_on(
 
     def dispatched() -> RecordedRun:
         with pytest.raises(JobFailed):
-            dispatch(make_plan(RunRequest("small", force=("score",)).resolve()), has_server=False)
+            dispatch(make_plan(RunRequest("small", force=("score",)).resolve()))
         return read_history(LocalStore(small))[0]
 
     monkeypatch.setattr("flows.orchestration.dispatch._ensure_server", start)
