@@ -24,7 +24,7 @@ from model.metric_names import BLEU, CHRF
 from tasks.corpus.catalogue import EvaluationSet
 from tasks.corpus.translations import read_side, read_translations
 from tasks.engine.progress import Display
-from tasks.evaluation.doubts import doubts
+from tasks.evaluation.doubts import doubts, where_lines_differ
 from tasks.evaluation.seed_spread import item_of
 from tasks.stages.download import download
 from tasks.stages.prepare_sets import prepare_sets
@@ -114,10 +114,14 @@ def _scored(given: Translations, evaluation: EvaluationSet, language: str) -> Ar
 
 
 def _checked_lines(name: str, path: Path, table: pl.DataFrame, *, anyway: bool) -> list[str]:
-    """The translations in the order of the set. Raises BadData for doubts, all in one sentence."""
+    """The translations in the order of the set. Raises BadData for another number of them, or all doubts."""
     lines = read_translations(path, table["pair_id"].to_list(), name)
+    references = table["reference"].to_list()
+    if len(lines) != len(references):
+        counts = f"{path.name} has {len(lines):,} lines, allowed is one for each of the set's {len(references):,} pairs"
+        raise BadData(f"{counts}{where_lines_differ(lines, references)}")
     sources = table["source"].to_list() if "source" in table else []
-    found = "" if anyway else "; ".join(doubts(lines, table["reference"].to_list(), sources))
+    found = "" if anyway else "; ".join(doubts(lines, references, sources))
     if found:
         raise BadData(f"nothing was scored of {path.name}: {found} (--anyway scores them as they are)")
     return lines

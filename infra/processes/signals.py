@@ -98,6 +98,12 @@ def shielded(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:
             check()
 
 
+def exit_if_received() -> None:
+    """Exit at once if a signal was received, for an end that would wait in vain for something that is gone."""
+    if _received:
+        _exit_now()
+
+
 def _exit_now() -> None:
     print("\nrepro: stopped at once; finished stages are kept, and the same command resumes the run", file=sys.stderr)
     sys.stderr.flush()

@@ -173,7 +173,12 @@ class PrefectRunner(Runner):
         return run_stage
 
     def close(self) -> None:
-        """Report the final states that an unreachable server missed, before the flow run ends."""
+        """Report the final states that an unreachable server missed, before the flow run ends.
+
+        If the server is still away and a signal ends the run, this process exits: Prefect would retry for minutes.
+        """
+        if not _server_answers():
+            signals.exit_if_received()
         prefect_states.close_task_runs(UUID(flow_run.id), frozenset(self._completed), frozenset(self._failed))
 
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
@@ -203,7 +208,8 @@ def wait_for_server() -> None:
     """Wait until Prefect's server answers; raises NetworkFault after SERVER_TIMEOUT_SECONDS."""
     if _server_answers():
         return
-    print(f"repro: {_unreachable_message()}; waiting up to {SERVER_TIMEOUT_SECONDS / 60:.0f} min", file=sys.stderr)
+    wait = f"waiting up to {SERVER_TIMEOUT_SECONDS / 60:.0f} min"
+    print(f"repro: {_unreachable_message()}; `repro up` starts one that was stopped; {wait}", file=sys.stderr)
     end = time.monotonic() + SERVER_TIMEOUT_SECONDS
     while not _server_answers():
         if time.monotonic() > end:

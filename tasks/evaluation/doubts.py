@@ -34,5 +34,23 @@ def doubts(hypotheses: Sequence[str], references: Sequence[str], sources: Sequen
         )
 
 
+def where_lines_differ(hypotheses: Sequence[str], references: Sequence[str]) -> str:
+    """From which line on the hypotheses are those of other references, as lines are missing or too many; "" if the
+    words do not tell."""
+    written, expected = ([{*WORD.findall(line.lower())} for line in s] for s in (hypotheses, references))
+    missing = len(references) > len(hypotheses)
+    few, many = (written, expected) if missing else (expected, written)
+    by = len(many) - len(few)
+    before, after = ([len(a & b) for a, b in zip(few, s, strict=False)] for s in (many, many[by:]))
+    total = sum(after)
+    sums = [total, *(total := total + own - shifted for own, shifted in zip(before, after, strict=True))]
+    first = max(range(len(sums)), key=sums.__getitem__)
+    middle = len(many) // 2
+    if sums[first] <= CLEARLY * _common(few, [*many[middle:], *many[:middle]][: len(few)]):
+        return ""
+    what = f"{by:,} line{'s are' if by > 1 else ' is'} {'missing' if missing else 'too many'}"
+    return f"; by the words, {what} near line {first + 1:,}: look there for a line that was lost, added or split"
+
+
 def _common(lines: Sequence[set[str]], others: Sequence[set[str]]) -> int:
     return sum(len(line & other) for line, other in zip(lines, others, strict=True))

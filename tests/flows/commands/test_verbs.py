@@ -7,11 +7,16 @@ import pytest
 from flows import cli
 from flows.cli import COMMANDS, DESTROYING, OTHER_WORDS
 from flows.commands.delete import delete
+from flows.commands.down import down
 from flows.commands.logs import logs
 from flows.commands.stop import stop
 from flows.inspection.deletion import plan_deletion
+from flows.runner import records
+from flows.runner.recorded_runs import read_headers
+from flows.runner.records import FINISHED, RUNNING
 from flows.runner.request import RunRequest, plan
 from infra.errors import BadConfiguration, Fault
+from infra.processes.identity import process_identity
 from infra.site import configured_site
 from infra.tracking.registry import resolve, versions
 
@@ -49,6 +54,22 @@ def test_logs_are_the_measurements_of_a_job_and_nothing_is_at_work_to_stop(capsy
         stop("small")
     with pytest.raises(BadConfiguration, match="no run 'other' is on record"):
         stop("other")
+
+
+@pytest.mark.usefixtures("small")
+def test_servers_that_a_run_in_a_terminal_uses_stay_up_unless_forced(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = configured_site().root
+    monkeypatch.setattr("flows.commands.down.running_service", lambda _: "a service")
+    start = next(read_headers(root, "small"))
+    down()
+    records.change(start.path, outcome=RUNNING, process=process_identity())
+    with pytest.raises(BadConfiguration, match="--force: repro stop small$"):
+        down()
+    down(force=True)
+    records.change(start.path, outcome=FINISHED)
+    assert capsys.readouterr().err.count("was not running") == 2
 
 
 @pytest.mark.usefixtures("small")

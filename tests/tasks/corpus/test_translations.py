@@ -58,7 +58,6 @@ def test_ids_put_lines_in_the_order_of_the_set(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "name", "sentence"),
     [
-        (LINES[:3], "x.txt", "x.txt has 3 lines, .* set's 4 pairs"),
         ([f"{name}\tx" for name in IDS[:3]], "x.tsv", "x.tsv has the id 'test:3' 0 times"),
         ([f"dev:{n}\tx" for n in range(4)], "x.tsv", "'dev:0' 1 times, allowed is each of test:0, test:1, …, or"),
         ([], "x.tsv", "'1' 0 times"),

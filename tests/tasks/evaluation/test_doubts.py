@@ -1,9 +1,12 @@
 """What is wrong with translations is named; a bad translation of the right set is none of it."""
 
 import random
+import re
+
+import pytest
 
 from tasks.demo import corpus
-from tasks.evaluation.doubts import doubts
+from tasks.evaluation.doubts import doubts, where_lines_differ
 
 SOURCES, REFERENCES, OTHERS = (
     corpus.content(f"demo/{name}").decode().splitlines()[:200] for name in ("test.en", "test.de", "dev.de")
@@ -18,6 +21,17 @@ def bad_translation(line: str, number: int) -> str:
 
 def test_a_bad_translation_raises_no_doubt() -> None:
     assert not [*doubts([bad_translation(*pair[::-1]) for pair in enumerate(REFERENCES)], REFERENCES, SOURCES)]
+
+
+@pytest.mark.parametrize("place", [0, 57, 199])
+def test_the_place_of_a_line_that_is_missing_or_too_many_is_named(place: int) -> None:
+    bad = [bad_translation(line, number) for number, line in enumerate(REFERENCES)]
+    one_less = [*bad[:place], *bad[place + 1 :]]
+    found = re.search(r"1 line is missing near line (\d+)", where_lines_differ(one_less, REFERENCES))
+    assert found
+    assert abs(int(found[1]) - (place + 1)) <= 2
+    assert "3 lines are too many" in where_lines_differ([*bad[:place], "", "", "", *bad[place:]], REFERENCES)
+    assert not where_lines_differ(OTHERS[:-1], REFERENCES)
 
 
 def test_each_mistake_is_named() -> None:
