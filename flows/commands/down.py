@@ -19,7 +19,7 @@ from infra.site import Site
 
 def down(
     *,
-    force: Annotated[bool, Parameter(help="also while a run in a terminal uses the servers", negative=())] = False,
+    force: Annotated[bool, Parameter(help="also while a run in a terminal uses the servers")] = False,
 ) -> None:
     """Stop the servers and workers that `repro up` started, and the runs of these workers. Finished stages are kept.
 
@@ -41,5 +41,7 @@ def _runs_elsewhere(folder: Path) -> list[str]:
     """The runs at work in processes of this machine that are not of the service's workers, as `repro stop` has them."""
     own = {f"{pid}" for pid in tagged_pids(folder)}
     alive = [each for each in read_headers(folder.parent) if each.outcome == RUNNING]
-    others = [each for each in alive if process_state(each.process) == "alive" and each.process.split("/")[3] not in own]
+    others = [
+        each for each in alive if process_state(each.process) == "alive" and each.process.split("/")[3] not in own
+    ]
     return [f"{each.run}{as_options(each.overrides)}" for each in others]

@@ -18,7 +18,9 @@ def gap(
     claimed_as: Annotated[
         str, Parameter(name="--as", help="whose it is: paper-base, a preset such as tutorial, another version or run")
     ] = "",
-    set_name: Annotated[str, Parameter(name="--set", help="the set; default: the claim's, or the last of both")] = "",
+    set_name: Annotated[
+        str, Parameter(name="--on", help="the set, such as test; default: the claim's, or the last of both")
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
     """Say why a score is not the claimed one: measure each cause, and list those that need a training.

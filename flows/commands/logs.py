@@ -27,7 +27,9 @@ def logs(
     follow: Annotated[
         bool, Parameter(name=("--follow", "-f"), help="go on until the run ends; Ctrl-C leaves it running")
     ] = False,
-    every: Annotated[bool, Parameter(name="--all", help=f"all lines of a stage, not its last {LINES} alone")] = False,
+    every: Annotated[
+        bool, Parameter(name="--all-lines", help=f"all lines of a stage, not its last {LINES} alone")
+    ] = False,
     overrides: OverridesOption = (),
     site: SiteOption = "local",
 ) -> None:
@@ -58,7 +60,7 @@ def logs(
                 lines = [*log.new_lines()]
                 left_out = 0 if every else max(0, len(lines) - LINES)
                 if left_out:
-                    say(f"{left_out} earlier lines are left out; --all prints them")
+                    say(f"{left_out} earlier lines are left out; --all-lines prints them")
                 for line in lines[left_out:]:
                     print_text(line)
             known = shown.setdefault(place, log)

@@ -35,7 +35,7 @@ def run_command(
     *,
     seeds: Annotated[str, Parameter(help="run once per seed and compare the results, for example 1,2,3")] = "",
     every: Annotated[
-        bool, Parameter(name="--all", help="show the scores by every protocol, not the headlines alone")
+        bool, Parameter(name="--all-scores", help="show the scores by every protocol, not the headlines alone")
     ] = False,
     promote_better: Annotated[
         bool, Parameter(help="make the version champion if its dev score is not below the champion's, noise or not")
@@ -48,7 +48,7 @@ def run_command(
 
     repro run demo
 
-    repro run demo --all
+    repro run demo --all-scores
 
     repro run demo --from train
 
@@ -136,7 +136,7 @@ def _show(outcome: Outcome, resolved: ResolvedRun, every: bool) -> None:
     if outcome.own_scores:
         show("", (score_table if every else score_card)(outcome.own_scores))
         if not every:
-            show(Text("scores by every protocol: the same command with --all, or the report", "dim"))
+            show(Text("scores by every protocol: the same command with --all-scores, or the report", "dim"))
     if spreads := outcome.seed_spreads(resolved.run.training.seed):
         show("", seed_table(sorted(resolved.run.decoding.ensemble), spreads))
     warnings = [f"warning: {remark}" for remark in outcome.remarks(resolved.run.dev)]

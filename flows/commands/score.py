@@ -37,7 +37,7 @@ def score(
     ] = "",
     anyway: Annotated[bool, Parameter(help="score lines that are empty or seem to be others")] = False,
     forget: Annotated[str, Parameter(help="remove what is stored of a system, by its name")] = "",
-    every: Annotated[bool, Parameter(name="--all", help="show the scores by every protocol")] = False,
+    every: Annotated[bool, Parameter(name="--all-scores", help="show the scores by every protocol")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Score translations that something else made, by the same protocols as those of a run.

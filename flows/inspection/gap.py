@@ -72,7 +72,7 @@ def _choose_set(system: ScoredSystem, claimed: ClaimedSystem, wanted: str) -> st
     """The set that is asked for, else the claim's, else the last that both have: the dev set comes first."""
     own = [name for name in system.scores if is_own(name)]
     if wanted and wanted not in own:
-        raise BadConfiguration(f"--set is {wanted!r}, allowed is a scored set of {system.name}: {', '.join(own)}")
+        raise BadConfiguration(f"--on is {wanted!r}, allowed is a scored set of {system.name}: {', '.join(own)}")
     if wanted or claimed.claim.set_name in own:
         return wanted or claimed.claim.set_name
     common = [name for name in own if name in claimed.scores]

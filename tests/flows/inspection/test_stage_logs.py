@@ -40,7 +40,7 @@ def test_the_start_at_work_is_shown_not_a_newer_one_that_was_interrupted(
         assert "mine: train is at work; " in said
         assert said.endswith("mine is RUNNING\n")
         assert len(out.splitlines()) == LINES
-        assert "10 earlier lines are left out; --all prints them" in said
+        assert "10 earlier lines are left out; --all-lines prints them" in said
         logs("mine", every=True)
         assert len(capsys.readouterr().out.splitlines()) == 50
         logs("mine", overrides=("a=1",))
