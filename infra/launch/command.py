@@ -16,14 +16,8 @@ def command(job: JobSpec, python: str, rendezvous: Sequence[str] = ("--standalon
     if not job.distributed:
         return [python, *module]
     # --max-restarts=0: torchrun's own restarts hang; the stage relaunches from the newest checkpoint instead.
-    torchrun = [
-        "-m",
-        "torch.distributed.run",
-        *rendezvous,
-        f"--nproc-per-node={job.ranks_per_node}",
-        "--max-restarts=0",
-    ]
-    return [python, *torchrun, *module]
+    torchrun = ["-m", "torch.distributed.run", *rendezvous, f"--nproc-per-node={job.ranks_per_node}"]
+    return [python, *torchrun, "--max-restarts=0", *module]
 
 
 def variables(job: JobSpec) -> dict[str, str]:

@@ -54,11 +54,10 @@ class JobSpec:
         job = {"config": self.config, "inputs": inputs, "out": str(self.out.absolute()), "site": self.site}
         return json.dumps(job, indent=1)
 
-    def write(self) -> Path:
-        """Write ``job.json``; returns its path."""
+    def write(self) -> None:
+        """Write ``job.json``."""
         self.path.write_text(self.text())
         (self.out / EXIT).unlink(missing_ok=True)
-        return self.path
 
 
 class Launcher(Protocol):
@@ -66,21 +65,16 @@ class Launcher(Protocol):
         """Run to the end; raises a Fault. Any exception stops the job before it propagates."""
 
 
-def check_disk_space(folder: Path) -> None:
-    """Raise OSError if the disk is full, which keeps a job from writing ``exit.json``."""
-    probe = folder / "probe.partial"
-    try:
-        probe.write_bytes(bytes(PROBE_BYTES))
-    finally:
-        probe.unlink(missing_ok=True)
-
-
 def raise_for_exit(job: JobSpec, status: int, last_words: str) -> None:
     """Raise the Fault named in ``exit.json``. Without that file raise JobFailed, or OSError if the disk is full."""
     try:
         exit_ = json.loads((job.out / EXIT).read_text())
     except (OSError, ValueError):
-        check_disk_space(job.out)
+        probe = job.out / "probe.partial"
+        try:
+            probe.write_bytes(bytes(PROBE_BYTES))  # fails on a full disk, where a job cannot write ``exit.json``
+        finally:
+            probe.unlink(missing_ok=True)
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         raise JobFailed(
             f"{job.module} {how} without saying why" + (f"; its last words: {last_words}" if last_words else "")

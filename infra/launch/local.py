@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from collections.abc import Callable
 from infra.launch.command import command, variables
 from infra.launch.job import JobSpec, raise_for_exit
 from infra.processes import signals
-from infra.processes.children import die_with_parent, last_line, python_path, signal_group, terminate_group
+from infra.processes.children import last_line, python_path, signal_group, start, terminate_group
 
 POLL_SECONDS = 0.2
 
@@ -23,16 +22,8 @@ class LocalLauncher:
         log = job.out / "job.log"
         with log.open("ab") as output:
             begin = output.tell()
-            process = subprocess.Popen(
-                command(job, sys.executable),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=die_with_parent(),
-                pass_fds=job.pass_fds,
-                env={**os.environ, "PYTHONPATH": python_path(os.environ), **variables(job)},
-            )
+            environment = {**os.environ, "PYTHONPATH": python_path(os.environ), **variables(job)}
+            process = start(command(job, sys.executable), output, environment, pass_fds=job.pass_fds)
         try:
             while process.poll() is None:
                 signals.check()

@@ -8,6 +8,7 @@ after a time limit the stage submits a new job.
 """
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -23,25 +24,18 @@ from infra.processes.children import python_path
 PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 ANSWER_SECONDS = 120
 WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
-ENDED = {
-    "BOOT_FAIL",
-    "CANCELLED",
-    "COMPLETED",
-    "DEADLINE",
-    "FAILED",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "PREEMPTED",
-    "REVOKED",
-    "TIMEOUT",
+KEPT = "its newest checkpoint is kept"
+MEMORY = "was killed by SLURM for its memory: ask for more, as in REPRO_SLURM_OPTIONS=--mem=64G"
+ENDED: dict[str, tuple[type[Fault], str]] = {
+    **dict.fromkeys(("COMPLETED", "FAILED"), (Fault, "")),
+    **dict.fromkeys(("TIMEOUT", "PREEMPTED", "DEADLINE"), (Preempted, f"was ended by SLURM; {KEPT}")),
+    **dict.fromkeys(("NODE_FAIL", "BOOT_FAIL"), (JobFailed, "lost its node")),
+    **dict.fromkeys(("CANCELLED", "REVOKED"), (Fault, f"was cancelled outside of repro; {KEPT}")),
+    "OUT_OF_MEMORY": (OutOfMemory, MEMORY),
 }
-UNREACHABLE_PATTERNS = (
-    "contact slurm controller",
-    "timed out",
-    "connection refused",
-    "communication",
-    "zero bytes",
-    "backup mode",
+"""States of a job that SLURM has ended, with the fault that the job itself may not have been able to report."""
+UNREACHABLE = re.compile(
+    "contact slurm controller|timed out|connection refused|communication|zero bytes|backup mode", re.I
 )
 """Parts of error messages that mean the controller cannot be reached; SLURM has no status for it."""
 
@@ -85,20 +79,21 @@ class Slurm:
 
     def find(self, job: JobSpec) -> str:
         numbers = _run("squeue", "--me", "--noheader", "--format=%i", f"--name={job_name(job)}").split()
-        return _named(numbers[0]) if numbers else ""
+        return f"SLURM job {numbers[0]}" if numbers else ""
 
     def submit(self, job: JobSpec) -> str:
         try:
             answer = _run("sbatch", "--parsable", str(job.out.absolute() / self.file))
         except Fault as fault:
             raise fault if isinstance(fault, NetworkFault) else BadConfiguration(f"{fault}") from None
-        return _named(answer.strip().partition(";")[0])  # number;cluster
+        return f"SLURM job {answer.strip().partition(';')[0]}"  # number;cluster
 
     def poll(self, name: str) -> QueueStatus:
         state, reason = _state(_number(name))
         description = state.lower() + (f" ({reason})" if reason not in ("", "None") else "")
         if state in ENDED:
-            return QueueStatus("ended", description, _fault(name, state))
+            kind, said = ENDED[state]
+            return QueueStatus("ended", description, kind(f"{name} ({state}) {said}") if said else None)
         if state == "COMPLETING":
             return QueueStatus("stopping", description)
         return QueueStatus("pending" if state in WAITING else "running", description)
@@ -180,20 +175,6 @@ def _state(number: str) -> tuple[str, str]:
     return state or "FAILED", reason
 
 
-def _fault(name: str, state: str) -> Fault | None:
-    """The fault of a job that SLURM ended, which the job itself may not have been able to report."""
-    if state in ("TIMEOUT", "PREEMPTED", "DEADLINE"):
-        return Preempted(f"{name} was ended by SLURM ({state}); its newest checkpoint is kept")
-    if state in ("NODE_FAIL", "BOOT_FAIL"):
-        return JobFailed(f"{name} lost its node ({state})")
-    if state == "OUT_OF_MEMORY":
-        more = "ask for more, as in REPRO_SLURM_OPTIONS=--mem=64G"
-        return OutOfMemory(f"{name} was killed by SLURM for its memory: {more}")
-    if state in ("CANCELLED", "REVOKED"):
-        return Fault(f"{name} was cancelled outside of repro; its newest checkpoint is kept")
-    return None
-
-
 def _run(*arguments: str) -> str:
     """The output of a SLURM program. Raises NetworkFault if the controller cannot be reached, else Fault."""
     try:
@@ -205,13 +186,9 @@ def _run(*arguments: str) -> str:
     if done.returncode == 0:
         return done.stdout
     message = " ".join(done.stderr.split()) or f"status {done.returncode}"
-    unreachable = any(pattern in message.lower() for pattern in UNREACHABLE_PATTERNS)
-    raise (NetworkFault if unreachable else Fault)(f"{arguments[0]}: {message}")
-
-
-def _named(number: str) -> str:
-    return f"SLURM job {number}"
+    raise (NetworkFault if UNREACHABLE.search(message) else Fault)(f"{arguments[0]}: {message}")
 
 
 def _number(name: str) -> str:
+    """The number in ``SLURM job 12``."""
     return name.rpartition(" ")[2]

@@ -5,8 +5,9 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO, Any
 
 GRACE_SECONDS = 45.0
 """Between SIGTERM and SIGKILL: longer than torchrun itself waits for its ranks."""
@@ -39,6 +40,25 @@ def die_with_parent() -> Callable[[], None]:
             os._exit(1)
 
     return prepare
+
+
+def start(
+    words: Sequence[str], output: IO[bytes], environment: Mapping[str, str], *, outlives: bool = False, **options: Any
+) -> "subprocess.Popen[bytes]":
+    """Start a program without input in a session of its own; it ends with this process unless it ``outlives`` it.
+
+    ``output`` gets all that it writes; ``options`` are further ones of ``Popen``.
+    """
+    return subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=None if outlives else die_with_parent(),
+        env=environment,
+        **options,
+    )
 
 
 def follow_parent() -> None:

@@ -33,10 +33,6 @@ class Credentials:
             "MLFLOW_TRACKING_PASSWORD": self.password,
         }
 
-    @property
-    def for_prefect(self) -> Mapping[str, str]:
-        return {"PREFECT_SERVER_API_AUTH_STRING": f"{self.user}:{self.password}"}
-
 
 def read_credentials(environment: Mapping[str, str]) -> Credentials | None:
     """Read ``user:password`` from REPRO_AUTH or the file REPRO_AUTH_FILE; None if neither is set.

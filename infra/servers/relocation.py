@@ -37,17 +37,14 @@ def relocate(root: Path) -> None:
         return
     with suppress(sqlite3.Error):
         with closing(open_read_only(file)) as connection:
-            if not _former(connection, root):
-                return
-            if not has_known_schema(connection):
-                print(
-                    f"repro: {file} is not of MLflow 3.17: its addresses stay those of another folder", file=sys.stderr
-                )
-                return
-        with closing(sqlite3.connect(file, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            _rewrite(connection, root, _former(connection, root))  # another process may have done it by now
-            connection.execute("COMMIT")
+            former = _former(connection, root)
+            is_known = has_known_schema(connection)
+        if former and not is_known:
+            print(f"repro: {file} is not of MLflow 3.17: its addresses stay those of another folder", file=sys.stderr)
+        elif former:
+            # Nothing happens where another process has done it by now.
+            with closing(sqlite3.connect(file, timeout=BUSY_SECONDS)) as connection, connection:
+                _rewrite(connection, root, former)
 
 
 def same_folder(one: Path, other: Path) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from infra.errors import JobFailed
-from infra.processes.children import PROJECT_ROOT, SAFE_PATH, die_with_parent, terminate_group
+from infra.processes.children import PROJECT_ROOT, SAFE_PATH, start, terminate_group
 from infra.processes.locks import file_lock
 from infra.servers.environment import PERSISTENT_LEASES, private_folder
 from infra.servers.loopback import free_ports, healthy
@@ -109,16 +109,9 @@ def _keep(
 
 def _start(port: int, log: Path) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
-        return subprocess.Popen(
-            serve("infra.servers.temporary_prefect:application", "127.0.0.1", port, "error"),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=die_with_parent(),
-            # No page has this origin. Prefect's default would let every page read its answers.
-            env={**os.environ, **SAFE_PATH, **SETTINGS, ORIGINS: f"http://127.0.0.1:{port}"},
-        )
+        # No page has this origin. Prefect's default would let every page read its answers.
+        environment = {**os.environ, **SAFE_PATH, **SETTINGS, ORIGINS: f"http://127.0.0.1:{port}"}
+        return start(serve(f"{__name__}:application", "127.0.0.1", port, "error"), output, environment)
 
 
 def _wait_for_health(server: subprocess.Popen[bytes], address: str, log: Path) -> None:

@@ -2,8 +2,7 @@
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -70,7 +69,10 @@ def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = 
             say(f"ended {count} processes of a killed service")
         service.check_ports()
         _prepare(service, outer, say)
-        with _alone_with_tables(service.place, say):
+        # A run that starts a server on the same databases may create their tables.
+        waiting = lambda holder: say(f"{holder} starts a server on the same database: waiting")  # noqa: E731
+        prefect = file_lock(start_lock(service.place / "prefect"), waiting)
+        with prefect, file_lock(create_lock(service.place / "mlflow.db"), waiting):
             return _start(service.with_health_ports(), outer, say, foreground)
 
 
@@ -92,17 +94,6 @@ def running(folder: Path) -> Service | None:
     except FileNotFoundError:
         return None
     return service if supervision.supervisor_of(service) else None
-
-
-@contextmanager
-def _alone_with_tables(place: Path, say: Say) -> Iterator[None]:
-    """Wait while a run starts a server on the same databases, whose tables it may create; others wait meanwhile."""
-
-    def waiting(holder: str) -> None:
-        say(f"{holder} starts a server on the same database: waiting")
-
-    with file_lock(start_lock(place / "prefect"), waiting), file_lock(create_lock(place / "mlflow.db"), waiting):
-        yield
 
 
 def _start(service: Service, outer: Mapping[str, str], say: Say, foreground: bool) -> RunningService:
@@ -137,7 +128,7 @@ def _wait_until_healthy(service: Service, say: Say) -> list[ProgramState]:
             if state.healthy and state.name not in healthy:
                 healthy.add(state.name)
                 say(f"{state.name} is healthy")
-        bad = [state for state in programs if state.given_up]
+        bad = [state for state in programs if state.state == "fatal"]
         if programs and all(state.healthy for state in programs):
             return programs
         if bad or not programs or time.monotonic() > deadline:

@@ -120,7 +120,8 @@ def _prefect(service: Service, login: Credentials | None, outer: Mapping[str, st
     if outer.get(databases.VARIABLE):
         variables["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = Databases(outer[databases.VARIABLE]).for_prefect
     if login:
-        variables |= {**login.for_prefect, **login.for_clients}  # its own services are clients too
+        clients = login.for_clients  # its own services are clients too
+        variables |= {**clients, "PREFECT_SERVER_API_AUTH_STRING": clients["PREFECT_API_AUTH_STRING"]}
     return variables
 
 

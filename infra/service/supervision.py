@@ -20,8 +20,8 @@ from xmlrpc.client import Fault as RpcFault
 from xmlrpc.client import ServerProxy, Transport
 
 from infra.errors import JobFailed
-from infra.processes import signals
-from infra.processes.children import die_with_parent, last_line
+from infra.processes import children, signals
+from infra.processes.children import last_line
 from infra.servers.loopback import healthy
 from infra.servers.service_settings import Service
 from infra.service.process_tags import end_all, tagged_pids
@@ -58,10 +58,6 @@ class ProgramState:
     log: str
     message: str
     """The supervisor's message about a program that does not run."""
-
-    @property
-    def given_up(self) -> bool:
-        return self.state == "fatal"
 
 
 def log_of(service: Service, name: str) -> Path:
@@ -118,16 +114,9 @@ def start(service: Service, outer: Mapping[str, str], foreground: bool) -> subpr
     config.write_text(configuration(service))
     (service.folder / SOCKET).unlink(missing_ok=True)
     with (service.folder / "logs" / "supervisord.out").open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "supervisor.supervisord", "--configuration", config.name],
-            cwd=service.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=die_with_parent() if foreground else None,
-            env=environment(service, outer),
-        )
+        words = [sys.executable, "-m", "supervisor.supervisord", "--configuration", config.name]
+        inherited = environment(service, outer)
+        process = children.start(words, output, inherited, outlives=not foreground, cwd=service.folder)
     deadline = time.monotonic() + ANSWER_SECONDS
     while not supervisor_of(service):
         if process.poll() is not None or time.monotonic() > deadline:

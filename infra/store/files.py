@@ -117,14 +117,6 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def read_stamps(file: Path) -> dict[str, list[int]]:
-    try:
-        stamps = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    return stamps if isinstance(stamps, dict) else {}
-
-
 def write_stamps(file: Path, stamps: Mapping[str, list[int]]) -> None:
     with contextlib.suppress(OSError):  # without stamps the next run only hashes again
         write_atomically(file, json.dumps(stamps))
@@ -138,12 +130,16 @@ def folder_damage(
     A file whose size, time and inode are as in ``stamp_file``, where they are kept when it is hashed, is taken as is,
     but for ``every_byte``.
     """
-    stamps = {} if every_byte else read_stamps(stamp_file)
+    stamps: object = {}
+    if not every_byte:
+        with contextlib.suppress(OSError, ValueError):
+            stamps = json.loads(stamp_file.read_text())
+    known = stamps if isinstance(stamps, dict) else {}
     fresh: dict[str, list[int]] = {}
     for name, expected in files.items():
         with contextlib.suppress(OSError):  # file_damage says what is wrong
             fresh[name] = stamp_of(folder / name)
-        is_known = name in fresh and stamps.get(name) == fresh[name]
+        is_known = name in fresh and known.get(name) == fresh[name]
         if not is_known and (damage := file_damage(folder, name, expected)):
             return damage
     if fresh != stamps:

@@ -236,12 +236,6 @@ class LocalStore(Store):
     def leftovers(self, before: float) -> Iterator[Leftover]:
         return leftover_folders(self, before)
 
-    def share(self, path: Path) -> None:
-        """Every machine that has the folder has the file."""
-
-    def fetch_newer(self, folder: str) -> None:
-        """Every machine that has the folder has the files."""
-
 
 def _file_names(folder: Path) -> Iterator[str]:
     paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != MANIFEST)

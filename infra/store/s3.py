@@ -26,7 +26,7 @@ from infra.store.files import stamp_of, write_atomically, write_stamps
 from infra.store.leftovers import leftover_objects
 from infra.store.local import LocalStore
 from infra.store.manifest import MANIFEST, Manifest, bytes_of, is_of_attempt, manifest_envelope
-from infra.store.s3_client import Bucket, NoSuchKey, ObjectInfo, PreconditionFailed
+from infra.store.s3_client import Bucket, NoSuchKey, PreconditionFailed
 from infra.store.s3_manifests import RemoteManifest, RemoteManifests
 from infra.store.store import Artifact, Leftover, Store
 
@@ -98,7 +98,9 @@ class S3Store(Store):
             self._local.remove(stage, key)
 
     def begin(self, stage: str, key: str, resume: Mapping[str, str], attempt: str = "") -> Path:
-        self._check_write_access()
+        if not self._is_writable:  # said before the work of the first stage, not when its result is sent
+            check_write_access(self.bucket)
+            self._is_writable = True
         self._replaces[stage, key] = self._manifests.etag(stage, key)
         partial = self._local.begin(stage, key, resume, attempt)
         if resume:
@@ -106,12 +108,6 @@ class S3Store(Store):
             snapshot = Snapshot(self.bucket, f"{stage}/{key}/{suffix}", partial, self.say)
             self._snapshots.setdefault(partial, snapshot).begin(attempt)
         return partial
-
-    def _check_write_access(self) -> None:
-        """Raise BadConfiguration or NoSpace before the work of the first stage, not when its result is sent."""
-        if not self._is_writable:
-            check_write_access(self.bucket)
-            self._is_writable = True
 
     def seal(self, partial: Path, description: Mapping[str, Any]) -> Artifact:
         stage = description["stage"]
@@ -202,8 +198,11 @@ class S3Store(Store):
         for name in files:
             path = path_below(self.root / folder, name)
             info = listed[name]
-            if _is_current(path, info):
-                continue
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                # A record changes when its run ends. What this machine wrote and could not send is newer.
+                if status.st_size == info.bytes or status.st_mtime > info.modified:
+                    continue
             try:
                 write_atomically(path, self.bucket.read(f"{folder}/{name}").decode())
                 os.utime(path, (info.modified, info.modified))
@@ -296,15 +295,3 @@ class S3Store(Store):
             f"{self.bucket.url(remote.key_of(name))} does not match its sum: its artifact was quarantined as {renamed},"
             " and the next run makes it again"
         )
-
-
-def _is_current(path: Path, info: ObjectInfo) -> bool:
-    """Whether a small file is here as it was sent last: a record changes when its run ends.
-
-    What this machine wrote and could not send is newer than the object.
-    """
-    try:
-        status = path.stat()
-    except OSError:
-        return False
-    return status.st_size == info.bytes or status.st_mtime > info.modified

@@ -46,19 +46,16 @@ class RemoteManifests:
 
     def get(self, stage: str, key: str, *, relist: bool = True) -> RemoteManifest | None:
         """The manifest in the bucket, by a new listing or the last one; an unreadable or altered one counts as none."""
-        if relist or (stage, key) not in self._listed:
-            self._listed[stage, key] = self._bucket.list(f"{stage}/{key}")
-        listed = self._listed[stage, key].get(MANIFEST)
-        if listed is None:
+        if relist:
+            self._list(stage, key)
+        etag = self.etag(stage, key)
+        if not etag:
             return None
-        text = self._read_copy(stage, key, listed.etag)
-        is_new = text is None
-        if text is None:
-            try:
-                text = self._bucket.read(f"{stage}/{key}/{MANIFEST}").decode()
-            except (NoSuchKey, ValueError):
-                return None
-        parsed = parse_manifest(text, stage, key)
+        kept = self._read_copy(stage, key, etag)
+        try:
+            parsed = parse_manifest(kept or self._bucket.read(f"{stage}/{key}/{MANIFEST}"), stage, key)
+        except NoSuchKey:
+            return None
         if parsed is None:
             return None
         manifest, envelope = parsed
@@ -67,8 +64,8 @@ class RemoteManifests:
         if not isinstance(files_id, str) or not is_plain_name(files_id):
             return None
         remote = RemoteManifest(manifest, files_id, etags if isinstance(etags, dict) else {})
-        if is_new:
-            self._write_copy(stage, key, listed.etag, remote)
+        if not kept:
+            self._write_copy(stage, key, etag, remote)
         return remote
 
     def get_all(self) -> Iterator[tuple[tuple[str, str], RemoteManifest | None]]:
@@ -91,8 +88,11 @@ class RemoteManifests:
     def has(self, stage: str, key: str) -> bool:
         """Whether the bucket has a manifest for the artifact, readable or not."""
         if (stage, key) not in self._listed:
-            self._listed[stage, key] = self._bucket.list(f"{stage}/{key}")
+            self._list(stage, key)
         return MANIFEST in self._listed[stage, key]
+
+    def _list(self, stage: str, key: str) -> None:
+        self._listed[stage, key] = self._bucket.list(f"{stage}/{key}")
 
     def etag(self, stage: str, key: str) -> str:
         """ETag of the manifest by the last listing; "" if there was none."""
@@ -100,7 +100,7 @@ class RemoteManifests:
 
     def is_unchanged(self, stage: str, key: str, etag: str) -> bool:
         """Whether the bucket has the manifest of this ETag, by a new listing."""
-        self._listed[stage, key] = self._bucket.list(f"{stage}/{key}")
+        self._list(stage, key)
         return self.etag(stage, key) == etag
 
     def remove(self, stage: str, key: str) -> bool:
@@ -153,12 +153,12 @@ class RemoteManifests:
     def _copy(self, stage: str, key: str) -> Path:
         return self._folder / f"{stage}-{key}.json"
 
-    def _read_copy(self, stage: str, key: str, etag: str) -> str | None:
+    def _read_copy(self, stage: str, key: str, etag: str) -> str:
         try:
             copy = json.loads(self._copy(stage, key).read_text())
-            return json.dumps(copy["document"]) if copy["etag"] == etag else None
+            return json.dumps(copy["document"]) if copy["etag"] == etag else ""
         except (OSError, ValueError, TypeError, KeyError):
-            return None
+            return ""
 
     def _write_copy(self, stage: str, key: str, etag: str, remote: RemoteManifest) -> None:
         with contextlib.suppress(OSError):  # without a copy the next look downloads it again

@@ -29,6 +29,4 @@ def unneeded_states(store: Store, needed: Container[tuple[str, str]]) -> Iterato
         name = (folder.parent.name, folder.stem)
         if name not in needed and not store.is_locked(*name):
             size = sum(path.stat().st_size for path in folder.iterdir())
-            yield Leftover(
-                "/".join((folder.parent.name, folder.name)), size, partial(shutil.rmtree, folder, ignore_errors=True)
-            )
+            yield Leftover(f"{name[0]}/{folder.name}", size, partial(shutil.rmtree, folder, ignore_errors=True))

@@ -148,14 +148,12 @@ class Store(abc.ABC):
     def leftovers(self, before: float) -> Iterator[Leftover]:
         """What interrupted work left over and nobody modified since ``before``, in seconds since 1970."""
 
-    # Sharing what is no artifact
+    # Sharing what is no artifact: nothing to do where every machine that has the folder has the files
 
-    @abc.abstractmethod
-    def share(self, path: Path) -> None:
+    def share(self, path: Path) -> None:  # noqa: B027
         """Let other machines see a small file below the root, or an unfinished folder, as it is now."""
 
-    @abc.abstractmethod
-    def fetch_newer(self, folder: str) -> None:
+    def fetch_newer(self, folder: str) -> None:  # noqa: B027
         """Fetch the small files that others shared below ``folder``."""
 
     # The same in every store

@@ -13,20 +13,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from .. import metric_names as names
 from ..data.batch import Batch
 from ..errors import JobError
 from ..job import Facts, Job, Metrics
-from ..metric_names import (
-    GRADIENT_NORM,
-    LEARNING_RATE,
-    LOSS,
-    NLL,
-    PADDING,
-    PERPLEXITY,
-    SECONDS_LEFT,
-    SMOOTHED_PERPLEXITY,
-    TOKENS_PER_SECOND,
-)
 
 FACTS = "facts"
 Values = dict[str, float]
@@ -80,14 +70,14 @@ class MetricsLogger:
         self.check()
         elapsed = time.monotonic() - self.last_row_time
         update, rate, _ = self.window[-1]
-        values = self.means() | {LEARNING_RATE: rate} | measure()
-        if not math.isfinite(values.get(GRADIENT_NORM, 0.0)):
+        values = self.means() | {names.LEARNING_RATE: rate} | measure()
+        if not math.isfinite(values.get(names.GRADIENT_NORM, 0.0)):
             raise self.diverged("the gradient of", update, rate)
         self.window.clear()
-        values[TOKENS_PER_SECOND] = (tokens - self.tokens) / max(elapsed, 1e-9)
-        values |= {name: value * values[TOKENS_PER_SECOND] for name, value in self.per_token.items()}
+        values[names.TOKENS_PER_SECOND] = (tokens - self.tokens) / max(elapsed, 1e-9)
+        values |= {name: value * values[names.TOKENS_PER_SECOND] for name, value in self.per_token.items()}
         left = (time.monotonic() - self.started) / (update - self.first) * (self.total - update)
-        values[SECONDS_LEFT] = min(left, values.get(SECONDS_LEFT, left))
+        values[names.SECONDS_LEFT] = min(left, values.get(names.SECONDS_LEFT, left))
         self.write(update, values)
         self.last_row_time = time.monotonic()
         self.tokens = tokens
@@ -104,8 +94,8 @@ class MetricsLogger:
         parts = [losses for _, _, losses in self.window]
         loss, nll = (self.sums().sum(0) / max(1, sum(part.pieces for part in parts))).tolist()
         padding = sum(part.padding for part in parts) / sum(part.num_positions for part in parts)
-        perplexities = {PERPLEXITY: to_perplexity(nll), SMOOTHED_PERPLEXITY: to_perplexity(loss)}
-        return {LOSS: loss, NLL: nll, PADDING: padding} | perplexities
+        perplexities = {names.PERPLEXITY: to_perplexity(nll), names.SMOOTHED_PERPLEXITY: to_perplexity(loss)}
+        return {names.LOSS: loss, names.NLL: nll, names.PADDING: padding} | perplexities
 
     def sums(self) -> Tensor:
         return torch.stack([losses.sums for _, _, losses in self.window]).cpu().double()

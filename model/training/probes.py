@@ -15,23 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .. import metric_names as names
 from ..config.special_pieces import PAD
-from ..metric_names import (
-    ATTENTION_COVERAGE_CROSS,
-    ATTENTION_COVERAGE_ENCODER,
-    ATTENTION_ENTROPY,
-    ATTENTION_ENTROPY_DECODER,
-    ATTENTION_ENTROPY_ENCODER,
-    DECODER_COSINE,
-    DECODER_NORM,
-    ENCODER_COSINE,
-    ENCODER_NORM,
-    RESIDUAL_RATIO_DECODER_ATTENTION,
-    RESIDUAL_RATIO_DECODER_CROSS,
-    RESIDUAL_RATIO_DECODER_FEED_FORWARD,
-    RESIDUAL_RATIO_ENCODER_ATTENTION,
-    RESIDUAL_RATIO_ENCODER_FEED_FORWARD,
-)
 from ..network.attention import CrossAttention, PaddedMask, SelfAttention
 from ..network.attention_maps import with_own_layers
 from ..network.transformer import DecoderLayer, EncoderLayer, Residual, Transformer
@@ -39,11 +24,11 @@ from .coverage import marginal, normalised_entropy
 
 Values = dict[str, float]
 OVER_LAYERS = (
-    ATTENTION_ENTROPY,
-    ATTENTION_ENTROPY_ENCODER,
-    ATTENTION_ENTROPY_DECODER,
-    ATTENTION_COVERAGE_ENCODER,
-    ATTENTION_COVERAGE_CROSS,
+    names.ATTENTION_ENTROPY,
+    names.ATTENTION_ENTROPY_ENCODER,
+    names.ATTENTION_ENTROPY_DECODER,
+    names.ATTENTION_COVERAGE_ENCODER,
+    names.ATTENTION_COVERAGE_CROSS,
 )
 """What has a mean over layers too."""
 
@@ -68,8 +53,8 @@ def probe(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> Values:
     source_real = source_BS != PAD
     target_real = target_BT != PAD
     signs = {
-        ENCODER_COSINE: cosine(memory_BSD, source_real),
-        DECODER_COSINE: cosine(hidden_BTD, target_real),
+        names.ENCODER_COSINE: cosine(memory_BSD, source_real),
+        names.DECODER_COSINE: cosine(hidden_BTD, target_real),
     }
     for of_layers in (
         [encoder_signs(layer, recorded, source_real) for layer in model.encoder],
@@ -117,12 +102,12 @@ def encoder_signs(layer: EncoderLayer, recorded: Recorded, source_real: Tensor) 
     around = layer.around_feed_forward
     weights_BHSS = layer.attention.weights(*recorded.inputs[layer.attention])
     return {
-        ENCODER_COSINE: cosine(recorded.outputs[around], source_real),
-        ENCODER_NORM: recorded.sum_norm(around, source_real),
-        RESIDUAL_RATIO_ENCODER_ATTENTION: recorded.ratio(layer.around_attention, source_real),
-        RESIDUAL_RATIO_ENCODER_FEED_FORWARD: recorded.ratio(around, source_real),
-        ATTENTION_ENTROPY_ENCODER: query_entropy(weights_BHSS, source_real),
-        ATTENTION_COVERAGE_ENCODER: coverage(weights_BHSS, source_real, source_real),
+        names.ENCODER_COSINE: cosine(recorded.outputs[around], source_real),
+        names.ENCODER_NORM: recorded.sum_norm(around, source_real),
+        names.RESIDUAL_RATIO_ENCODER_ATTENTION: recorded.ratio(layer.around_attention, source_real),
+        names.RESIDUAL_RATIO_ENCODER_FEED_FORWARD: recorded.ratio(around, source_real),
+        names.ATTENTION_ENTROPY_ENCODER: query_entropy(weights_BHSS, source_real),
+        names.ATTENTION_COVERAGE_ENCODER: coverage(weights_BHSS, source_real, source_real),
     }
 
 
@@ -135,14 +120,14 @@ def decoder_signs(
     weights_BHTT = layer.attention.weights(recorded.inputs[layer.attention][0], causal)
     weights_BHTS = layer.cross.weights(*recorded.inputs[layer.cross])
     return {
-        DECODER_COSINE: cosine(recorded.outputs[around], target_real),
-        DECODER_NORM: recorded.sum_norm(around, target_real),
-        RESIDUAL_RATIO_DECODER_ATTENTION: recorded.ratio(layer.around_attention, target_real),
-        RESIDUAL_RATIO_DECODER_CROSS: recorded.ratio(layer.around_cross, target_real),
-        RESIDUAL_RATIO_DECODER_FEED_FORWARD: recorded.ratio(around, target_real),
-        ATTENTION_ENTROPY_DECODER: query_entropy(weights_BHTT, target_real),
-        ATTENTION_ENTROPY: query_entropy(weights_BHTS, target_real),
-        ATTENTION_COVERAGE_CROSS: coverage(weights_BHTS, target_real, source_real),
+        names.DECODER_COSINE: cosine(recorded.outputs[around], target_real),
+        names.DECODER_NORM: recorded.sum_norm(around, target_real),
+        names.RESIDUAL_RATIO_DECODER_ATTENTION: recorded.ratio(layer.around_attention, target_real),
+        names.RESIDUAL_RATIO_DECODER_CROSS: recorded.ratio(layer.around_cross, target_real),
+        names.RESIDUAL_RATIO_DECODER_FEED_FORWARD: recorded.ratio(around, target_real),
+        names.ATTENTION_ENTROPY_DECODER: query_entropy(weights_BHTT, target_real),
+        names.ATTENTION_ENTROPY: query_entropy(weights_BHTS, target_real),
+        names.ATTENTION_COVERAGE_CROSS: coverage(weights_BHTS, target_real, source_real),
     }
 
 

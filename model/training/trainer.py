@@ -9,28 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from .. import metric_names as names
 from ..config import Training
 from ..data.batches import Cursor, Update
 from ..data.prefetch import read_ahead
 from ..errors import JobError
 from ..job import Facts, StopSignal
-from ..metric_names import (
-    BEST_DEV_PERPLEXITY,
-    BEST_UPDATE,
-    DEV_PERPLEXITY,
-    EPOCH,
-    FLOPS,
-    GPU_KWH,
-    GRADIENT_NORM,
-    MEMORY_BYTES,
-    PARAMETERS,
-    PEAK_FLOPS,
-    SECONDS_LEFT,
-    SKIPPED,
-    STOPPED_EARLY,
-    TARGET_TOKENS,
-    UPDATES,
-)
 from ..network.weights import save_model_config
 from .checkpoint import Checkpoints
 from .distributed import Ranks
@@ -136,7 +120,7 @@ class Trainer:
     def log(self, losses: LossSums) -> None:
         """Record the update's losses; write a row of metrics when one is due."""
         if self.step.skipped:
-            self.metrics.write(self.position.update, {SKIPPED: self.position.skipped})
+            self.metrics.write(self.position.update, {names.SKIPPED: self.position.skipped})
         else:
             tokens = self.position.target_tokens
             rate = self.step.learning_rate
@@ -144,22 +128,22 @@ class Trainer:
 
     def row_metrics(self) -> dict[str, float]:
         """What a row of metrics holds beside the losses; waits for the device."""
-        own = {GRADIENT_NORM: float(self.step.gradient_norm()), EPOCH: self.epochs_done}
+        own = {names.GRADIENT_NORM: float(self.step.gradient_norm()), names.EPOCH: self.epochs_done}
         return own | self.hardware_metrics()
 
     def hardware_metrics(self) -> dict[str, float]:
-        skipped = {SKIPPED: self.position.skipped} if self.training.skip_nonfinite else {}
+        skipped = {names.SKIPPED: self.position.skipped} if self.training.skip_nonfinite else {}
         minutes = self.training.minutes
-        left = {SECONDS_LEFT: max(0.0, 60 * minutes - self.position.seconds)} if minutes else {}
-        return {MEMORY_BYTES: memory_bytes(self.step.device)} | self.gpus.read() | skipped | left
+        left = {names.SECONDS_LEFT: max(0.0, 60 * minutes - self.position.seconds)} if minutes else {}
+        return {names.MEMORY_BYTES: memory_bytes(self.step.device)} | self.gpus.read() | skipped | left
 
     def validate(self) -> None:
         """Compute the dev metrics. Raises JobError (diverged) when the perplexity is NaN."""
         values = self.validation.check(self.step.objective)
-        if math.isnan(values[DEV_PERPLEXITY]):
+        if math.isnan(values[names.DEV_PERPLEXITY]):
             self.metrics.check()
             raise self.diverged("the dev perplexity of", self.position.update)
-        self.position = after_validation(self.training, self.position, values[DEV_PERPLEXITY])
+        self.position = after_validation(self.training, self.position, values[names.DEV_PERPLEXITY])
         self.metrics.write(self.position.update, values)
 
     def save(self) -> None:
@@ -202,12 +186,12 @@ class Trainer:
         """
         position = self.position
         facts: Facts = {
-            UPDATES: position.update,
-            DEV_PERPLEXITY: position.dev_perplexity,
-            TARGET_TOKENS: position.target_tokens,
-            FLOPS: self.work.flops_per_token * position.target_tokens,
+            names.UPDATES: position.update,
+            names.DEV_PERPLEXITY: position.dev_perplexity,
+            names.TARGET_TOKENS: position.target_tokens,
+            names.FLOPS: self.work.flops_per_token * position.target_tokens,
             "seconds": position.seconds,
-            PARAMETERS: sum(p.numel() for p in self.step.model.parameters()),
+            names.PARAMETERS: sum(p.numel() for p in self.step.model.parameters()),
             "device": self.step.device.type,
             "ranks": self.ranks.world_size,
             **epoch_facts(self.reader.sampler, position),
@@ -215,14 +199,14 @@ class Trainer:
         if self.step.device.type == "cpu":
             facts["kernels"] = cpu_kernels()
         if self.work.device_peak:
-            facts[PEAK_FLOPS] = self.work.device_peak
+            facts[names.PEAK_FLOPS] = self.work.device_peak
         if self.training.patience:
-            facts[BEST_UPDATE] = position.best_update
-            facts[BEST_DEV_PERPLEXITY] = position.best_dev_perplexity
+            facts[names.BEST_UPDATE] = position.best_update
+            facts[names.BEST_DEV_PERPLEXITY] = position.best_dev_perplexity
         if self.training.may_end_early:
-            facts[STOPPED_EARLY] = position.update < self.training.updates
+            facts[names.STOPPED_EARLY] = position.update < self.training.updates
         if self.training.skip_nonfinite:
-            facts[SKIPPED] = position.skipped
+            facts[names.SKIPPED] = position.skipped
         if self.gpus.measures_energy:
-            facts[GPU_KWH] = self.gpus.kwh()
+            facts[names.GPU_KWH] = self.gpus.kwh()
         return facts

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
+from queued_training import has_started, processes_with, queued_training
 from services import wait_for
 from slurm_cluster import Cluster
 from small_training import TRAINING, rows, run, weights, write_job
@@ -46,28 +46,7 @@ def launcher(say: Callable[[str], None] = lambda _: None, **settings: object) ->
 
 
 def small_job(root: Path, name: str, *, ranks: int = 1, long: bool = False) -> JobSpec:
-    path = write_job(root, name=name, training=LONG if long else TRAINING)
-    document = json.loads(path.read_text())
-    path.unlink()
-    inputs = {name: Path(folder) for name, folder in document["inputs"].items()}
-    return JobSpec("model.train", document["config"], inputs, path.parent, document["site"], ranks, distributed=True)
-
-
-def has_started(job: JobSpec) -> bool:
-    metrics = job.out / "metrics.jsonl"
-    return metrics.exists() and len(rows(job.path)) > 20
-
-
-def working_on(job: JobSpec) -> list[psutil.Process]:
-    """Processes with the job's file among their arguments."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if any(str(job.path) in argument for argument in process.cmdline()):
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            continue
-    return found
+    return queued_training(root, name, LONG if long else TRAINING, ranks=ranks)
 
 
 def interrupt_once(job: JobSpec) -> None:
@@ -100,7 +79,7 @@ def test_an_interrupt_leaves_a_checkpoint_and_nothing_running(cluster: Cluster, 
     with pytest.raises(KeyboardInterrupt):
         launcher().run(job, lambda: interrupt_once(job))
     assert cluster.queued() == []
-    assert working_on(job) == []
+    assert processes_with(str(job.path)) == []
     assert 0 < newest_checkpoint(job.out) < LONG.updates
     assert json.loads((job.out / "exit.json").read_text())["reason"] == "preempted"
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from patience import wait_for
+from queued_training import has_started, processes_with, queued_training
 from small_training import TRAINING, rows, run, weights, write_job
 from ssh_server import SshServer
 
@@ -45,27 +46,11 @@ def launcher(queue: SshQueue, say: Callable[[str], None] = lambda _: None) -> Qu
 
 
 def small_job(root: Path, name: str, *, ranks: int = 1, long: bool = False) -> JobSpec:
-    path = write_job(root, name=name, training=LONG if long else TRAINING, resume_seconds=0.2)
-    document = json.loads(path.read_text())
-    path.unlink()
-    inputs = {name: Path(folder) for name, folder in document["inputs"].items()}
-    return JobSpec("model.train", document["config"], inputs, path.parent, document["site"], ranks, distributed=True)
-
-
-def has_started(job: JobSpec) -> bool:
-    metrics = job.out / "metrics.jsonl"
-    return metrics.exists() and len(rows(job.path)) > 20
+    return queued_training(root, name, LONG if long else TRAINING, ranks=ranks, resume_seconds=0.2)
 
 
 def far_processes(queue: SshQueue) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if any(f"{queue.folder}/jobs" in word and "model.train" in process.cmdline() for word in process.cmdline()):
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            continue
-    return found
+    return processes_with(f"{queue.folder}/jobs", "model.train")
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,8 @@ class ForkLauncher:
     """Runs a job in a fork of this process, where torch is already loaded; its output goes to its log."""
 
     def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
-        path = job.write()
+        job.write()
+        path = job.path
         child = os.fork()
         if child == 0:
             gc.freeze()  # what only the parent's threads can end, as a translator of CTranslate2, is not collected here
