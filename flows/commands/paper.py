@@ -7,7 +7,7 @@ from flows.runner.paper import PaperRequest, PaperResults
 from flows.views.tables import paper_table
 from flows.views.terminal import print_json, show
 from infra.servers.environment import configure_libraries
-from tasks.evaluation.paper_page import COLUMNS, introduction, row_cells
+from tasks.evaluation.paper_page import introduction, row_cells
 
 
 def paper(*, request: PaperRequest | None = None, as_json: JsonOption = False) -> None:
@@ -34,7 +34,7 @@ def paper(*, request: PaperRequest | None = None, as_json: JsonOption = False) -
 
 def _show(found: PaperResults, as_json: bool) -> None:
     lines = found.comparisons()
-    table = paper_table(COLUMNS, [row_cells(line) for line in lines])
+    table = paper_table([row_cells(line) for line in lines])
     page = found.request.page(found.group.site.root)
     show(f"\nAgainst the paper: {found.request.title}\n", table, "", *introduction(lines), f"page:    {page}")
     if as_json:

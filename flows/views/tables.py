@@ -102,14 +102,14 @@ PAGE_ALONE = {
 """Columns of the page of ``repro paper`` that its table in the terminal leaves out, since a terminal is narrow."""
 
 
-def paper_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def paper_table(rows: Sequence[Mapping[str, str]]) -> Table:
     """Rows beside the paper's values, without ``PAGE_ALONE`` and empty columns. No word or number is broken in two."""
-    shown = [i for i, column in enumerate(columns) if column not in PAGE_ALONE and any(row[i] for row in rows)]
-    table = plain_table(*(columns[i] for i in shown), right={*columns} - {"row", "set"})
-    for column, i in zip(table.columns, shown, strict=True):
-        column.min_width = max(len(word) for text in (columns[i], *(row[i] for row in rows)) for word in text.split())
+    shown = [column for column in rows[0] if column not in PAGE_ALONE and any(row[column] for row in rows)]
+    table = plain_table(*shown, right={*shown} - {"row", "set"})
+    for column, name in zip(table.columns, shown, strict=True):
+        column.min_width = max(len(word) for text in (name, *(row[name] for row in rows)) for word in text.split())
     for row in rows:
-        table.add_row(*(cell(row[i]) for i in shown))
+        table.add_row(*(cell(row[column]) for column in shown))
     return table
 
 

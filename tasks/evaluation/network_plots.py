@@ -6,16 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import MaxNLocator
 
-from model.metric_names import (
-    ATTENTION_ENTROPY,
-    ATTENTION_ENTROPY_DECODER,
-    ATTENTION_ENTROPY_ENCODER,
-    RESIDUAL_RATIO_DECODER_ATTENTION,
-    RESIDUAL_RATIO_DECODER_CROSS,
-    RESIDUAL_RATIO_DECODER_FEED_FORWARD,
-    RESIDUAL_RATIO_ENCODER_ATTENTION,
-    RESIDUAL_RATIO_ENCODER_FEED_FORWARD,
-)
+from model import metric_names
 from tasks.evaluation.plots import Numbers, Theme, dress, legend, new_figure, png, thousands
 from tasks.evaluation.training_log import SIGNS, Curve, LayerCurves
 
@@ -25,16 +16,16 @@ PANEL = 2.1
 """Height of a panel in inches."""
 BY_LAYER = {
     "Residual beside its main stream: |f(x)| / |x|": {
-        RESIDUAL_RATIO_ENCODER_ATTENTION: "encoder self-attention",
-        RESIDUAL_RATIO_ENCODER_FEED_FORWARD: "encoder feed-forward",
-        RESIDUAL_RATIO_DECODER_ATTENTION: "decoder self-attention",
-        RESIDUAL_RATIO_DECODER_FEED_FORWARD: "decoder feed-forward",
-        RESIDUAL_RATIO_DECODER_CROSS: "cross-attention",
+        metric_names.RESIDUAL_RATIO_ENCODER_ATTENTION: "encoder self-attention",
+        metric_names.RESIDUAL_RATIO_ENCODER_FEED_FORWARD: "encoder feed-forward",
+        metric_names.RESIDUAL_RATIO_DECODER_ATTENTION: "decoder self-attention",
+        metric_names.RESIDUAL_RATIO_DECODER_FEED_FORWARD: "decoder feed-forward",
+        metric_names.RESIDUAL_RATIO_DECODER_CROSS: "cross-attention",
     },
     "Entropy of a query's attention, nats": {
-        ATTENTION_ENTROPY_ENCODER: "encoder self-attention",
-        ATTENTION_ENTROPY_DECODER: "decoder self-attention",
-        ATTENTION_ENTROPY: "cross-attention",
+        metric_names.ATTENTION_ENTROPY_ENCODER: "encoder self-attention",
+        metric_names.ATTENTION_ENTROPY_DECODER: "decoder self-attention",
+        metric_names.ATTENTION_ENTROPY: "cross-attention",
     },
 }
 """Panels of ``by_layer``: their signs with the names of their lines."""

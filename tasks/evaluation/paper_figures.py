@@ -8,17 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from model.metric_names import (
-    BLEU,
-    BLEU_INTL,
-    BLEU_INTL_LC,
-    BLEU_LC,
-    BLEU_NLTK_SENTENCES,
-    BLEU_PAPER,
-    BLEU_PAPER_UNTWEAKED,
-    BLEU_SENTENCES,
-    PERPLEXITY,
-)
+from model import metric_names
 from tasks.tables import read_table
 
 FOLDER = Path(__file__).parent
@@ -29,14 +19,14 @@ SENTENCES = {DEV: 3_000, TEST: 3_003}
 NOT_IN_PAPER = 0
 """The table of rows that the paper does not have."""
 METRICS = {
-    "13a": BLEU,
-    "13a, lower-cased": BLEU_LC,
-    "international": BLEU_INTL,
-    "international, lower-cased": BLEU_INTL_LC,
-    "paper": BLEU_PAPER,
-    "paper_untweaked": BLEU_PAPER_UNTWEAKED,
-    "13a, mean of sentences": BLEU_SENTENCES,
-    "NLTK, mean of sentences": BLEU_NLTK_SENTENCES,
+    "13a": metric_names.BLEU,
+    "13a, lower-cased": metric_names.BLEU_LC,
+    "international": metric_names.BLEU_INTL,
+    "international, lower-cased": metric_names.BLEU_INTL_LC,
+    "paper": metric_names.BLEU_PAPER,
+    "paper_untweaked": metric_names.BLEU_PAPER_UNTWEAKED,
+    "13a, mean of sentences": metric_names.BLEU_SENTENCES,
+    "NLTK, mean of sentences": metric_names.BLEU_NLTK_SENTENCES,
 }
 """The metric of our score cards that follows a protocol of published figures."""
 
@@ -56,6 +46,8 @@ class PaperFigures:
     set_name: str
     averaged: int
     figures: Mapping[str, float] = field(hash=False)
+    about: str = ""
+    """What a variant that the paper does not have is."""
 
     @property
     def protocol(self) -> str:
@@ -72,7 +64,7 @@ class PaperFigures:
         return SENTENCES[self.set_name]
 
 
-FIGURES = (PERPLEXITY, BLEU, "parameters", "updates", "gpu_hours", "flops")
+FIGURES = (metric_names.PERPLEXITY, metric_names.BLEU, "parameters", "updates", "gpu_hours", "flops")
 """The columns of ``paper_rows.tsv`` with figures. ``gpu_hours``: 8 P100 for 12 hours and for 3.5 days (§5.2).
 ``flops`` (Table 2): these hours times the rate of a P100, estimated as 9.5e12 FLOP/s, so an upper bound of what is
 counted."""
@@ -90,6 +82,7 @@ ROWS = {
         row["set"],
         int(row["averaged"]),
         {name: _number(row[name]) for name in FIGURES if row[name]},
+        row["about"],
     )
     for row in read_table(FOLDER / "paper_rows.tsv")
 }
@@ -114,9 +107,6 @@ class PublishedScore:
         return METRICS.get(self.protocol, "")
 
 
-PEERS = tuple(
-    PublishedScore(row["system"], row["bleu"], row["protocol"], row["set"], row["source"], row["notes"])
-    for row in read_table(FOLDER / "published_scores.tsv")
-)
+PEERS = tuple(PublishedScore(**row) for row in read_table(FOLDER / "published_scores.tsv"))
 """One hypothesis file gives many scores: compare only within one protocol and one set. The 16 figures of
 Transformer-Workbench are of layers of its own (1 + 30 epochs) and of torch (1 + 25), two searches, sets and metrics."""

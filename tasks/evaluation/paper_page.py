@@ -12,97 +12,51 @@ from infra.tracking.run_description import table as markdown_table
 from model.config.paper_models import TABLE_3
 from model.metric_names import BLEU, BLEU_PAPER_UNTWEAKED, GPU_KWH, PERPLEXITY
 from tasks.evaluation.html import BASE, Picture, environment, score_text
-from tasks.evaluation.paper_figures import NOT_IN_PAPER, PEERS, ROWS
+from tasks.evaluation.paper_figures import NOT_IN_PAPER, PEERS, ROWS, PublishedScore
 from tasks.evaluation.paper_row import PaperComparison
+from tasks.tables import read_table
 
-COLUMNS = (  # short names, as in the paper: a terminal is narrow
-    "row",
-    "set",
-    "PPL, paper",
-    "PPL, ours",
-    "BLEU, paper",
-    "by protocol",
-    "BLEU, ours, that protocol",
-    "differs by",
-    "BLEU, ours, paper_untweaked",
-    "BLEU, ours, 13a",
-    "params, paper",
-    "params, ours",
-    "FLOPs, paper",
-    "FLOPs, ours, counted",
-    "FLOPs, ours, hours at peak",
-    "weights",
-    "updates",
-    "pieces seen",
-    "hours",
-    "kWh",
-)
-PEER_COLUMNS = ("system", "BLEU", "protocol", "our metric", "set", "notes", "source")
-NOTES = (
-    "The column set says what our figures were measured on; the paper's are for newstest2013 (3,000 lines, Table 3) "
-    "and newstest2014 (Table 2).",
-    "BLEU is compared only within one protocol. English-German by paper: Moses tokens, compound hyphens split, "
-    "typographic quotes of the references made plain; by paper_untweaked: the same with the references as published. "
-    "English-French: 13a tokens, no hyphen split. 13a is sacreBLEU's, cased. Brackets hold the 95 % bootstrap "
-    "interval.",
-    "A difference is ours minus the paper's, shown only if corpus, set and all settings are the paper's. The paper "
-    "does not say which newstest2014 it uses: the full one, 3,003 lines, is assumed.",
-    "Perplexity (PPL) is per piece of the system's own vocabulary, without smoothing: * marks a vocabulary other than "
-    "the paper's, for which no difference is computed.",
-    "Weights: the last checkpoint (Table 3, §6.2) or the mean of the last ones (Table 2, §6.1). Hours are summed over "
-    "all GPUs or, where marked, CPU processes; kWh is the reading of the GPUs' meters, if they have one.",
-    "Training FLOPs: the paper multiplies its hours by the rate of a P100, estimated as 9.5e12 FLOP/s. Ours are "
-    "counted: 2 for each weight and token of a matrix product forward, 4 backward, without padding. Hours at "
-    "peak multiplies our hours by the data sheet's rate of the GPU, if it is known.",
-    "§6.3, English constituency parsing, is not reproduced: the treebank is licensed.",
-)
+NOTES = tuple(row["note"] for row in read_table(BASE / "paper_notes.tsv"))
 NOT_RUN = "not run"
 PAPER_CORPUS = "wmt14-ende"
-VARIANTS = {
-    "post-ln": "the norm follows each residual sum, as in the paper",
-    "pre-ln": "the norm precedes each sublayer",
-    "own-greedy": "this project's layers, greedy search",
-    "own-beam": "this project's layers, beam search",
-    "torch-greedy": "torch.nn.Transformer, greedy search",
-    "torch-beam": "torch.nn.Transformer, beam search",
-}
-"""The variants of base that the paper does not have, and what each is."""
 SHAPE_COLUMNS = ("N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "ε_ls", "train steps")
+Cells = dict[str, str]
+"""A row by the names of its columns, which are short as in the paper, since a terminal is narrow."""
 
 
-def row_cells(line: PaperComparison) -> tuple[str, ...]:
+def row_cells(line: PaperComparison) -> Cells:
     """One row of the table; a missing number is an empty cell."""
     return _cells(line.row.row, line)
 
 
-def _cells(name: str, line: PaperComparison | None) -> tuple[str, ...]:
-    """The cells of a row of ``COLUMNS``; of a row that was not run, the paper's figures."""
+def _cells(name: str, line: PaperComparison | None) -> Cells:
+    """The cells of a row; of one that was not run, the paper's figures."""
     published = ROWS[name]
     paper = published.figures
     ours = line.ours if line else {}
     gap = line.differences if line else {}
-    return (
-        f"{name}, failed" if line and line.failure else name,
-        _set(ours) if line else NOT_RUN,
-        _number(paper, PERPLEXITY, "{:.2f}"),
-        _number(ours, PERPLEXITY, "{:.2f} *"),
-        _number(paper, BLEU, "{:.1f}"),
-        published.protocol,
-        score_text(ours, published.metric),
-        _number(gap, BLEU, "{:+.2f}"),
-        score_text(ours, BLEU_PAPER_UNTWEAKED),
-        score_text(ours, BLEU),
-        _number(paper, "parameters", "{:.0f}M", 1e-6),
-        _number(ours, "parameters", "{:.2f}M", 1e-6),
-        _number(paper, "flops", "{:.1e}"),
-        _number(ours, "flops", "{:.2e}"),
-        _number(ours, "device_flops", "{:.2e}"),
-        _weights(line.row.averaged) if line else "",
-        _number(ours, "updates", "{:,.0f}"),
-        _number(ours, "target_tokens", "{:.2f}M", 1e-6),
-        _hours(ours),
-        _number(ours, GPU_KWH, "{:.3f}"),
-    )
+    return {
+        "row": f"{name}, failed" if line and line.failure else name,
+        "set": _set(ours) if line else NOT_RUN,
+        "PPL, paper": _number(paper, PERPLEXITY, "{:.2f}"),
+        "PPL, ours": _number(ours, PERPLEXITY, "{:.2f} *"),
+        "BLEU, paper": _number(paper, BLEU, "{:.1f}"),
+        "by protocol": published.protocol,
+        "BLEU, ours, that protocol": score_text(ours, published.metric),
+        "differs by": _number(gap, BLEU, "{:+.2f}"),
+        "BLEU, ours, paper_untweaked": score_text(ours, BLEU_PAPER_UNTWEAKED),
+        "BLEU, ours, 13a": score_text(ours, BLEU),
+        "params, paper": _number(paper, "parameters", "{:.0f}M", 1e-6),
+        "params, ours": _number(ours, "parameters", "{:.2f}M", 1e-6),
+        "FLOPs, paper": _number(paper, "flops", "{:.1e}"),
+        "FLOPs, ours, counted": _number(ours, "flops", "{:.2e}"),
+        "FLOPs, ours, hours at peak": _number(ours, "device_flops", "{:.2e}"),
+        "weights": _weights(line.row.averaged) if line else "",
+        "updates": _number(ours, "updates", "{:,.0f}"),
+        "pieces seen": _number(ours, "target_tokens", "{:.2f}M", 1e-6),
+        "hours": _hours(ours),
+        "kWh": _number(ours, GPU_KWH, "{:.3f}"),
+    }
 
 
 def run_table(line: PaperComparison) -> dict[str, Any]:
@@ -111,7 +65,7 @@ def run_table(line: PaperComparison) -> dict[str, Any]:
         "table": line.row.published.table,
         "row": line.row.row,
         "conditions": line.row.conditions,
-        "cells": [(name, cell) for name, cell in zip(COLUMNS, row_cells(line), strict=True) if cell],
+        "cells": [(name, cell) for name, cell in row_cells(line).items() if cell],
         "notes": NOTES,
     }
 
@@ -153,40 +107,38 @@ class PaperTable:
 
     title: str
     note: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    cells: Sequence[Cells]
+
+    @property
+    def columns(self) -> list[str]:
+        """Those that have a value."""
+        return [column for column in self.cells[0] if any(row[column] for row in self.cells)]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        return [[row[column] for column in self.columns] for row in self.cells]
 
 
 def paper_tables(lines: Sequence[PaperComparison]) -> list[PaperTable]:
-    """Rows beyond the paper if any, Table 2, Table 3, and other systems; without columns that have no value."""
+    """Rows beyond the paper if any, Table 2, Table 3, and other systems."""
     by_row = {line.row.row: line for line in lines}
     table_2 = [_cells(name, by_row.get(name)) for name, row in ROWS.items() if row.table == 2]
     table_3 = [_with_shape(name, by_row) for name, row in ROWS.items() if row.table == 3]
     beyond = [row_cells(line) for name, line in by_row.items() if ROWS[name].table == NOT_IN_PAPER]
-    variants = " ".join(f"{name}: {says}." for name, says in VARIANTS.items() if name in by_row)
+    variants = " ".join(f"{name}: {row.about}." for name, row in ROWS.items() if row.about and name in by_row)
+    shapes = "Shapes are the paper's; empty cells are those of base."
+    compared = "One hypothesis file gives many scores: compare only within one protocol and one set."
     return [
-        *([_table("Not in the paper", f"Variants of base. {variants}", COLUMNS, beyond)] if beyond else []),
-        _table("Table 2: BLEU and training cost", "", COLUMNS, table_2),
-        _table(
-            "Table 3: variations of the Transformer",
-            "Shapes are the paper's; empty cells are those of base.",
-            (COLUMNS[0], *SHAPE_COLUMNS, *COLUMNS[1:]),
-            table_3,
-        ),
-        _table(
-            "Published, WMT14 English-German",
-            "One hypothesis file gives many scores: compare only within one protocol and one set.",
-            PEER_COLUMNS,
-            [(p.system, p.bleu, p.protocol, p.metric, p.set_name, p.notes, p.source) for p in PEERS],
-        ),
+        *([PaperTable("Not in the paper", f"Variants of base. {variants}", beyond)] if beyond else []),
+        PaperTable("Table 2: BLEU and training cost", "", table_2),
+        PaperTable("Table 3: variations of the Transformer", shapes, table_3),
+        PaperTable("Published, WMT14 English-German", compared, [_peer_cells(peer) for peer in PEERS]),
     ]
 
 
-def _table(title: str, note: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> PaperTable:
-    shown = [place for place in range(len(columns)) if any(row[place] for row in rows)]
-    return PaperTable(
-        title, note, [columns[place] for place in shown], [[row[place] for place in shown] for row in rows]
-    )
+def _peer_cells(peer: PublishedScore) -> Cells:
+    measured = {"system": peer.system, "BLEU": peer.bleu, "protocol": peer.protocol, "our metric": peer.metric}
+    return measured | {"set": peer.set_name, "notes": peer.notes, "source": peer.source}
 
 
 def introduction(lines: Sequence[PaperComparison]) -> list[str]:
@@ -207,7 +159,7 @@ def introduction(lines: Sequence[PaperComparison]) -> list[str]:
     return sentences
 
 
-def _with_shape(name: str, by_row: Mapping[str, PaperComparison]) -> tuple[str, ...]:
+def _with_shape(name: str, by_row: Mapping[str, PaperComparison]) -> Cells:
     """The cells of a row of Table 3 with the paper's shape, in full for base and for others where it differs."""
     shapes = []
     for row in ("base", name):
@@ -218,8 +170,8 @@ def _with_shape(name: str, by_row: Mapping[str, PaperComparison]) -> tuple[str, 
     cells = own if name == "base" else [value if value != plain else "" for value, plain in zip(own, base, strict=True)]
     if TABLE_3[name][0].positions == "learned":
         cells[-1] = "learned positions"
-    first, *rest = _cells(name, by_row.get(name))
-    return (first, *cells, *rest)
+    found = _cells(name, by_row.get(name))
+    return {"row": found["row"], **dict(zip(SHAPE_COLUMNS, cells, strict=True)), **found}
 
 
 def markdown(title: str, lines: Sequence[PaperComparison], settings: Sequence[str] = ()) -> str:

@@ -12,46 +12,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from model.metric_names import (
-    ATTENTION_COVERAGE_CROSS,
-    ATTENTION_ENTROPY,
-    ATTENTION_ENTROPY_DECODER,
-    ATTENTION_ENTROPY_ENCODER,
-    DECODER_COSINE,
-    DECODER_NORM,
-    DEV_PERPLEXITY,
-    ENCODER_COSINE,
-    ENCODER_NORM,
-    LEARNING_RATE,
-    LOSS,
-    NLL,
-    PADDING,
-    RESIDUAL_RATIO_DECODER_ATTENTION,
-    RESIDUAL_RATIO_DECODER_CROSS,
-    RESIDUAL_RATIO_DECODER_FEED_FORWARD,
-    RESIDUAL_RATIO_ENCODER_ATTENTION,
-    RESIDUAL_RATIO_ENCODER_FEED_FORWARD,
-    TOKENS_PER_SECOND,
-)
+from model import metric_names
 from tasks.lazy_libraries import np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SIGNS = {
-    ENCODER_COSINE: "cosine between positions, encoder",
-    DECODER_COSINE: "cosine between positions, decoder",
-    ENCODER_NORM: "norm of x + f(x), encoder",
-    DECODER_NORM: "norm of x + f(x), decoder",
-    RESIDUAL_RATIO_ENCODER_ATTENTION: "|f(x)| / |x|, encoder self-attention",
-    RESIDUAL_RATIO_DECODER_ATTENTION: "|f(x)| / |x|, decoder self-attention",
-    RESIDUAL_RATIO_ENCODER_FEED_FORWARD: "|f(x)| / |x|, encoder feed-forward",
-    RESIDUAL_RATIO_DECODER_FEED_FORWARD: "|f(x)| / |x|, decoder feed-forward",
-    ATTENTION_ENTROPY_ENCODER: "entropy of encoder self-attention, nats",
-    ATTENTION_ENTROPY_DECODER: "entropy of decoder self-attention, nats",
-    RESIDUAL_RATIO_DECODER_CROSS: "|f(x)| / |x|, decoder cross-attention",
-    ATTENTION_ENTROPY: "entropy of cross-attention, nats",
-    ATTENTION_COVERAGE_CROSS: "coverage of the source by cross-attention",
+    metric_names.ENCODER_COSINE: "cosine between positions, encoder",
+    metric_names.DECODER_COSINE: "cosine between positions, decoder",
+    metric_names.ENCODER_NORM: "norm of x + f(x), encoder",
+    metric_names.DECODER_NORM: "norm of x + f(x), decoder",
+    metric_names.RESIDUAL_RATIO_ENCODER_ATTENTION: "|f(x)| / |x|, encoder self-attention",
+    metric_names.RESIDUAL_RATIO_DECODER_ATTENTION: "|f(x)| / |x|, decoder self-attention",
+    metric_names.RESIDUAL_RATIO_ENCODER_FEED_FORWARD: "|f(x)| / |x|, encoder feed-forward",
+    metric_names.RESIDUAL_RATIO_DECODER_FEED_FORWARD: "|f(x)| / |x|, decoder feed-forward",
+    metric_names.ATTENTION_ENTROPY_ENCODER: "entropy of encoder self-attention, nats",
+    metric_names.ATTENTION_ENTROPY_DECODER: "entropy of decoder self-attention, nats",
+    metric_names.RESIDUAL_RATIO_DECODER_CROSS: "|f(x)| / |x|, decoder cross-attention",
+    metric_names.ATTENTION_ENTROPY: "entropy of cross-attention, nats",
+    metric_names.ATTENTION_COVERAGE_CROSS: "coverage of the source by cross-attention",
 }
 """Signs of collapse, which a training has for each layer: the metric's name without the layer's number."""
 
@@ -93,19 +73,22 @@ def training_curves(metrics: Path) -> Curves:
         return np.array([row[name] for row in rows if where in row], np.float64)
 
     return Curves(
-        updates=column("done", LOSS),
-        loss=column(LOSS, LOSS),
-        nll=column(NLL, LOSS),
-        learning_rate=column(LEARNING_RATE, LOSS),
-        dev_updates=column("done", DEV_PERPLEXITY),
-        dev_perplexity=column(DEV_PERPLEXITY, DEV_PERPLEXITY),
+        updates=column("done", metric_names.LOSS),
+        loss=column(metric_names.LOSS, metric_names.LOSS),
+        nll=column(metric_names.NLL, metric_names.LOSS),
+        learning_rate=column(metric_names.LEARNING_RATE, metric_names.LOSS),
+        dev_updates=column("done", metric_names.DEV_PERPLEXITY),
+        dev_perplexity=column(metric_names.DEV_PERPLEXITY, metric_names.DEV_PERPLEXITY),
     )
 
 
 def training_speed(metrics: Path) -> dict[str, float]:
     """Medians of target tokens per second and share of padding."""
     rows = metric_rows(metrics)
-    columns = {name: [row[name] for row in rows if name in row] for name in (TOKENS_PER_SECOND, PADDING)}
+    columns = {
+        name: [row[name] for row in rows if name in row]
+        for name in (metric_names.TOKENS_PER_SECOND, metric_names.PADDING)
+    }
     return {name: float(np.median(values)) for name, values in columns.items() if values}
 
 
