@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
@@ -16,6 +17,8 @@ from model.config.normalise import PLAIN_QUOTES, REMOVED, STANDARD, UNEVEN, Norm
 from tasks.lazy_libraries import pl
 
 SIDES = ("source", "target")
+Evidence = tuple[str, str]
+"""What a rule measured of a pair and what it allows, as text; both empty for a rule that measures nothing."""
 KNOWN = "known"
 """Column that ``clean`` adds for NotIn: whether a side equals a line of an excluded set."""
 
@@ -38,6 +41,10 @@ class _NamedFilter:
     def name(self) -> str:
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
 
+    def evidence(self, pair: pl.DataFrame) -> Evidence:  # noqa: ARG002
+        """Of the one row of ``pair`` (``source``, ``target``)."""
+        return "", ""
+
 
 def word_count(side: str) -> pl.Expr:
     """The number of words of the side."""
@@ -48,12 +55,20 @@ def word_count(side: str) -> pl.Expr:
     return pl.when(odd).then(counted).otherwise(text.str.count_matches(" ") + 1)
 
 
+def _both(pair: pl.DataFrame, count: Callable[[pl.Expr], pl.Expr]) -> str:
+    """What ``count`` finds on each side of the one row: ``12 and 1,300``."""
+    return " and ".join(f"{pair.select(count(pl.col(side))).item() or 0:,}" for side in SIDES)
+
+
 @dataclass(frozen=True)
 class Empty(_NamedFilter):
     """Removes pairs with an empty side. For every corpus: the paper's data has 11,835 of them in En-De."""
 
     def keep(self) -> pl.Expr:
         return pl.all_horizontal(pl.col(side).str.strip_chars() != "" for side in SIDES)
+
+    def evidence(self, pair: pl.DataFrame) -> Evidence:
+        return f"{_both(pair, lambda side: side.str.len_chars())} characters", "at least 1 on each side"
 
 
 @dataclass(frozen=True)
@@ -68,6 +83,12 @@ class InvalidUnicode(_NamedFilter):
     def keep(self) -> pl.Expr:
         return pl.all_horizontal(~pl.col(side).str.contains(self.PATTERN) for side in SIDES)
 
+    def evidence(self, pair: pl.DataFrame) -> Evidence:
+        first = [pair.select(pl.col(side).str.extract(f"({self.PATTERN})")).item() for side in SIDES]
+        codes = [" ".join(f"U+{ord(c):04X}" for c in text or "") for text in first]
+        found = [f"{code} in the {side}" for side, code in zip(SIDES, codes, strict=True) if code]
+        return ", ".join(found), "none" if found else ""
+
 
 @dataclass(frozen=True)
 class NoLetters(_NamedFilter):
@@ -76,6 +97,10 @@ class NoLetters(_NamedFilter):
 
     def keep(self) -> pl.Expr:
         return pl.all_horizontal(pl.col(side).str.contains(r"\p{L}") for side in SIDES)
+
+    def evidence(self, pair: pl.DataFrame) -> Evidence:
+        letters = _both(pair, lambda side: side.str.count_matches(r"\p{L}"))
+        return f"{letters} letters", "at least 1 on each side"
 
 
 @dataclass(frozen=True)
@@ -96,6 +121,11 @@ class Length(_NamedFilter):
         fits = [word_count(side).is_between(self.min, self.max) for side in SIDES]
         return pl.all_horizontal(*fits, *(pl.col(side).str.len_chars() <= self.max_chars for side in SIDES))
 
+    def evidence(self, pair: pl.DataFrame) -> Evidence:
+        counts = " and ".join(f"{pair.select(word_count(side)).item():,}" for side in SIDES)
+        found = f"{counts} words, {_both(pair, lambda side: side.str.len_chars())} characters"
+        return found, f"{self.min} to {self.max} words, at most {self.max_chars:,} characters"
+
 
 @dataclass(frozen=True)
 class LengthRatio(_NamedFilter):
@@ -113,6 +143,10 @@ class LengthRatio(_NamedFilter):
         most = pl.lit(float(self.max))
         return (source <= most * pl.max_horizontal(target, 1)) & (target <= most * pl.max_horizontal(source, 1))
 
+    def evidence(self, pair: pl.DataFrame) -> Evidence:
+        source, target = (max(pair.select(word_count(side)).item(), 1) for side in SIDES)
+        return f"ratio {max(source, target) / min(source, target):.2f}", f"at most {self.max:g}"
+
 
 @dataclass(frozen=True)
 class OverlongWord(_NamedFilter):
@@ -126,6 +160,11 @@ class OverlongWord(_NamedFilter):
 
     def keep(self) -> pl.Expr:
         return pl.all_horizontal(~pl.col(side).str.contains(rf"\S{{{self.max + 1}}}") for side in SIDES)
+
+    def evidence(self, pair: pl.DataFrame) -> Evidence:
+        lengths = pl.element().str.len_chars()
+        longest = _both(pair, lambda side: side.str.extract_all(r"\S+").list.eval(lengths).list.max())
+        return f"longest words {longest}", f"at most {self.max} characters"
 
 
 @dataclass(frozen=True)
@@ -157,11 +196,16 @@ class Script(_NamedFilter):
         require(0 <= self.max_other < 1, "script.max_other", self.max_other, "0 up to, not including, 1")
 
     def keep(self) -> pl.Expr:
-        return pl.all_horizontal(self._mostly(side) for side in SIDES)
+        return pl.all_horizontal(self._others(side) <= self.max_other * pl.col(side).str.len_chars() for side in SIDES)
 
-    def _mostly(self, side: str) -> pl.Expr:
-        other = pl.col(side).str.count_matches(rf"[\p{{L}}--\p{{{getattr(self, side)}}}]")
-        return other <= self.max_other * pl.col(side).str.len_chars()
+    def evidence(self, pair: pl.DataFrame) -> Evidence:
+        shares = (self._others(side) / pl.max_horizontal(pl.col(side).str.len_chars(), 1) for side in SIDES)
+        found = " and ".join(f"{pair.select(share).item():.2f}" for share in shares)
+        return f"{found} of another script", f"at most {self.max_other:g}"
+
+    def _others(self, side: str) -> pl.Expr:
+        """The number of letters of another script."""
+        return pl.col(side).str.count_matches(rf"[\p{{L}}--\p{{{getattr(self, side)}}}]")
 
 
 STOP_WORDS: dict[str, str] = {
@@ -194,6 +238,15 @@ class Language(_NamedFilter):
     def keep(self) -> pl.Expr:
         return ~pl.any_horizontal(self._foreign(side, getattr(self, side)) for side in SIDES)
 
+    def evidence(self, pair: pl.DataFrame) -> Evidence:
+        found = []
+        for side in SIDES:
+            own = getattr(self, side)
+            counts = {language: pair.select(self.common(pl.col(side), language)).item() for language in STOP_WORDS}
+            other = max((language for language in STOP_WORDS if language != own), key=lambda language: counts[language])
+            found.append(f"{counts[own]} {own} and {counts[other]} {other}")
+        return f"common words {', '.join(found)}", f"one of its own, or under {self.least} of another"
+
     def _foreign(self, side: str, own: str) -> pl.Expr:
         # Most lines have a word of their own language between spaces. To search for one is faster than to count all.
         known = pl.col(side).str.contains(rf"(?i)(?:^| )(?:{STOP_WORDS[own]})(?: |$)")
@@ -216,7 +269,7 @@ class NotIn(_NamedFilter):
         return ~pl.col(KNOWN)
 
 
-class CrossPairFilter(ABC):
+class CrossPairFilter(_NamedFilter, ABC):
     """A rule that compares pairs with the same first value, wherever they are in the corpus."""
 
     @abstractmethod

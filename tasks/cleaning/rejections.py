@@ -1,110 +1,23 @@
-"""What each rule of a run rejected: counts, and sample pairs with what the rule measured and what it allows.
-
-This module explains verdicts; ``filters`` decides them. A rule without a function here, such as one of
-``web_filters``, has no numbers to show: its description and the text say it all.
-"""
+"""What each rule of a run rejected: counts, and sample pairs with what the rule measured and what it allows."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from tasks.cleaning.filters import (
-    SIDES,
-    STOP_WORDS,
-    Empty,
-    Filter,
-    Filters,
-    InvalidUnicode,
-    Language,
-    Length,
-    LengthRatio,
-    NoLetters,
-    OverlongWord,
-    Script,
-    word_count,
-)
+from tasks.cleaning.filters import Evidence, Filter, Filters
 from tasks.cleaning.partitions import REFUSED
 
-Evidence = tuple[str, str]
-"""The measured value and the allowed one, as text."""
 ROWS_LOOKED_AT = 20_000
 """Where the first pairs are enough, so that a web corpus costs no more than a small one."""
 
 
-@singledispatch
-def filter_evidence(rule: object, pair: pl.DataFrame) -> Evidence:  # noqa: ARG001
-    """Describe the one row of ``pair`` (``source``, ``target``); two empty texts for a rule that measures nothing."""
-    return "", ""
-
-
-@filter_evidence.register
-def _(rule: Empty, pair: pl.DataFrame) -> Evidence:  # noqa: ARG001
-    return f"{_both(pair, lambda side: side.str.len_chars())} characters", "at least 1 on each side"
-
-
-@filter_evidence.register
-def _(rule: InvalidUnicode, pair: pl.DataFrame) -> Evidence:
-    first = [pair.select(pl.col(side).str.extract(f"({rule.PATTERN})")).item() for side in SIDES]
-    codes = [" ".join(f"U+{ord(c):04X}" for c in text or "") for text in first]
-    found = [f"{code} in the {side}" for side, code in zip(SIDES, codes, strict=True) if code]
-    return ", ".join(found), "none" if found else ""
-
-
-@filter_evidence.register
-def _(rule: NoLetters, pair: pl.DataFrame) -> Evidence:  # noqa: ARG001
-    letters = _both(pair, lambda side: side.str.count_matches(r"\p{L}"))
-    return f"{letters} letters", "at least 1 on each side"
-
-
-@filter_evidence.register
-def _(rule: Length, pair: pl.DataFrame) -> Evidence:
-    counts = " and ".join(f"{pair.select(word_count(side)).item():,}" for side in SIDES)
-    found = f"{counts} words, {_both(pair, lambda side: side.str.len_chars())} characters"
-    return found, f"{rule.min} to {rule.max} words, at most {rule.max_chars:,} characters"
-
-
-@filter_evidence.register
-def _(rule: LengthRatio, pair: pl.DataFrame) -> Evidence:
-    source, target = (max(pair.select(word_count(side)).item(), 1) for side in SIDES)
-    return f"ratio {max(source, target) / min(source, target):.2f}", f"at most {rule.max:g}"
-
-
-@filter_evidence.register
-def _(rule: OverlongWord, pair: pl.DataFrame) -> Evidence:
-    longest = [
-        pl.col(side).str.extract_all(r"\S+").list.eval(pl.element().str.len_chars()).list.max() for side in SIDES
-    ]
-    found = " and ".join(f"{pair.select(each).item() or 0:,}" for each in longest)
-    return f"longest words {found}", f"at most {rule.max} characters"
-
-
-@filter_evidence.register
-def _(rule: Script, pair: pl.DataFrame) -> Evidence:
-    shares = []
-    for side in SIDES:
-        other = pl.col(side).str.count_matches(rf"[\p{{L}}--\p{{{getattr(rule, side)}}}]")
-        shares.append(pair.select(other / pl.max_horizontal(pl.col(side).str.len_chars(), 1)).item())
-    return f"{shares[0]:.2f} and {shares[1]:.2f} of another script", f"at most {rule.max_other:g}"
-
-
-@filter_evidence.register
-def _(rule: Language, pair: pl.DataFrame) -> Evidence:
-    found = []
-    for side in SIDES:
-        own = getattr(rule, side)
-        counts = {language: pair.select(rule.common(pl.col(side), language)).item() for language in STOP_WORDS}
-        other = max((language for language in STOP_WORDS if language != own), key=lambda language: counts[language])
-        found.append(f"{counts[own]} {own} and {counts[other]} {other}")
-    return f"common words {', '.join(found)}", f"one of its own, or under {rule.least} of another"
-
-
-def _both(pair: pl.DataFrame, count: Callable[[pl.Expr], pl.Expr]) -> str:
-    return " and ".join(f"{pair.select(count(pl.col(side))).item():,}" for side in SIDES)
+def filter_evidence(rule: Filter, pair: pl.DataFrame) -> Evidence:
+    """What the rule says of the one row of ``pair``; a user's rule need not say anything."""
+    found: Evidence = rule.evidence(pair) if hasattr(rule, "evidence") else ("", "")
+    return found
 
 
 @dataclass(frozen=True)
