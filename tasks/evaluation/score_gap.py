@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from model.config.keying import unkeyed
 from model.metric_names import BLEU, BLEU_SENTENCES
 from tasks.evaluation.translation_metrics import (
+    Measured,
     ScoreMetric,
-    drawn_scores,
-    percentile_interval,
-    resample,
+    measured,
+    measured_mean,
     score_metrics,
-    total,
+    sentence_scores,
 )
 from tasks.lazy_libraries import np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -57,34 +54,15 @@ class Condition(NamedTuple):
     metric: str = BLEU
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A score or a difference, and its values on resampled corpora: the same sentences for all systems of a set."""
-
-    score: float
-    resampled: NDArray[np.float64]
-
-    def __sub__(self, other: Measured) -> Measured:
-        return Measured(self.score - other.score, self.resampled - other.resampled)
-
-    def row(self, about: str) -> dict[str, Any]:
-        """A row of a table: words, score and interval."""
-        low, high = percentile_interval(self.resampled)
-        return {"about": about, "score": self.score, "low": low, "high": high}
-
-
 def measure(what: Condition, language: str) -> Measured:
     """The score of translations into ``language``; of a mean over sentences that by 13a alone."""
     from sacrebleu.metrics import BLEU as SacreBleu
 
     if what.metric == BLEU_SENTENCES:
         single = ScoreMetric(BLEU_SENTENCES, "", SacreBleu(smooth_method="none", force=True))
-        counts = single.count(what.written, what.expected)
-        scores = np.array([total(single.metric, row[None]) for row in counts])
-        return Measured(float(scores.mean()), resample(scores[:, None])[:, 0] / len(scores))
+        return measured_mean(sentence_scores(single.metric, single.count(what.written, what.expected)))
     chosen = next(each for each in score_metrics(language) if each.name == what.metric)
-    counts = chosen.count(what.written, what.expected)
-    return Measured(total(chosen.metric, counts), drawn_scores(chosen.metric, counts))
+    return measured(chosen.metric, chosen.count(what.written, what.expected))
 
 
 def known(score: float, like: Measured) -> Measured:
@@ -100,11 +78,15 @@ def explain(
     ``undone`` is our score with one cause undone, by its words, ``together`` that with all of them undone.
     """
     costs = {about: ours - without for about, without in undone.items()}
-    steps = [costs[about].row(about) | {"without": undone[about].score} for about in costs]
+    steps: list[dict[str, Any]] = [
+        {"about": about, **costs[about].numbers, "without": undone[about].score} for about in costs
+    ]
     steps.sort(key=lambda step: -abs(step["score"]))
     if len(costs) > 1:
         rest = ours - together
         for each in costs.values():
             rest -= each
-        steps.append(rest.row(f"interaction of these {len(costs)}: what they cost together beyond the sum"))
-    return [*steps, (together - claim).row("unexplained: our score with all of these undone, minus the claim")]
+        about = f"interaction of these {len(costs)}: what they cost together beyond the sum"
+        steps.append({"about": about, **rest.numbers})
+    unexplained = "unexplained: our score with all of these undone, minus the claim"
+    return [*steps, {"about": unexplained, **(together - claim).numbers}]

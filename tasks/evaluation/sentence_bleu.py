@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from model.metric_names import BLEU_NLTK_SENTENCES, BLEU_SENTENCES
-from tasks.evaluation.translation_metrics import ScoreMetric, mean_score, total
+from tasks.evaluation.translation_metrics import ScoreMetric, measured_mean, sentence_scores
 from tasks.lazy_libraries import np
 
 SENTENCE_MEANS = (BLEU_SENTENCES, BLEU_NLTK_SENTENCES)
@@ -29,13 +29,13 @@ def sentence_means(hypotheses: Sequence[str], references: Sequence[str]) -> dict
 
     about = "mean over sentences, unsmoothed, cased"
     own = ScoreMetric(BLEU_SENTENCES, f"13a, {about}", BLEU(smooth_method="none", force=True), prepared_by="mean")
-    by_sacrebleu = [total(own.metric, row[None]) for row in own.count(hypotheses, references)]
+    by_sacrebleu = sentence_scores(own.metric, own.count(hypotheses, references))
     sides = zip(hypotheses, references, strict=True)
     by_nltk = [100 * nltk_sentence_bleu(written.split(), expected.split()) for written, expected in sides]
     protocol = f"sentence_bleu of NLTK, words between white space, {about}"
     return {
-        BLEU_SENTENCES: mean_score(np.array(by_sacrebleu), own.protocol, own.signature),
-        BLEU_NLTK_SENTENCES: mean_score(np.array(by_nltk), protocol, f"nltk:{NLTK}|smooth:none|mean"),
+        BLEU_SENTENCES: measured_mean(by_sacrebleu).entry(own.protocol, own.signature),
+        BLEU_NLTK_SENTENCES: measured_mean(np.array(by_nltk)).entry(protocol, f"nltk:{NLTK}|smooth:none|mean"),
     }
 
 

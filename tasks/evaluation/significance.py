@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any, Literal
 
 from tasks.evaluation.system_comparison import same_sentences
-from tasks.evaluation.translation_metrics import CONFIDENCE_LEVEL, Counts, ScoreMetric, drawn_scores, total
+from tasks.evaluation.translation_metrics import CONFIDENCE_LEVEL, Counts, ScoreMetric, measured
 from tasks.lazy_libraries import np, pl
 
 POWER = 0.8
@@ -57,8 +57,8 @@ def seed_scores(set_name: str, measure: ScoreMetric, *groups: Sequence[pl.DataFr
         for table in tables:
             same_sentences(set_name, base, table)
         counts = [measure.count(table["hypothesis"].to_list(), base["reference"].to_list()) for table in tables]
-        drawn = np.array([drawn_scores(measure.metric, each) for each in counts])
-        found.append(SeedScores(np.array([total(measure.metric, each) for each in counts]), drawn))
+        own = [measured(measure.metric, each) for each in counts]
+        found.append(SeedScores(np.array([each.score for each in own]), np.array([each.resampled for each in own])))
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from infra.errors import BadConfiguration
 from model.metric_names import BLEU, CHRF
-from tasks.evaluation.translation_metrics import ScoreMetric, drawn_scores, paired_p_value, score_metrics, total
+from tasks.evaluation.translation_metrics import ScoreMetric, measured, paired_p_value, score_metrics
 from tasks.lazy_libraries import pl
 
 SENTENCES_SHOWN = 10
@@ -81,10 +81,7 @@ def same_sentences(name: str, a: pl.DataFrame, b: pl.DataFrame) -> None:
 
 def difference(measure: ScoreMetric, a: Sequence[str], b: Sequence[str], references: Sequence[str]) -> Difference:
     """Both scores, and the p-value of their difference."""
-    counts_a = measure.count(a, references)
-    counts_b = measure.count(b, references)
-    score_a = total(measure.metric, counts_a)
-    score_b = total(measure.metric, counts_b)
-    gaps = drawn_scores(measure.metric, counts_b) - drawn_scores(measure.metric, counts_a)
-    p = paired_p_value(score_b - score_a, gaps)
-    return Difference(measure.name, measure.protocol, measure.signature, score_a, score_b, p)
+    first, second = (measured(measure.metric, measure.count(written, references)) for written in (a, b))
+    gap = second - first
+    p = paired_p_value(gap.score, gap.resampled)
+    return Difference(measure.name, measure.protocol, measure.signature, first.score, second.score, p)

@@ -7,7 +7,7 @@ and the p-value (Koehn 2004), and one row gives the sentence score. ``tasks.stag
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -143,21 +143,45 @@ def resample(counts: Counts) -> Counts:
     return np.stack([counts[rng.integers(0, sentences, sentences)].sum(axis=0) for _ in range(RESAMPLES)])
 
 
-def drawn_scores(metric: Any, counts: Counts) -> Counts:
-    """The scores of RESAMPLES resampled corpora; systems of one set draw the same sentences."""
-    return np.array([total(metric, row[None]) for row in resample(counts)])
+def sentence_scores(metric: Any, counts: Counts) -> Counts:
+    """The score of each row of counts, a sentence or a resampled corpus."""
+    return np.array([total(metric, row[None]) for row in counts])
 
 
-def interval(metric: Any, counts: Counts) -> tuple[float, float]:
-    """Lower and upper bound of the score by the bootstrap."""
-    return percentile_interval(drawn_scores(metric, counts))
+@dataclass(frozen=True)
+class Measured:
+    """A score or a difference, and its values on resampled corpora: the same sentences for all systems of a set."""
+
+    score: float
+    resampled: Counts
+
+    def __sub__(self, other: Measured) -> Measured:
+        return Measured(self.score - other.score, self.resampled - other.resampled)
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """``score``, and its interval from ``low`` to ``high``."""
+        low, high = percentile_interval(self.resampled)
+        return {"score": self.score, "low": low, "high": high}
+
+    def entry(self, protocol: str, signature: str) -> dict[str, Any]:
+        """The entry of a score card."""
+        return rounded(self.numbers) | {"protocol": protocol, "signature": signature}
 
 
-def mean_score(scores: Counts, protocol: str, signature: str) -> dict[str, Any]:
-    """The entry of a score card for a mean over sentences, with its interval by the bootstrap."""
-    low, high = percentile_interval(resample(scores[:, None])[:, 0] / len(scores))
-    numbers = {"score": float(scores.mean()), "low": low, "high": high}
-    return {name: round(value, 4) for name, value in numbers.items()} | {"protocol": protocol, "signature": signature}
+def measured(metric: Any, counts: Counts) -> Measured:
+    """The corpus score of these sentences."""
+    return Measured(total(metric, counts), sentence_scores(metric, resample(counts)))
+
+
+def measured_mean(scores: Counts) -> Measured:
+    """The mean of the scores of sentences."""
+    return Measured(float(scores.mean()), resample(scores[:, None])[:, 0] / len(scores))
+
+
+def rounded(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Numbers as score cards have them."""
+    return {name: round(value, 4) for name, value in numbers.items()}
 
 
 def percentile_interval(resampled: Sequence[float] | Counts) -> tuple[float, float]:

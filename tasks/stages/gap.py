@@ -80,14 +80,19 @@ def gap(
         if BLEU in name and name != BLEU
     ]
     by_set = [_card(each)["scores"][BLEU] | {"about": f"set {name} in its place"} for name, each in others.items()]
-    if_even = [measure(_repaired(ours, each), language).row(f"if even: {each.about}") for each in unclaimed]
+    if_even = [
+        {"about": f"if even: {each.about}", **measure(_repaired(ours, each), language).numbers} for each in unclaimed
+    ]
     without = [
-        measure(_condition(rest), language).row(f"without the sentences with {words}: {len(table) - len(rest):,}")
+        {
+            "about": f"without the sentences with {words}: {len(table) - len(rest):,}",
+            **measure(_condition(rest), language).numbers,
+        }
         for words, pairs in _marked(made, card["set"], score.store)
         if 0 < len(rest := table.filter(~pl.col("pair_id").is_in(list(pairs)))) < len(table)
     ]
     values = {
-        "system": own.row(system),
+        "system": {"about": system, **own.numbers},
         "set": card["set"],
         "sentences": len(table),
         "protocol": protocols[BLEU],

@@ -25,10 +25,10 @@ from tasks.evaluation.translation_metrics import (
     RESAMPLES,
     SEED,
     Counts,
-    drawn_scores,
-    interval,
-    percentile_interval,
+    measured,
+    rounded,
     score_metrics,
+    sentence_scores,
     total,
 )
 from tasks.lazy_libraries import np, pl
@@ -100,21 +100,14 @@ def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str,
     for done, kind in enumerate(kinds):
         progress(done, len(kinds), kind.name)
         counts = kind.count(hypotheses, references)
-        low, high = interval(kind.metric, counts)
-        scores[kind.name] = {
-            "score": round(total(kind.metric, counts), 4),
-            "low": round(low, 4),
-            "high": round(high, 4),
-            "protocol": kind.protocol,
-            "signature": kind.signature,
-        }
+        scores[kind.name] = measured(kind.metric, counts).entry(kind.protocol, kind.signature)
         if kind.name == metric_names.BLEU:
             one = BLEU(effective_order=True, force=True)
-            columns[metric_names.BLEU] = [total(one, row[None]) for row in counts]
+            columns[metric_names.BLEU] = sentence_scores(one, counts).tolist()
             buckets = by_source_length(kind.metric, counts, table["source"].to_list()) if "source" in table else []
             scores[metric_names.BLEU]["length_ratio"] = round(float(counts[:, 0].sum() / max(counts[:, 1].sum(), 1)), 4)
         if kind.name == metric_names.CHRF:
-            columns[metric_names.CHRF] = [total(kind.metric, row[None]) for row in counts]
+            columns[metric_names.CHRF] = sentence_scores(kind.metric, counts).tolist()
     scores |= sentence_means(hypotheses, references)
     words = sum(len(reference.split()) + 1 for reference in references)
     card = {
@@ -128,7 +121,7 @@ def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str,
     if "reference_pieces" in table:
         pieces = int(table["reference_pieces"].sum())
         found = perplexities(float(table["reference_log_probability"].sum()), pieces, words)
-        card |= {name: round(value, 4) for name, value in found.items()} | {"reference_pieces": pieces}
+        card |= rounded(found) | {"reference_pieces": pieces}
     card["reference_words"] = words
     return card, table.with_columns(pl.Series(n, v, pl.Float64) for n, v in columns.items())
 
@@ -138,10 +131,10 @@ def losses(clean: pl.DataFrame, noised: pl.DataFrame, language: str) -> dict[str
     found = {}
     for kind in score_metrics(language):
         if kind.name in LOSSES:
-            before, after = (kind.count(t["hypothesis"].to_list(), t["reference"].to_list()) for t in (clean, noised))
-            loss = total(kind.metric, before) - total(kind.metric, after)
-            low, high = percentile_interval(drawn_scores(kind.metric, before) - drawn_scores(kind.metric, after))
-            found[kind.name] = {"loss": round(loss, 4), "low": round(low, 4), "high": round(high, 4)}
+            counts = (kind.count(t["hypothesis"].to_list(), t["reference"].to_list()) for t in (clean, noised))
+            before, after = (measured(kind.metric, each) for each in counts)
+            numbers = rounded((before - after).numbers)
+            found[kind.name] = {"loss": numbers.pop("score"), **numbers}
     return found
 
 

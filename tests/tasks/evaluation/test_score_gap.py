@@ -42,7 +42,7 @@ def test_a_mean_over_sentences_is_measured_as_the_score_card_has_it() -> None:
     from tasks.evaluation.sentence_bleu import sentence_means
 
     card = sentence_means(WRITTEN, EXPECTED)[BLEU_SENTENCES]
-    found = measure(Condition(WRITTEN, EXPECTED, BLEU_SENTENCES), "de").row("")
+    found = measure(Condition(WRITTEN, EXPECTED, BLEU_SENTENCES), "de").numbers
     assert {name: round(found[name], 4) for name in ("score", "low", "high")} == {
         name: card[name] for name in ("score", "low", "high")
     }

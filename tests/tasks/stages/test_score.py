@@ -18,7 +18,7 @@ from infra.store.store import Artifact
 from tasks.evaluation.sentence_bleu import SENTENCE_MEANS, nltk_sentence_bleu, sentence_means
 from tasks.evaluation.translation_metrics import (
     ScoreMetric,
-    interval,
+    measured,
     moses_bleu,
     paper_bleu,
     plain_quotes,
@@ -135,8 +135,9 @@ def test_the_means_over_sentences_are_nltks_and_sacrebleus_unsmoothed() -> None:
 def test_bootstrap_agrees_with_sacrebleus_and_repeats() -> None:
     for kind in score_metrics("en"):
         counts = kind.count(HYPOTHESES, REFERENCES)
-        low, high = interval(kind.metric, counts)
-        assert interval(kind.metric, counts) == (low, high)
+        numbers = measured(kind.metric, counts).numbers
+        assert measured(kind.metric, counts).numbers == numbers
+        low, high = numbers["low"], numbers["high"]
         if kind.name in ("bleu", "bleu_lc", "chrf", "ter"):
             theirs = type(kind.metric)(**({"lowercase": kind.metric.lowercase} if "bleu" in kind.name else {}))
             estimate = theirs.corpus_score(HYPOTHESES, [REFERENCES], n_bootstrap=1000)
