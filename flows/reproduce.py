@@ -138,7 +138,7 @@ def learn_vocabulary(run: Run, corpus: Artifact) -> Artifact:
     """Learn the vocabulary, with a piece for the tag of back-translated sources."""
     tag = run.synthetic.tag if isinstance(run.synthetic, BackTranslation) else ""
     languages = run.vocabulary.languages_to_split(run.corpus.source_language, run.corpus.target_language)
-    return learn_bpe(corpus, run.vocabulary, run.filters.normalise.quotes, tag, languages)
+    return learn_bpe(corpus, run.vocabulary, run.filters.normalise.quotes, tag, languages, run.augment)
 
 
 def translate_sets(

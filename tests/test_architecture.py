@@ -98,7 +98,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "flows.website": {"flows.inspection", "flows.runner"},
     },
     "tasks": {
-        "tasks.bpe": {"tasks.cleaning", "tasks.engine", "tasks.lazy_libraries"},
+        "tasks.bpe": {"tasks.cleaning", "tasks.corpus", "tasks.engine", "tasks.lazy_libraries"},
         "tasks.cleaning": {"tasks.lazy_libraries"},
         "tasks.corpus": {"tasks.demo", "tasks.engine", "tasks.lazy_libraries", "tasks.tables"},
         "tasks.engine": {"tasks.durations"},

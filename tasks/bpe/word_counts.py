@@ -20,6 +20,7 @@ from model.lazy_import import lazy_import
 from tasks.bpe.word_cache import WordSplitter
 from tasks.cleaning.filters import SIDES, text_hash
 from tasks.cleaning.partitions import read_batch, write_batches
+from tasks.corpus.noise import NO_NOISE, PAIR, Augment
 from tasks.engine.stage import progress
 from tasks.lazy_libraries import np, pa, pc, pl, pq
 
@@ -118,6 +119,8 @@ class ChunkCounter:
     parts: int
     splitting: WordSplitting | None = None
     """How words are split first."""
+    augment: Augment = NO_NOISE
+    """The noised copies that are counted too."""
 
     def count(self, number: int, groups: tuple[int, ...]) -> int:
         """Write the chunks of range ``number``, partitioned by hash; returns its number of pairs."""
@@ -128,9 +131,14 @@ class ChunkCounter:
             return sum(file.metadata.row_group(group).num_rows for group in groups)
 
     def _lines(self, groups: tuple[int, ...]) -> Iterator[pa.Array]:
-        for column, lines in read_lines(self.pairs, self.columns, groups):
-            split = self.splitting
-            yield pa.array(split.split(lines.to_pylist(), SIDES.index(column)), pa.string()) if split else lines
+        """The text columns of row groups, by batch, so that memory stays flat."""
+        split = self.splitting
+        columns = list(PAIR if self.augment.shares else self.columns)
+        with pq.ParquetFile(self.pairs) as file:
+            for batch in self.augment.beside(file.iter_batches(BATCH_PAIRS, row_groups=list(groups), columns=columns)):
+                for column in self.columns:
+                    lines = batch.column(column).cast(pa.string())
+                    yield pa.array(split.split(lines.to_pylist(), SIDES.index(column)), pa.string()) if split else lines
 
     def sum(self, part: int, ranges: int) -> Path:
         """Write the summed counts of a partition over all ranges; returns the file."""
@@ -150,13 +158,15 @@ def count_corpus(
     folder: Path,
     workers: Workers,
     splitting: WordSplitting | None = None,
+    augment: Augment = NO_NOISE,
 ) -> list[Path]:
     """Create ``folder`` with files of chunk counts for ``read_batch``; a chunk occurs in one of them."""
     folder.mkdir()
     with pq.ParquetFile(pairs) as file:
         total = file.metadata.num_rows
         ranges = list(row_groups(file.metadata, RANGE_PAIRS))
-    counting = ChunkCounter(pairs.absolute(), columns, tokenizer, folder.absolute(), 1 + total // PART_PAIRS, splitting)
+    parts = 1 + total // PART_PAIRS
+    counting = ChunkCounter(pairs.absolute(), columns, tokenizer, folder.absolute(), parts, splitting, augment)
     done = 0
     for count in workers.map(counting.count, enumerate(ranges)):
         done += count
@@ -177,12 +187,3 @@ def row_groups(metadata: pq.FileMetaData, least: int) -> Iterator[tuple[int, ...
             rows = 0
     if groups:
         yield tuple(groups)
-
-
-def read_lines(pairs: Path, columns: tuple[str, ...], groups: tuple[int, ...]) -> Iterator[tuple[str, pa.Array]]:
-    """The text columns of row groups of ``pairs.parquet``, by batch and column, so that memory stays flat, with the
-    names of the columns."""
-    with pq.ParquetFile(pairs) as file:
-        for batch in file.iter_batches(BATCH_PAIRS, row_groups=list(groups), columns=list(columns)):
-            for column in columns:
-                yield column, batch.column(column).cast(pa.string())

@@ -6,15 +6,18 @@ carry the noise over: caps, a missing full stop, an emoji and an address. Typos 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from random import Random
 
 from model.config.keying import require, unkeyed_default
 from model.config.normalise import DOUBLE_QUOTES, SINGLE_QUOTES
+from tasks.lazy_libraries import pa
 
 Sides = tuple[str, str]
+PAIR = ("pair_id", "source", "target")
+"""The columns of a pair that noise needs."""
 TYPO_SHARE = 0.15
 """The share of words of three letters or more that have a typo."""
 WORD = re.compile(r"[^\W\d_]{3,}")
@@ -74,7 +77,7 @@ class Augment:
     unless the rule leaves the pair as it is.
 
     No clean pair is lost, so an epoch grows by the sum of the shares. OpusTrainer's ``UpperCase`` and ``Typos`` replace
-    pairs instead, and draw them anew in each epoch. The vocabulary is learned from the clean text.
+    pairs instead, and draw them anew in each epoch. The vocabulary is learned from the copies too.
     """
 
     caps: float = unkeyed_default(0.0)
@@ -114,6 +117,14 @@ class Augment:
             if random.random() < share and (sides := RULES[rule](source, target, random)) != (source, target):
                 found.append((f"{pair_id}+{rule}", *sides))
         return found
+
+    def beside(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Each batch of ``PAIR`` columns, and behind it the noised copies of its pairs, if any."""
+        for batch in batches:
+            yield batch
+            lines = zip(*(batch.column(name).to_pylist() for name in PAIR), strict=True) if self.shares else ()
+            if copies := [copy for line in lines for copy in self.copies(*line)]:
+                yield pa.record_batch([pa.array(column) for column in zip(*copies, strict=True)], PAIR)
 
 
 NO_NOISE = Augment()

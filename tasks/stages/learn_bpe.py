@@ -39,6 +39,7 @@ from tasks.bpe.symbols import byte_codes, character_codes
 from tasks.bpe.word_counts import WHOLE_WORD, count_chunks, count_corpus
 from tasks.cleaning.filters import SIDES
 from tasks.cleaning.partitions import read_batch
+from tasks.corpus.noise import NO_NOISE, Augment
 from tasks.engine.stage import Facts, progress, site, stage
 from tasks.lazy_libraries import np, pa, pl, pq
 
@@ -251,12 +252,14 @@ def learn_bpe(
     plain_quotes: bool = False,
     tag: str = "",
     languages: tuple[str, ...] = (),
+    augment: Augment = NO_NOISE,
 ) -> Facts:
     """Learn one joint vocabulary, or one per side, of pieces or words, from ``pairs.parquet`` of ``corpus``.
 
     With ``plain_quotes`` the text has no typographic quotation marks, and the source's tokenizer reads them as plain.
     ``tag`` is one more piece of the source, beyond ``vocabulary.size``, wherever the text has it; empty for none.
     ``languages`` of source and target, where their rules split the text; empty otherwise (``languages_to_split``).
+    The noised copies of ``augment`` count as text too: of clean text alone, ALL CAPS would be spelled in letters.
     """
     pairs = corpus.path() / "pairs.parquet"
     sample = next(pq.ParquetFile(pairs).iter_batches(SAMPLE_PAIRS, columns=["source", "target"]), None)
@@ -266,9 +269,10 @@ def learn_bpe(
     splitting = vocabulary.splitting(languages)
     scratch = out / "counts"
     scratch.mkdir()
+    untrained = untrained_tokenizer(vocabulary)
     with site().executor(at_once=2) as workers:
         counts = {
-            file: count_corpus(pairs, columns, untrained_tokenizer(vocabulary), scratch / file, workers, splitting)
+            file: count_corpus(pairs, columns, untrained, scratch / file, workers, splitting, augment)
             for file, columns in sides.items()
         }
     for file, parts in counts.items():

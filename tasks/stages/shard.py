@@ -23,7 +23,7 @@ from model.data.bpe import TokenizerPair
 from tasks.bpe.word_cache import Ragged, WordCache
 from tasks.bpe.word_counts import BATCH_PAIRS, RANGE_PAIRS, row_groups
 from tasks.cleaning.filters import SIDES
-from tasks.corpus.noise import NO_NOISE, Augment
+from tasks.corpus.noise import NO_NOISE, PAIR, Augment
 from tasks.engine.stage import Facts, progress, site, stage
 from tasks.lazy_libraries import np, pa, pc, pq
 
@@ -184,8 +184,7 @@ def read_batches(pairs: Path, rows: RowRange, batch_pairs: int) -> Iterator[pa.R
     remaining = rows.rows
     buffered = []
     with pq.ParquetFile(pairs) as file:
-        columns = ["pair_id", "source", "target"]
-        for read in file.iter_batches(batch_pairs, row_groups=list(rows.groups), columns=columns):
+        for read in file.iter_batches(batch_pairs, row_groups=list(rows.groups), columns=list(PAIR)):
             buffered.append(read.slice(skip))
             skip = max(skip - read.num_rows, 0)
             table = pa.Table.from_batches(buffered)
@@ -219,7 +218,7 @@ class RangeEncoder:
         partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
         with pa.ipc.new_file(str(partial), encoder.schema) as file:
             read = read_batches(self.pairs, rows, self.batch_pairs)
-            for batches in _together(_with_copies(read, self.augment) if self.augment.shares else read):
+            for batches in _together(self.augment.beside(read)):
                 for batch in encoder.encode(batches):
                     file.write_batch(batch, batch.schema.metadata)
         return partial.replace(path)
@@ -229,16 +228,6 @@ class RangeEncoder:
 def _encoder(ranges: RangeEncoder) -> Encoder:
     """One for all ranges that a process encodes in a call of the stage, so that it knows the words of those before."""
     return Encoder(ranges.vocabulary, ranges.sharding)
-
-
-def _with_copies(batches: Iterable[pa.RecordBatch], augment: Augment) -> Iterator[pa.RecordBatch]:
-    """Each batch, and behind it the noised copies of its pairs, if any."""
-    for batch in batches:
-        yield batch
-        lines = zip(*(batch.column(name).to_pylist() for name in ("pair_id", *SIDES)), strict=True)
-        copies = [copy for line in lines for copy in augment.copies(*line)]
-        if copies:
-            yield pa.record_batch([pa.array(column) for column in zip(*copies, strict=True)], batch.schema.names)
 
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:

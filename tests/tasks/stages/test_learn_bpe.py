@@ -10,6 +10,7 @@ import pytest
 from infra.errors import BadConfiguration
 from infra.store.store import Artifact
 from model.data.bpe import TokenizerPair
+from tasks.corpus.noise import Augment
 from tasks.stages.learn_bpe import Vocabulary, learn_bpe
 
 SOURCE = [f"The {n}th Dog runs ﬁve times over meadow {n * 7}" for n in range(300)]
@@ -65,3 +66,14 @@ def test_a_vocabulary_larger_than_the_data_allows_names_the_greatest(tmp_path: P
         learnt(tmp_path / "out", text, Vocabulary(size=5000))
     greatest = int(re.findall(r"at most (\d+)", str(error.value))[0])
     assert learnt(tmp_path / "greatest", text, Vocabulary(size=greatest))["size"] == greatest
+
+
+def test_noised_copies_of_training_pairs_count_as_text(tmp_path: Path) -> None:
+    augment = Augment(caps=0.5, typos=0.2)
+    pairs = zip((f"toy:{n}" for n in range(300)), SOURCE, TARGET, strict=True)
+    copies = [copy for pair in pairs for copy in augment.copies(*pair)]
+    both = [*SOURCE, *(source for _, source, _ in copies)], [*TARGET, *(target for _, _, target in copies)]
+    learnt(tmp_path / "a", corpus(tmp_path / "joined", *both), Vocabulary(size=320))
+    (tmp_path / "b").mkdir()
+    learn_bpe.body(tmp_path / "b", corpus(tmp_path / "corpus"), Vocabulary(size=320), augment=augment)
+    assert (tmp_path / "a/tokenizer.json").read_bytes() == (tmp_path / "b/tokenizer.json").read_bytes()
