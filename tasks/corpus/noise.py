@@ -5,6 +5,8 @@ so a pair has the same noise on every machine, whatever its neighbours are. The 
 carry the noise over: caps, a missing full stop, an emoji and an address. Typos and odd characters are not translated.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
