@@ -40,18 +40,13 @@ def stop(
     name = parse_name(run).run
     at_work = starts_at_work(where, name)
     chosen = with_overrides(at_work, overrides)
-    if not chosen and (jobs := stop_left_jobs(where, name)):
-        print_text(f"stopped {', '.join(jobs)}, whose launcher was gone")
-        return
-    if not chosen:
+    left = None if chosen else stop_left_jobs(where, name, overrides, say)
+    if not chosen and not left:
         others = "; at work is: " + "; ".join(each.command for each in at_work) if at_work else ""
         raise Fault(f"{name}{as_options(overrides)} is not at work{others}; `repro history {name}` says how it ended")
     if len(chosen) > 1 and not every:
         commands = "; ".join(each.command for each in chosen)
         raise BadConfiguration(f"{len(chosen)} starts are at work, allowed is one by --set, or --all: {commands}")
-    for each in chosen:
-        if each.group:
-            say(f"it is {each.part}: what started it goes with it")
-        ended = stop_start(where, each, say)
+    for ended in [left] if left else (stop_start(where, each, say) for each in chosen):
         kept = sum(stage.has_artifact for stage in ended.stages)
         print_text(f"stopped {name}: {kept} finished stages are kept. To resume it: {ended.command}")

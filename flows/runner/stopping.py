@@ -7,10 +7,10 @@ process was killed, a job in a queue may have survived it; that one is cancelled
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from flows.runner.interrupted import FLOWS
-from flows.runner.recorded_runs import RecordedRun, read_headers, read_runs, run_names, with_stages
+from flows.runner.recorded_runs import RecordedRun, read_headers, run_names, with_overrides, with_stages
 from flows.runner.records import RUNNING, receive_records
 from infra.errors import BadConfiguration, Fault
 from infra.launch.batch_queue import QueueLauncher
@@ -43,6 +43,8 @@ def stop_start(site: Site, start: RecordedRun, say: Callable[[str], None]) -> Re
 
     Raises Fault where it cannot be reached from here, or has not ended after END_SECONDS.
     """
+    if start.group:
+        say(f"{start.run} is {start.part}: what started it goes with it")
     names = cancel_flow_runs(FLOWS, start.process) if server_configured() else []
     if names:
         say(f"{start.run}: Prefect cancels the flow run {', '.join(names)}")
@@ -61,18 +63,24 @@ def stop_start(site: Site, start: RecordedRun, say: Callable[[str], None]) -> Re
     raise Fault(f"{start.run} has not ended after {END_SECONDS:.0f} s: `repro logs {start.run}` shows what it does")
 
 
-def stop_left_jobs(site: Site, run: str) -> list[str]:
-    """Cancel jobs of the run's newest start that a batch queue still has although their launcher is gone."""
+def stop_left_jobs(site: Site, run: str, overrides: Sequence[str], say: Callable[[str], None]) -> RecordedRun | None:
+    """End the jobs that a batch queue still has of a killed launcher: of the newest start with these overrides.
+
+    Gives that start; None if there is no such job. Raises Fault for one that does not end.
+    """
     launcher = LAUNCHERS[site.launcher]()
-    start = next(read_runs(site.root, run), None)
+    starts = with_overrides(read_headers(site.root, run), overrides)
+    start = with_stages(starts[0]) if starts else None
     if not isinstance(launcher, QueueLauncher) or start is None or start.outcome == RUNNING:
-        return []
-    queue = launcher.queue
-    found = []
+        return None
+    launcher.say = say
+    found = None
     for row in start.stages:
         for out in open_store(site).unfinished_folders(row.stage, row.key):
             job = JobSpec(f"model.{row.stage}", {}, {}, out, {})
-            if (out / queue.file).exists() and (name := queue.find(job)):
-                queue.cancel(name)
-                found.append(f"{name} of {row.stage}")
+            if (out / launcher.queue.file).exists() and (name := launcher.queue.find(job)):
+                say(f"{run}: the launcher of {name} is gone; {row.stage} writes a last checkpoint")
+                if not launcher.end(name, job):
+                    raise Fault(f"{name} of {row.stage} has not ended")
+                found = start
     return found

@@ -92,7 +92,7 @@ class QueueLauncher:
         try:
             if name and not (same and self.queue.poll(name).phase in ("pending", "running")):
                 self.say(f"{name} still writes into {job.out}; cancelling it first")
-                if not self._end(name):
+                if not self.end(name):
                     raise JobFailed(f"{name}, of an earlier attempt, does not end and still writes into {job.out}")
                 name = ""
             if name:
@@ -107,7 +107,7 @@ class QueueLauncher:
             last = self._watch(name, job, on_poll)
         except BaseException:
             if name:
-                self._end(name, job)
+                self.end(name, job)
             raise
         self.queue.clear(name)
         reason = self._reason(job)
@@ -145,7 +145,7 @@ class QueueLauncher:
                     shown = status.description
             time.sleep(min(POLL_SECONDS, self.poll_seconds))
 
-    def _end(self, name: str, fetched: JobSpec | None = None) -> bool:
+    def end(self, name: str, fetched: JobSpec | None = None) -> bool:
         """Cancel, wait, and fetch what the job left; returns whether it ended. The next launcher handles one that did
         not."""
         try:

@@ -63,7 +63,7 @@ setsid nohup sh job.sh < /dev/null >> job.log 2>&1 &
 echo $! > "$job.pid"
 """
 POLL = """
-cd "${job%/*}" || exit 0
+[ -d "${job%/*}" ] || exit 0
 flock -s -n "$job.lock" true || echo alive
 cat "$job.status"
 head -c 65536 /dev/zero > "$job.probe" || echo full
