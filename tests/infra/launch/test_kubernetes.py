@@ -216,8 +216,7 @@ def test_a_job_is_submitted_found_and_deleted(api: ApiServer, tmp_path: Path, mo
     service, batch = manifests(job, queue.settings)
     assert api.objects == {f"{SERVICES}/{name}": service | {"status": {}}, f"{JOBS}/{name}": batch | {"status": {}}}
     assert queue.find(job) == name
-    queue.cancel(name)
-    queue.clear(name)
+    assert kubernetes_launcher().end(name, job), "as `repro stop` ends it"
     assert not api.objects
     queue.cancel(name)
     queue.clear(name)
