@@ -40,6 +40,8 @@ def gap(
 
     folder = explain_gap(name, claim, claimed_as, set_name, configured_site(), TerminalDisplay()).path()
     values = json.loads((folder / "gap.json").read_text())
+    if less := values.get("less"):  # not in artifacts of older releases
+        show("", f"{values['system']['about']} was {less}")
     for table in gap_tables(values):
         show("", table)
     show(f"\npage: {folder / PAGE}")

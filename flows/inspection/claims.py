@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from flows.inspection.compare import ScoredSystem, find_system
 from flows.inspection.cost import RunCost, stage_costs
 from flows.runner.artifact_names import is_version
-from flows.runner.find_run import is_file
+from flows.runner.find_run import find_run, is_file
 from flows.runner.recorded_runs import command_of, findable
 from flows.runner.request import RunRequest, make_plan
 from flows.runs.paper_rows import PAPER, PAPER_RUNS, row_run_name
@@ -21,7 +21,7 @@ from infra.site import Site
 from infra.store.manifest import Manifest
 from infra.tracking.registry import resolve
 from infra.tracking.tracker import OVERRIDES
-from model.config import Model, Training
+from model.config import Averaging, Model, Training
 from model.config.normalise import Normalise
 from model.metric_names import BLEU
 from tasks.corpus.noise import Augment
@@ -37,12 +37,27 @@ PEER_NAMES = {"tensor2tensor": "Tensor2Tensor", "tutorial": "a-PyTorch", "workbe
 """By the preset that follows a system, how the name of the system begins in the table of published figures."""
 TRAINED = ("filters", "vocabulary", "sharding", "augment", "model", "training", "start")
 """Roots of the settings that decide a training, beside its text. Those of averaging and decoding are measured."""
+TOGETHER = (
+    ("filters.exclude", "filters.rules.NotIn"),
+    ("training.schedule", "training.peak", "training.factor"),
+    ("training.warmup", "training.warmup_epochs"),
+    (
+        *("training.updates", "training.epochs", "training.checkpoint_every", "training.keep", "training.keep_epochs"),
+        *("averaging.count", "averaging.which"),
+    ),
+)
+"""Fields of which a value of one may be refused without those of the others."""
+PAIRS = {"wmt14-ende": 4_500_000, "wmt14-enfr": 36_000_000, "multi30k-ende": 29_000, "multi30k-enfr": 29_000}
+"""Pairs of a corpus that this root need not have (§5.1 of the paper)."""
+MUCH = 2.0
+"""How many times more pairs or tokens than ours the claim's training must have seen for that to be said first."""
 WITH_DEFAULTS = {
     "vocabulary": Vocabulary,
     "sharding": Sharding,
     "augment": Augment,
     "model": Model,
     "training": Training,
+    "averaging": Averaging,
     "filters.normalise": Normalise,
 }
 DEFAULTS = {f"{root}.{each.name}": each.default for root, kind in WITH_DEFAULTS.items() for each in fields(kind)}
@@ -133,24 +148,63 @@ def training_differences(
     ``recorded`` are the artifacts of the root, by which a cost is estimated.
     """
     sides = (claimed.settings, system.lineage)
+    unused = _unused_height(claimed.settings)
     found = {}
-    assignments = []
+    assigned: dict[str, str] = {}
+    settings: dict[str, tuple[str, str]] = {}
     for each in differing_fields(sides) if claimed.settings else ():
         theirs, here = each.values
         name = each.name.rpartition(": ")[2]
         root = name.partition(".")[0]
         if root == "corpus":  # no assignment changes it
             found[root] = SettingDifference(root, "another text", "", f"repro run {claimed.run}")
-        elif root in TRAINED and name not in found:
-            assignments.append(_assignment(name, theirs, here))
-            found[name] = SettingDifference(name, theirs, here, *_command(ours, assignments[-1:], recorded))
-    if len(assignments) > 1:
-        found[""] = SettingDifference("all but the text", "", "", *_command(ours, assignments, recorded))
+        elif root in (*TRAINED, "averaging") and name not in (unused, *assigned):
+            assigned[name] = _assignment(name, theirs, here)
+            settings |= {name: (theirs, here)} if root in TRAINED else {}
+    for name, values in settings.items():
+        group = next((group for group in TOGETHER if name in group), (name,))
+        together = [assigned[each] for each in group if each in assigned]
+        found[name] = SettingDifference(name, *values, *_command(ours, together, recorded))
+    if len(settings) > 1:
+        found[""] = SettingDifference("all but the text", "", "", *_command(ours, [*assigned.values()], recorded))
     for stage, fact in FACTS:
         values = [f"{side[stage].facts[fact]:,}" for side in sides if stage in side and fact in side[stage].facts]
         if len(set(values)) > 1:
             found[fact] = SettingDifference(f"{fact} ({stage})", *values)
     return list(found.values())
+
+
+def less_training(claimed: ClaimedSystem, system: ScoredSystem, differences: Sequence[SettingDifference]) -> str:
+    """A sentence if the claim's training saw many times more pairs or tokens than ours, with the command; else ""."""
+    theirs = _amounts(claimed.settings, claimed.run)
+    here = _amounts(system.lineage, "")
+    if not theirs or not here or (theirs[0] < MUCH * here[0] and theirs[1] * theirs[2] < MUCH * here[1] * here[2]):
+        return ""
+    commands = {each.name: each.command for each in differences}
+    command = commands.get("corpus") or commands.get("training.updates") or commands.get("training.batch_tokens")
+    words = [
+        f"{pairs:,} pairs, with {updates:,} updates of {tokens:,} tokens" for pairs, updates, tokens in (here, theirs)
+    ]
+    way = f"; this training does: `{command}`" if command else ""
+    return f"trained on {words[0]}; the claim on {words[1]}. No bar measures what that costs{way}"
+
+
+def _amounts(made: Mapping[str, Manifest], run: str) -> tuple[int, int, int] | None:
+    """Pairs, updates and tokens of an update of a training that was made or planned; None where one is not known."""
+    if "train" not in made or "clean" not in made:
+        return None
+    train = made["train"]
+    corpus = find_run(run).corpus.name if run else ""
+    pairs = made["clean"].facts.get("pairs") or PAIRS.get(corpus, 0)
+    updates = train.facts.get("updates") or train.arguments["training"].get("updates", 0)
+    tokens = train.arguments["training"].get("batch_tokens", 0)
+    return (int(pairs), int(updates), int(tokens)) if pairs and updates else None
+
+
+def _unused_height(made: Mapping[str, Manifest]) -> str:
+    """The height of the learning rate that the schedule of a training does not use."""
+    training = made["train"].arguments["training"] if "train" in made else {}
+    return "training.peak" if training.get("schedule") == "paper" else "training.factor"
 
 
 def _assignment(name: str, claimed: str, here: str) -> str:
@@ -170,7 +224,7 @@ def _command(ours: RunRequest, assignments: Sequence[str], recorded: Sequence[Ma
     try:
         planned = make_plan(request.resolve())
     except BadConfiguration as error:
-        return "", f"refused: {error}".replace(f"--set {', '.join(sorted(request.overrides))}: ", "")
+        return "", f"refused: {re.sub('^--set .*?: ', '', f'{error}')}"
     cost = RunCost(ours.run, stage_costs(planned.outcome.rows, recorded, planned.resolved.site))
     unknown = "not known: nothing like it is on record" if cost.stages else "nothing: it is cached"
     return command_of(ours.run, request.overrides, {}), f"about {duration(cost.seconds)}" if cost.seconds else unknown

@@ -47,12 +47,13 @@ def gap(
     left_out: tuple[str, ...],
     together: Artifact | None = None,
     theirs: Artifact | None = None,
+    less: str = "",
 ) -> Facts:
     """Explain the ``score`` of ``system`` (``demo/2``) on a set in ``language``, against the ``claim``.
 
     ``alone`` holds translations with one cause of decoding undone, by its words, ``together`` those with all undone.
     ``theirs`` is the score of the claim, where that is a system of this root; ``others`` are the system's scores of
-    other sets. ``differences`` and ``left_out`` say what was not measured.
+    other sets. ``differences`` and ``left_out`` say what was not measured, ``less`` that it was trained on much less.
     """
     table = _sentences(score)
     claimed = _sentences(theirs) if theirs else None
@@ -100,6 +101,7 @@ def gap(
         | {"score": expected.score, "protocol": protocols.get(claim.metric, "protocol not known")},
         "steps": steps,
         "beside": [*by_protocol, *by_set, *if_even, *without],
+        "less": less,
         "differences": [asdict(each) for each in differences],
         "left_out": [*left_out, *_size_of_training(made), *_last_tenth(made, score.store)],
     }

@@ -54,13 +54,24 @@ def test_each_mistake_of_decoding_is_the_first_line_and_all_together_leave_nothi
 def test_a_difference_of_the_training_is_named_with_its_command_and_cost(
     small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plant(monkeypatch, "half", "training.updates=80", "decoding.beam=1", "augment.caps=0.5")
+    plant(
+        monkeypatch,
+        "half",
+        "training.updates=80",
+        "decoding.beam=1",
+        "augment.caps=0.5",
+        "training.schedule=linear",
+        "training.peak=0.002",
+    )
     found = gap_of(capsys, "half", claimed_as="small/1")
     by_name = {each["name"]: each for each in found["differences"]}
     of_updates = by_name["training.updates"]
     assert (of_updates["claimed"], of_updates["here"]) == ("120", "80")
     assert of_updates["command"] == "repro run half --set training.updates=120"
     assert "augment" in by_name
+    assert by_name["training.schedule"]["command"] == "repro run half --set training.schedule=paper"
+    assert "training.peak" not in by_name, "the claim's schedule does not use it"
+    assert not found["less"], "80 updates are not much less than 120"
     assert by_name["updates (train)"]["here"] == "80"
     assert [step["about"].split(":")[0] for step in found["steps"]] == ["decoding", "unexplained"]
 
@@ -91,7 +102,11 @@ def test_a_published_figure_is_a_claim_of_its_own_protocol(small: Path, capsys: 
     paper = gap_of(capsys, "small/1", claimed_as="paper-base")
     assert paper["claim"]["score"] == 27.3
     assert any(step["about"].startswith("protocol: 13a") for step in paper["steps"])
-    assert {"corpus", "model.d_model"} <= {each["name"] for each in paper["differences"]}
+    by_name = {each["name"]: each for each in paper["differences"]}
+    assert {"corpus", "model.d_model"} <= by_name.keys()
+    assert "training.batching=packed" in by_name["all but the text"]["command"]
+    assert "the claim on 4,500,000 pairs, with 100,000 updates" in paper["less"]
+    assert f"`{by_name['corpus']['command']}`" in paper["less"]
     tutorial = gap_of(capsys, "small/1", claimed_as="tutorial", claim=25.9)
     assert tutorial["claim"]["metric"] == "bleu_intl"
     assert gap_of(capsys, "small/1", claimed_as="workbench", claim=23.69)["claim"]["metric"] == "bleu_sentences"
