@@ -6,13 +6,15 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from flows.commands.options import EngineOption, QuantizationOption
-from flows.views.terminal import say
+from flows.views.terminal import say, show
 from infra.errors import BadConfiguration
 from infra.extras import check_installed
 from infra.processes.compute import keep_pages
 from infra.servers.credentials import read_credentials
 from infra.servers.loopback import on_loopback
 from infra.site import configured_site
+
+EXAMPLE = """-H 'Content-Type: application/json' -d '{"text": "Good morning."}'"""
 
 
 def serve(
@@ -78,7 +80,8 @@ def serve(
     where = address(host, taken)
 
     def ready() -> None:
-        say(f"serving at {where}; Ctrl-C stops")
+        say(f"serving at {where}; Ctrl-C stops. From a program ({where}/docs has all fields):")
+        show(f"  curl {where}/api/translate {'' if inside else '-u USER '}{EXAMPLE}")
         print(where, flush=True)
 
     serve_until_stopped(guarded, taken, limits, ready)

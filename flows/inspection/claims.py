@@ -161,10 +161,10 @@ def training_differences(
         elif root in (*TRAINED, "averaging") and name not in (unused, *assigned):
             assigned[name] = _assignment(name, theirs, here)
             settings |= {name: (theirs, here)} if root in TRAINED else {}
-    for name, values in settings.items():
+    for name, pair in settings.items():
         group = next((group for group in TOGETHER if name in group), (name,))
         together = [assigned[each] for each in group if each in assigned]
-        found[name] = SettingDifference(name, *values, *_command(ours, together, recorded))
+        found[name] = SettingDifference(name, *pair, *_command(ours, together, recorded))
     if len(settings) > 1:
         found[""] = SettingDifference("all but the text", "", "", *_command(ours, [*assigned.values()], recorded))
     for stage, fact in FACTS:

@@ -155,6 +155,7 @@ def test_the_command_answers_as_translate_does_and_ends_in_order(
     assert process.wait(60) == 0
     said = process.stderr.read() if process.stderr else ""
     assert f"serving at {url}; Ctrl-C stops" in said
+    assert f"curl {url}/api/translate -H 'Content-Type: application/json' -d '{{" in said
     assert "warning" not in said
     assert "small/1, champion, candidate: CTranslate2 (float32, " in said
     assert said.endswith("repro: stopped\n")
