@@ -19,7 +19,7 @@ def decide(
     a: Annotated[str, NAMED],
     b: Annotated[str, NAMED],
     *,
-    detect: Annotated[float, Parameter(help="the smallest difference in BLEU that matters")] = 0.5,
+    detect: Annotated[float, Parameter(help="the smallest difference in BLEU that matters to you")] = 0.5,
     budget: Annotated[int, Parameter(help=f"the most seeds of each run, from 2 to {LARGEST_BUDGET}")] = 10,
     on: Annotated[str, Parameter(help="the set that decides; by default the dev set")] = "",
     site: SiteOption = "local",

@@ -34,10 +34,11 @@ def deploy(
         bool, Parameter(help="deploy a rerun of the named runs in a folder of its own, with `repro check` at its end")
     ] = False,
 ) -> None:
-    """Create or update the deployments of these runs, by default all, at the Prefect server of PREFECT_API_URL.
+    """Let Prefect's workers run these runs, by default all: from Prefect's page, or by a schedule.
 
-    Creates missing work pools. May be repeated: ids stay, a schedule stays switched on or off as it is, and keeps the
-    times that --cron or --every gave it; a deployment keeps its --set.
+    Creates or updates a deployment of each, and missing work pools, at the server of `repro up` or PREFECT_API_URL. May
+    be repeated: ids stay, a schedule stays switched on or off as it is, and keeps the times that --cron or --every gave
+    it; a deployment keeps its --set.
 
     For example:
 

@@ -25,13 +25,13 @@ def gap(
 ) -> None:
     """Say why a score is not the claimed one: measure each cause, and list those that need a training.
 
-    Causes of protocol, decoding and text are undone one by one and together; the steps from the claim to the score sum
-    to the difference. Settings of the training that differ are listed with the command that trains with the claim's
-    value, and what it would cost.
+    Each cause in decoding, protocol or text is undone, alone and with the others, and the set is scored again: the
+    steps from the claim to the score sum to the difference. What would need another training is listed with the command
+    for it, and what that would cost.
 
     For example:
 
-    repro gap demo/2 --as demo/1
+    repro gap demo/2 --as demo/1 --on test
 
     repro gap wmt14-ende-base@champion --claim 27.3 --as paper-base
     """

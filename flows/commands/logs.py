@@ -33,15 +33,15 @@ def logs(
     overrides: OverridesOption = (),
     site: SiteOption = "local",
 ) -> None:
-    """Print what stages say: the measurements of a job, its log, and why it failed.
+    """Print what the stages of a run say: the measurements of a job, its log, and why it failed.
 
-    They are those of the newest start at work, else of the newest that ended; --set says which of several is meant.
+    Where a run was started several times, the newest at work counts, else the newest; --set tells other settings.
 
     For example:
 
     repro logs multi30k-ende --follow
 
-    repro logs demo train
+    repro logs demo translate/test --all-lines
     """
     from flows.inspection.stage_logs import StageLog, newest_start, stage_logs
     from flows.runner.artifact_names import parse_name

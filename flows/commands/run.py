@@ -42,7 +42,9 @@ def run_command(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run every stage of a run that is not cached.
+    """Run every stage of a run that is not cached: from its text to a registered, scored model version.
+
+    Ctrl-C or `repro stop` ends it after a last checkpoint; the same command goes on from there.
 
     For example:
 

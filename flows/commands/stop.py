@@ -17,14 +17,14 @@ def stop(
     *,
     overrides: OverridesOption = (),
     every: Annotated[
-        bool, Parameter(name="--all", help="every start of the run that is at work, not one alone")
+        bool, Parameter(name="--all", help="stop all of them, where several with other settings are at work")
     ] = False,
     site: SiteOption = "local",
 ) -> None:
-    """Stop a run that is at work: in a process of this machine, on a worker of the service, in a batch queue.
+    """Stop a run, wherever it is at work: in a terminal of this machine, on a worker of `repro up`, in a batch queue.
 
-    It writes a last checkpoint; finished stages are kept, and the printed command resumes it. --set says which of
-    several is meant. Exit code 1 if none is at work, or it did not end.
+    It writes a last checkpoint; finished stages are kept, and the printed command resumes it. Where several are at
+    work, with other settings each, --set says which is meant. Exit code 1 if none is at work, or it did not end.
 
     For example:
 
