@@ -1,17 +1,17 @@
 """The whole DAG on one screen. The current engine (``tasks.engine.stage.engine``) plans or runs it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal, get_args
 
 from flows.runs import Run
 from flows.runs.initial_weights import InitialWeights
 from flows.runs.paper_rows import paper_row_of
 from flows.runs.synthetic import BackTranslation
-from flows.seed_ensemble import average_further_seeds, further_systems, scores_by_system, train_further_seeds
 from flows.synthetic_text import training_pairs
 from infra.store.store import Artifact
 from tasks.corpus.catalogue import files
-from tasks.evaluation.seed_spread import OWN_MODEL, item_of
+from tasks.evaluation.seed_spread import ENSEMBLE, OWN_MODEL, item_of, seed_item
 from tasks.stages.average import average
 from tasks.stages.clean import check_share, clean
 from tasks.stages.download import MAX_CONCURRENT_DOWNLOADS, download
@@ -50,7 +50,8 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
 
     Beside the main way stand three extras, which most runs do not have: weights and vocabulary of a registered version
     (``training.start``) or a training to go on from (``training.continue``), both given as ``initial``; synthetic pairs
-    (``flows.synthetic_text``); and models of further seeds with their ensemble (``flows.seed_ensemble``).
+    (``flows.synthetic_text``); and models of further seeds with their ensemble (``decoding.ensemble``), which are made
+    and scored as the run's own, but not registered.
     """
     # Text
     archives = download_archives(run)
@@ -70,43 +71,54 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
         name: shard.for_item(name)(prepared, vocabulary, KEEP_EVERY_PAIR) for name, prepared in evaluated.items()
     }
 
-    # Weights
+    # Weights of the run's own model and of each further seed's
+    seed = run.training.seed
+    items = {seed: OWN_MODEL, **{each: seed_item(each) for each in run.decoding.ensemble if each != seed}}
     dev_shards = set_shards[run.dev]
     initial_weights = initial.weights if initial else ()
     continued = initial.continued if initial else ()
-    trained = train(train_shards, dev_shards, vocabulary, run.model, run.training, initial_weights, continued)
-    further_trained = train_further_seeds(run, train_shards, dev_shards, vocabulary, initial_weights)
-    weights = average(trained, run.averaging)
-    further_weights = average_further_seeds(run, further_trained)
+    trained = {}
+    for own_seed, item in items.items():
+        training = replace(run.training, seed=own_seed)
+        train_model = train.for_item(item)
+        trained[item] = train_model(
+            train_shards, dev_shards, vocabulary, run.model, training, initial_weights, continued
+        )
+    weights = {item: average.for_item(item)(made, run.averaging) for item, made in trained.items()}
 
-    # Translations and scores
-    systems = further_systems(run, weights, further_weights)
-    hypotheses = translate_sets(run, OWN_MODEL, (weights,), vocabulary, sets, set_shards)
-    further_hypotheses = {
+    # Translations and scores of each model, and of all as an ensemble
+    systems: dict[str, tuple[Artifact, ...]] = {item: (made,) for item, made in weights.items()}
+    if len(weights) > 1:
+        systems[ENSEMBLE] = tuple(weights[items[each]] for each in sorted(items))
+    hypotheses = {
         system: translate_sets(run, system, models, vocabulary, sets, set_shards) for system, models in systems.items()
     }
-    scores = score_sets(run, OWN_MODEL, hypotheses, evaluated)
-    further_scores = {system: score_sets(run, system, made, evaluated) for system, made in further_hypotheses.items()}
+    scores = {system: score_sets(run, system, made, evaluated) for system, made in hypotheses.items()}
+    seeds = {
+        name: {system or seed_item(seed): made[name] for system, made in scores.items()}
+        for name in evaluated
+        if len(scores) > 1
+    }
 
     # Report and version
     page = report(
         run.name,
         corpus=corpus,
         shards=train_shards,
-        run=trained,
+        run=trained[OWN_MODEL],
         sets=evaluated,
-        hypotheses=hypotheses,
-        scores=scores,
+        hypotheses=hypotheses[OWN_MODEL],
+        scores=scores[OWN_MODEL],
         paper=paper_row_of(run),
-        seeds=scores_by_system(run, scores, further_scores),
+        seeds=seeds or None,
         synthetic=pairs if run.synthetic else None,
     )
     register(
         run.name,
-        weights=weights,
+        weights=weights[OWN_MODEL],
         vocabulary=vocabulary,
         report=page,
-        scores=scores,
+        scores=scores[OWN_MODEL],
         sets=evaluated,
         dev=run.dev,
         modified=modified,

@@ -1,4 +1,18 @@
-"""Durations as text, in the terminal, in reports and on the site."""
+"""Durations as text, in the terminal, in reports and on the site; and those that a user types."""
+
+import re
+
+UNITS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0}
+"""Seconds of a week, a day, an hour, a minute."""
+TYPED = re.compile("".join(rf"(?:(\d{{1,5}}(?:\.\d+)?){unit})?" for unit in UNITS))
+
+
+def seconds_of(text: str) -> float | None:
+    """The seconds of ``30m``, ``1h30m``, ``6h``, ``2d`` or ``4w``; None for other words."""
+    found = TYPED.fullmatch(text)
+    if not found or not text:
+        return None
+    return sum(float(number or 0) * unit for number, unit in zip(found.groups(), UNITS.values(), strict=True))
 
 
 def duration(seconds: float) -> str:

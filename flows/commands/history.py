@@ -1,6 +1,5 @@
 """``repro history``."""
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -12,8 +11,7 @@ from flows.runs.unknown_names import unknown_name
 from flows.views.terminal import print_json, print_text, say
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
-
-UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+from tasks.durations import seconds_of
 
 
 def history(
@@ -54,8 +52,8 @@ def history(
 def start_of(since: str) -> datetime:
     """The time that ``4w`` or ``2026-11-01`` means. Raises BadConfiguration for anything else."""
     try:
-        if match := re.fullmatch(r"(\d+)([hdw])", since):
-            return datetime.now(UTC) - int(match[1]) * UNITS[match[2]]
+        if (seconds := seconds_of(since)) is not None:
+            return datetime.now(UTC) - timedelta(seconds=seconds)
         return datetime.fromisoformat(since).astimezone(UTC)
     except (ValueError, OverflowError):
         raise BadConfiguration(f"--since is {since!r}, allowed is 12h, 30d, 4w or a date such as 2026-11-01") from None

@@ -15,14 +15,14 @@ from flows.runs.own_text import TextFile, TextReport, remarks_on_columns, remark
 from flows.runs.paper_rows import parse_run_name
 from flows.runs.piped_text import save_pipes
 from flows.runs.reversal import SWAPPED
-from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, fitting, for_pairs, pairs_of, seconds_of, within
+from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, fitting, for_pairs, pairs_of, within
 from flows.runs.toml_runs import SUFFIX, toml_of
 from flows.views.terminal import say
 from infra.errors import BadConfiguration, Fault
 from infra.store.files import write_atomically
 from model.config.keying import require_name
 from tasks.cleaning.filters import SIDES
-from tasks.durations import duration
+from tasks.durations import duration, seconds_of
 
 Pair = tuple[str, str]
 
@@ -90,6 +90,8 @@ def new(
     if file.exists() and not replace:
         raise BadConfiguration(f"{file} exists; give another name, or --replace")
     seconds = seconds_of(budget) if budget else 0.0
+    if seconds is None:
+        raise BadConfiguration(f"--budget is {budget!r}, allowed are hours and minutes, such as 30m or 1h30m")
     source, target = save_pipes([source, target], name, replace)
     sides = TextFile.parse(source, "--source"), TextFile.parse(target, "--target")
     if sides[0] == sides[1]:

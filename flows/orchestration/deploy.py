@@ -4,7 +4,6 @@ Unlike ``prefect deploy``, it creates missing pools and keeps the state of exist
 applies to new schedules only. Times and overrides that a user gave stay until others are given.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -29,6 +28,7 @@ from flows.runs.overrides import as_options
 from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
 from infra.service.applications import TEMPLATE, TYPE
+from tasks.durations import seconds_of
 
 Times = CronSchedule | IntervalSchedule
 ScheduleSwitch = Literal["on", "off", "as it is"]
@@ -136,9 +136,8 @@ def deploy_stage(client: SyncPrefectClient, pool: str, say: Callable[[str], None
 
 def own_times(cron: str, every: str) -> Times | None:
     """The times that a user gave: ``0 22 * * 5``, or ``6h``. None for neither; raises BadConfiguration for others."""
-    if match := re.fullmatch(r"([1-9]\d{0,4})([mhd])", every):
-        unit = {"m": "minutes", "h": "hours", "d": "days"}[match[2]]
-        return IntervalSchedule(interval=timedelta(**{unit: int(match[1])}), timezone="UTC")
+    if seconds := seconds_of(every):
+        return IntervalSchedule(interval=timedelta(seconds=seconds), timezone="UTC")
     if every:
         raise BadConfiguration(f"--every is {every!r}, allowed is a number of minutes, hours or days: 30m, 6h, 2d")
     try:

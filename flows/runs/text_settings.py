@@ -1,6 +1,5 @@
 """Model and training for an amount of text (``repro new``), by the table ``text_settings.tsv``; docs/own-text.md."""
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -79,11 +78,3 @@ def within(budget: float, runs: list[Run], seconds_of_update: Callable[[Run], fl
             return replace(run, training=replace(run.training, minutes=round(left / 60, 2))), seconds
     needed = (FEWEST_UPDATES * seconds + OTHER_STAGES) / (1 - OTHER_SHARE)
     raise BadConfiguration(f"--budget is {budget / 60:.0f}m, allowed is at least {needed / 60 + 1:.0f}m for this text")
-
-
-def seconds_of(budget: str) -> float:
-    """The seconds of ``30m``, ``2h`` or ``1h30m``. Raises BadConfiguration for other words."""
-    found = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?", budget)
-    if not found or not budget:
-        raise BadConfiguration(f"--budget is {budget!r}, allowed are hours and minutes, such as 30m or 1h30m")
-    return 3600 * float(found[1] or 0) + 60 * float(found[2] or 0)

@@ -69,6 +69,6 @@ def test_a_run_at_work_lasts_until_now_and_a_dead_one_until_it_last_wrote(
 def test_wrong_words_are_refused() -> None:
     with pytest.raises(BadConfiguration, match="'dmo' .*did you mean demo"):
         history("dmo")
-    for text in ("soon", "4m", "99999999999w"):
+    for text in ("soon", "4y", "99999999999w"):
         with pytest.raises(BadConfiguration, match=f"--since is '{text}'"):
             start_of(text)

@@ -121,7 +121,7 @@ def test_wrong_times_of_a_schedule_are_refused_before_anything_is_deployed(times
 
 
 def test_a_wrong_interval_is_refused_and_a_right_one_is_kept_in_utc() -> None:
-    for wrong in ("6", "6x", "0h", "-1d", "1.5h"):
+    for wrong in ("6", "6x", "0h", "-1d"):
         with pytest.raises(BadConfiguration, match="--every"):
             deploying.own_times("", wrong)
     made = deploying.own_times("", "6h")

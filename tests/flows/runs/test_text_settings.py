@@ -5,8 +5,9 @@ import pytest
 from flows.runner.update_time import seconds_of_update
 from flows.runs import RUNS
 from flows.runs.overrides import override
-from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, fitting, pairs_of, seconds_of, within
+from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, fitting, pairs_of, within
 from infra.errors import BadConfiguration
+from tasks.durations import seconds_of
 
 
 @pytest.mark.parametrize(
