@@ -87,7 +87,8 @@ def run_command(
             print_json(outcome_json(failed.outcome))
         raise
     _show(outcome, resolved, every)
-    _promote(outcome, resolved, by_seeds=False, by_score=promote_better)
+    if promote_better:
+        _promote(outcome, resolved, by_score=True)
     if compared := compare_files(outcome, open_store(resolved.site), recorded_sums(resolved.run)):
         show(f"numerics: {compared}")
     if as_json:
@@ -109,15 +110,13 @@ def compare_files(outcome: Outcome, store: Store, recorded: Sums) -> str:
     return f"{', '.join(equal)}: as in flows/runs/expected.json, bit for bit" if equal else ""
 
 
-def _promote(outcome: Outcome, resolved: ResolvedRun, *, by_seeds: bool, by_score: bool) -> None:
+def _promote(outcome: Outcome, resolved: ResolvedRun, *, by_score: bool) -> None:
     """Make the version that the run registered champion, if its seeds or its score say so."""
-    if resolved.is_modified or not outcome.model_version:
-        return
-    from flows.inspection.promotion import promote_better, promote_by_seeds
+    from flows.inspection.promotion import promote
 
-    for way in (promote_by_seeds,) * by_seeds + (promote_better,) * by_score:
-        if said := way(outcome.model_version, resolved.run.min_champion_bleu, resolved.site):
-            show(f"champion: {said}")
+    label = "" if resolved.is_modified else outcome.model_version
+    if label and (said := promote(label, resolved.run.min_champion_bleu, resolved.site, by_score=by_score)):
+        show(f"champion: {said}")
 
 
 def _run_seeds(resolved: ResolvedRun, seeds: tuple[int, ...], promote_better: bool, as_json: bool) -> None:
@@ -125,7 +124,9 @@ def _run_seeds(resolved: ResolvedRun, seeds: tuple[int, ...], promote_better: bo
     results = run_seeds(resolved, seeds, dispatch, say)
     show("", seed_table(seeds, results.spreads()))
     if own := results.outcomes.get(f"{resolved.run.training.seed}"):
-        _promote(own, resolved, by_seeds=True, by_score=promote_better)
+        _promote(own, resolved, by_score=False)
+        if promote_better:
+            _promote(own, resolved, by_score=True)
     if as_json:
         print_json(results.as_json())
     if results.failure:

@@ -3,8 +3,6 @@
 A gain that one pair of models cannot show is shown by seeds, or taken on trust, so that small true gains add up.
 """
 
-from collections.abc import Callable
-
 from flows.inspection.seed_groups import compare_on, find_group
 from infra.errors import BadConfiguration
 from infra.processes.locks import file_lock
@@ -17,30 +15,22 @@ from tasks.registration.aliases import CHAMPION, becomes_champion, holder
 FEWEST_SEEDS = 3
 
 
-def promote_better(label: str, min_bleu: float, site: Site) -> str:
-    """Make the version champion if its dev score is not below the champion's, noise or not; says what happened."""
+def promote(label: str, min_bleu: float, site: Site, *, by_score: bool) -> str:
+    """Make the version champion if its run's seeds, or ``by_score`` its dev score, beat the champion; says so or not.
 
-    def is_better(own: Version, champion: Version | None) -> tuple[bool, str]:
-        return becomes_champion(own.tags, champion, False, min_bleu, lambda _: "--promote-better")
-
-    return _promote(label, site, is_better) or f"{label} is champion already"
-
-
-def promote_by_seeds(label: str, min_bleu: float, site: Site) -> str:
-    """Make the version champion if the seeds of its run are better than the champion's; says what happened.
-
-    "" where they cannot say so: the version is champion, below ``min_bleu``, or measured on another dev set, the
-    champion is one of the seeds, or there are fewer than FEWEST_SEEDS. A champion without other seeds stands alone.
+    By score, noise or not, it must not be below. Seeds say "" where they cannot tell: the version is champion, below
+    ``min_bleu``, or measured on another dev set, the champion is one of the seeds, or there are fewer than
+    FEWEST_SEEDS. A champion without other seeds stands alone.
     """
-    return _promote(label, site, lambda own, champion: _seeds_win(own, champion, min_bleu, site))
-
-
-def _promote(label: str, site: Site, test: Callable[[Version, Version | None], tuple[bool, str]]) -> str:
-    """Make the version champion if ``test`` says so, which gives the reason; "" without one, or if it is champion."""
     with file_lock(site.root / "locks" / "aliases", lambda _: None):
         own = resolve(site.tracking, label)
         champion = holder(versions(site.tracking, own.name), CHAMPION)
-        wins, reason = test(own, champion) if own != champion else (False, "")
+        if own == champion:
+            return f"{label} is champion already" if by_score else ""
+        if by_score:
+            wins, reason = becomes_champion(own.tags, champion, False, min_bleu, lambda _: "--promote-better")
+        else:
+            wins, reason = _seeds_win(own, champion, min_bleu, site)
         if wins:
             set_alias(site.tracking, own, CHAMPION, reason, f"{user()}{BY_REGISTRATION}")
     return f"{label} is {'now' if wins else 'not'} champion: {reason}" if reason else ""

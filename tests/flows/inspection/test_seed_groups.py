@@ -15,7 +15,7 @@ from flows.commands import run as run_module
 from flows.commands.compare import compare as compare_command
 from flows.commands.options import RunOptions
 from flows.inspection import promotion
-from flows.inspection.promotion import promote_better, promote_by_seeds
+from flows.inspection.promotion import promote
 from flows.inspection.seed_groups import find_group
 from flows.runner.outcome import Outcome
 from flows.runner.request import RunRequest
@@ -98,7 +98,7 @@ def test_three_seeds_move_the_champion_where_their_mean_is_better(
     challenge: Callable[..., tuple[FinishedRun, Site]], champion: list[float], challenger: list[float], moves: bool
 ) -> None:
     run, site = challenge(champion, challenger)
-    said = promote_by_seeds("ende/2", 1.0, site)
+    said = promote("ende/2", 1.0, site, by_score=False)
     now = resolve(run.tracker.uri, "ende@champion")
     assert now.version == (2 if moves else 1)
     assert said.startswith("ende/2 is now champion: " if moves else "ende/2 is not champion: ") or len(challenger) < 3
@@ -109,20 +109,20 @@ def test_seeds_of_the_champions_own_run_and_too_poor_versions_move_nothing(
     challenge: Callable[..., tuple[FinishedRun, Site]],
 ) -> None:
     _, site = challenge([39.1, 39.2, 39.0], [39.5, 39.6, 39.4], same=True)
-    assert promote_by_seeds("ende/2", 1.0, site) == ""
-    assert promote_by_seeds("ende/2", 50.0, site) == promote_by_seeds("ende/1", 1.0, site) == ""
+    assert promote("ende/2", 1.0, site, by_score=False) == ""
+    assert promote("ende/2", 50.0, site, by_score=False) == promote("ende/1", 1.0, site, by_score=False) == ""
 
 
 def test_a_version_within_noise_becomes_champion_where_that_is_asked_for(
     challenge: Callable[..., tuple[FinishedRun, Site]],
 ) -> None:
     run, site = challenge([39.1], [39.2])
-    assert "below the 50 that a champion needs" in promote_better("ende/2", 50.0, site)
-    said = promote_better("ende/2", 1.0, site)
+    assert "below the 50 that a champion needs" in promote("ende/2", 50.0, site, by_score=True)
+    said = promote("ende/2", 1.0, site, by_score=True)
     assert said.endswith("not below the 39.10 of the champion, version 1; by score alone: --promote-better")
     assert resolve(run.tracker.uri, "ende@champion").version == 2
-    assert promote_better("ende/2", 1.0, site) == "ende/2 is champion already"
-    assert "ende/1 is not champion" in promote_better("ende/1", 1.0, site)
+    assert promote("ende/2", 1.0, site, by_score=True) == "ende/2 is champion already"
+    assert "ende/1 is not champion" in promote("ende/1", 1.0, site, by_score=True)
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -134,7 +134,7 @@ def test_run_promotes_where_it_is_asked_to(asked: bool, monkeypatch: pytest.Monk
     monkeypatch.setattr(run_module, "dispatch", lambda *_: outcome)
     monkeypatch.setattr(run_module, "make_plan", lambda _: None)
     called: list[str] = []
-    monkeypatch.setattr(promotion, "promote_better", lambda label, *_: called.append(label) or "")
+    monkeypatch.setattr(promotion, "promote", lambda label, *_, by_score: called.append(label) or "")
     run_module.run_command(RunOptions("demo"), promote_better=asked)
     assert called == ["demo/7"] * asked
     with pytest.raises(BadConfiguration, match="--promote-better is given, allowed is that for a whole run without"):
