@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from flows.inference.load_version import load_version, select_versions
+from flows.inference.load_version import load_version
 from flows.inference.sentence_attention import attention_of
 from flows.inspection.artifacts import find_artifact
 from flows.inspection.compare import common_sets, find_system, find_training, read_sentences, training_table
@@ -36,6 +36,8 @@ from infra.processes import signals
 from infra.servers.environment import configure_libraries
 from infra.site import Site, configured_site, open_store
 from infra.store.store import Artifact
+from infra.tracking.registry import resolve
+from infra.tracking.registry import versions as registered
 from model.decoding.translation import AttentionMap, Search
 from model.metric_names import DEV_BLEU, PERPLEXITY, PERPLEXITY_WORD, TEST_BLEU
 from tasks.evaluation.system_comparison import side_by_side
@@ -180,8 +182,6 @@ def versions(model: str = "") -> pl.DataFrame:
     ``dev_bleu``, ``test_set``, ``test_bleu``, ``protocol``, ``modified`` (made with overrides) and ``run_id`` in
     MLflow. Empty where none is registered.
     """
-    from infra.tracking import registry
-
     rows = [
         (
             each.label,
@@ -197,7 +197,7 @@ def versions(model: str = "") -> pl.DataFrame:
             each.tags.get("modified") == "true",
             each.run_id,
         )
-        for each in registry.versions(configured_site().registry, model)
+        for each in registered(configured_site().registry, model)
     ]
     schema: dict[str, Any] = {
         "name": pl.String,
@@ -222,8 +222,7 @@ def load(model: str = "demo@champion") -> VersionTranslator:
     Raises BadConfiguration for an unknown version, BadData for damaged weights.
     """
     site = configured_site()
-    [version] = select_versions([model], site)
-    return load_version(version, site)
+    return load_version(resolve(site.tracking, model), site)
 
 
 def translate(

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from flows.inference.export import Target
 from flows.views.terminal import say
-from infra.site import configured_site
+from infra.site import configured_site, open_store
 from model.config.engines import Quantization
 
 
@@ -31,15 +31,18 @@ def export(
     repro export multi30k-ende --to huggingface --out my-model
     """
     from flows.inference.export import export
-    from flows.inspection.model_cards import find_card
+    from flows.inspection.model_cards import version_card
     from infra.tracking.registry import resolve
+    from tasks.registration.lineage import version_lineage
     from tasks.registration.model_card import as_markdown
 
     site = configured_site()
     version = resolve(site.tracking, model)
     suffix = "" if quantization == "float32" else f"-{quantization}"
     folder = out or Path("exports") / f"{version.name}-{version.version}-{to}{suffix}"
-    card = (lambda: as_markdown(find_card(version, site))) if to == "huggingface" else str
+    store = open_store(site)
+    lineage = version_lineage(store.find, version.tags)
+    card = (lambda: as_markdown(version_card(version, lineage, store))) if to == "huggingface" else str
     export(version, site, to, quantization, folder, card)
     say(f"{version.label} is exported to {folder}; {folder / 'README.md'} shows how to use it")
     print(folder)

@@ -4,6 +4,7 @@ One pass over the store reads every manifest once. Of a manifest only what peopl
 have tens of thousands; ``Store.find`` has the rest.
 """
 
+import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -106,19 +107,15 @@ class ArtifactGraph:
         found: dict[Name, list[RecordedRun]] = {}
         for each in self.runs:
             for used in each.stages:
-                if used.was_made or used.was_cached:
+                if used.has_artifact:
                     found.setdefault((used.stage, used.key), []).append(each)
         return found
 
     @cached_property
     def made_by(self) -> Mapping[Name, RecordedRun]:
         """The newest run that made an artifact."""
-        found: dict[Name, RecordedRun] = {}
-        for each in self.runs:
-            for used in each.stages:
-                if used.was_made:
-                    found.setdefault((used.stage, used.key), each)
-        return found
+        starts = reversed(self.runs)
+        return {(used.stage, used.key): each for each in starts for used in each.stages if used.was_made}
 
     def label(self, name: Name) -> str:
         """The readable name of an artifact, else ``stage/key``."""
@@ -223,3 +220,31 @@ def reached(names: Iterable[Name], step: Callable[[Name], Iterable[Name]], known
             found.add(name)
             waiting.extend(step(name))
     return found
+
+
+@dataclass(frozen=True)
+class Branch:
+    """An artifact in a tree. One that several others use has its own branches where it comes first."""
+
+    name: Name
+    branches: tuple["Branch", ...]
+    is_repeated: bool
+    """Whether it has branches elsewhere."""
+
+
+def tree(start: Iterable[Name], step: Callable[[Name], Iterable[Name]], most: int = sys.maxsize) -> Sequence[Branch]:
+    """The branches below ``start``, at most so many."""
+    seen: set[Name] = set()
+    left = most
+
+    def below(name: Name) -> Iterator[Branch]:
+        nonlocal left
+        for each in step(name):
+            if left == 0:
+                return
+            left -= 1
+            known = each in seen
+            seen.add(each)
+            yield Branch(each, () if known else tuple(below(each)), known and any(True for _ in step(each)))
+
+    return [branch for name in start for branch in below(name)]

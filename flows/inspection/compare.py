@@ -11,6 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
+from flows.inspection.model_cards import artifact_file
 from flows.runner.artifact_names import existing_manifest, is_version, model_manifests
 from flows.runner.systems import SYSTEM, system_scores
 from infra.errors import BadConfiguration
@@ -57,18 +58,11 @@ def system_of(name: str, scores: Mapping[str, Manifest], store: Store) -> Scored
     return ScoredSystem(name, scores, lineage(store.artifact(score) for score in scores.values()))
 
 
-def training_of(system: ScoredSystem, store: Store) -> Artifact | None:
-    """The training of the system's own model; None if it was deleted."""
-    training = system.lineage.get("train")
-    return store.artifact(training) if training else None
-
-
 def metrics_of(systems: Sequence[ScoredSystem], site: Site) -> dict[str, Path]:
     """The file with the metrics of each system's training, by name; a training that was deleted has none."""
     store = open_store(site)
-    trainings = {system.name: training_of(system, store) for system in systems}
-    files = {name: training.path() / "metrics.jsonl" for name, training in trainings.items() if training}
-    return {name: file for name, file in files.items() if file.exists()}
+    files = {system.name: artifact_file(store, system.lineage.get("train"), "metrics.jsonl") for system in systems}
+    return {name: file for name, file in files.items() if file}
 
 
 def common_sets(first: ScoredSystem, *others: ScoredSystem) -> list[str]:
@@ -109,10 +103,10 @@ def find_training(name: str, site: Site, overrides: Sequence[str] = ()) -> Artif
     if not is_version(name):
         made = model_manifests(store, name, "train", overrides)
         return store.artifact(made.get("") or next(iter(made.values())))
-    training = training_of(find_system(name, site), store)
+    training = find_system(name, site).lineage.get("train")
     if not training:
         raise BadConfiguration(f"the training of {name!r} was deleted: run it again, or name another version")
-    return training
+    return store.artifact(training)
 
 
 def training_table(metrics: Path) -> pl.DataFrame:

@@ -4,18 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from infra.errors import Fault
-from infra.site import Site, open_store
 from infra.store.manifest import Manifest
 from infra.store.store import Store
 from infra.tracking.model_version import Version
-from tasks.registration.lineage import version_lineage
 from tasks.registration.model_card import SENTENCES, ModelCard, model_card
-
-
-def find_card(version: Version, site: Site) -> ModelCard:
-    """The card of a registered version."""
-    store = open_store(site)
-    return version_card(version, version_lineage(store.find, version.tags), store)
 
 
 def version_card(version: Version, manifests: Mapping[str, Manifest], store: Store) -> ModelCard:

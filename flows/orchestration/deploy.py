@@ -96,7 +96,7 @@ def _deployment_of(name: str) -> dict[str, Any]:
     run = find_run(name)
     check_sets(run)  # refuses those of other languages now, not at night
     file, colon, which = name.partition(":")
-    path = f"{Path(file).absolute()}{colon}{which}" if is_file(name) else name
+    path = f"{Path(file).absolute()}{colon}{which}"
     return _nightly(run.name, run.about, "prefect_flows.reproduce", path, "own", "0 2 * * *")
 
 

@@ -15,7 +15,6 @@ from flows.runner.request import RunPlan
 from flows.runner.run import RunRecord
 from flows.tuning.sweep import ResolvedSweep
 from flows.views.terminal import say
-from infra.errors import NetworkFault
 from infra.processes import signals
 from infra.servers.environment import configure_libraries, server_configured
 from infra.servers.mlflow_sqlite import check_database
@@ -39,15 +38,9 @@ def dispatch(planned: RunPlan) -> Outcome:
     check_database(site.tracking)
     with record.until_running():
         _ensure_server(site)
-        from flows.orchestration.prefect_flows import finished_outcome, planned_flow
-        from tasks.engine.prefect_runner import plain_server_errors
+        from flows.orchestration.prefect_flows import run_with_prefect
 
-        request = planned.resolved.request
-        try:
-            with plain_server_errors():
-                outcome = signals.shielded(partial(planned_flow(planned), **vars(request)))
-        except NetworkFault as fault:
-            outcome = finished_outcome(request, fault)
+        outcome = signals.shielded(partial(run_with_prefect, planned))
     record.close(outcome)
     return outcome
 

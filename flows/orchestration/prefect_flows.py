@@ -96,31 +96,22 @@ def reproduce(
     return Completed(message=summary_line(outcome), data=outcome)
 
 
-def planned_flow(planned: RunPlan) -> Flow[..., Outcome]:
-    """The flow ``reproduce`` for a plan of this process; call it with the fields of the plan's request."""
-    return flow_of_known(reproduce, planned, planned.resolved.title)
-
-
 def run_with_prefect(planned: RunPlan) -> Outcome:
-    """Run a member of a group as a child flow of the group's."""
-    request = planned.resolved.request
+    """Run a plan of this process as a flow, a member of a group as a child flow of the group's.
+
+    Where Prefect's server was lost although all stages are finished, the store says so: the work is done.
+    """
+    resolved = planned.resolved
+    request = resolved.request
     try:
         with plain_server_errors():
-            outcome: Outcome = planned_flow(planned)(**vars(request))
+            outcome: Outcome = flow_of_known(reproduce, planned, resolved.title)(**vars(request))
             return outcome
     except NetworkFault as fault:
-        return finished_outcome(request, fault)
-
-
-def finished_outcome(request: RunRequest, fault: NetworkFault) -> Outcome:
-    """The outcome of a request whose stages are all finished although Prefect's server was lost; else raises ``fault``.
-
-    The store, not the server, says whether the work is done.
-    """
-    if request.force or request.from_stage or not (done := cached_outcome(plan(request))):
-        raise fault
-    say(f"{fault}; but all stages of the run are finished")
-    return done
+        if request.force or request.from_stage or not (done := cached_outcome(plan(request))):
+            raise
+        say(f"{fault}; but all stages of the run are finished")
+        return done
 
 
 def stage_name() -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from flows.reproduce import STAGES, reproduce
+from flows.runner.artifact_names import check_stage
 from flows.runner.beginning import beginning_of
 from flows.runner.request import RunRequest
 from flows.runs.synthetic import COUNTED_AS
@@ -76,8 +77,7 @@ def run_single_stage(
     request: StageRequest, display: Display, make_runner: Callable[[RunSettings], Runner] = Runner
 ) -> StageResult:
     """Make the stage unless it is cached; raises its Fault, or BadConfiguration for a request that does not fit."""
-    if request.stage not in STAGES:
-        raise BadConfiguration(f"unknown stage {request.stage!r}, known are: {', '.join(STAGES)}")
+    check_stage(request.stage)
     resolved = RunRequest(request.run, overrides=request.overrides, site=request.site).resolve()
     run = resolved.run
     site = replace(resolved.site, gpu_pool="")

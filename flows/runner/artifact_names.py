@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from flows.reproduce import STAGES
 from flows.runner import records
 from flows.runner.find_run import find_run, is_file
-from flows.runner.named_runs import name_run
+from flows.runner.named_runs import NamedRun, name_run
 from flows.runner.recorded_runs import read_headers, read_runs, run_names
 from flows.runner.systems import SYSTEM, system_scores
 from flows.runs.overrides import as_options
@@ -23,7 +23,8 @@ from infra.store.manifest import Manifest
 from infra.store.store import Store
 
 log = logging.getLogger(__name__)
-NAME = re.compile(r"(?P<run>(?:.*\.py:)?[^/]*)(?:/(?P<stage>[^/]*)(?:/(?P<item>.+))?)?")
+NAME = re.compile(r"((?:.*\.py:)?[^/]*)(?:/([^/]*)(?:/(.+))?)?")
+"""Run, stage and item."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,19 @@ def parse_name(text: str) -> ArtifactName:
 
     Raises BadConfiguration for an unknown stage, for a stage of no run, and for a file without that run.
     """
-    run, stage, item = _split(text)
+    match = NAME.fullmatch(text)
+    run, stage, item = match.groups(default="") if match else (text, "", "")
     if text and not run:
         raise BadConfiguration(f"{text!r} names no run, allowed is a name such as demo/clean")
-    if stage and stage not in STAGES:
-        hint = did_you_mean(stage, STAGES) or ","
-        raise BadConfiguration(f"unknown stage {stage!r} in {text!r}{hint} known are: {', '.join(STAGES)}")
+    check_stage(stage, f" in {text!r}")
     return ArtifactName(find_run(run).name if is_file(run) else run, stage, item)
+
+
+def check_stage(name: str, where: str = "") -> None:
+    """Raise BadConfiguration for an unknown stage; "" is none."""
+    if name and name not in STAGES:
+        hint = did_you_mean(name, STAGES) or ","
+        raise BadConfiguration(f"unknown stage {name!r}{where}{hint} known are: {', '.join(STAGES)}")
 
 
 def named_with_settings(text: str) -> tuple[str, tuple[str, ...]]:
@@ -82,14 +89,12 @@ def find_artifacts(store: Store, text: str, overrides: Sequence[str] = ()) -> di
     records.receive_records(store, wanted.run)
     found: dict[ArtifactName, str] = {}
     for run in [wanted.run] if text else run_names(store.root):
-        named = name_run(read_runs(store.root, run), run, overrides)
+        named = _name_run(store, run, overrides)
         known = {ArtifactName(run, *place): key for place, key in named.artifacts.items()}
         chosen = {name: key for name, key in known.items() if not text or wanted.covers(name)}
         if text and not chosen:
             there = ", ".join(map(str, known)) or _on_record(store, run)
             raise BadConfiguration(f"{text!r}{as_options(overrides)} has no artifact on record here, there is: {there}")
-        if chosen and named.remark:
-            log.warning("%s", named.remark)
         found |= chosen
     return found
 
@@ -103,7 +108,7 @@ def model_manifests(store: Store, text: str, stage: str, overrides: Sequence[str
     if name.stage not in ("", stage):
         raise BadConfiguration(f"{text!r} is an artifact of {name.stage}, allowed is a run or {name.run}/{stage}")
     records.receive_records(store, name.run)
-    named = name_run(read_runs(store.root, name.run), name.run, overrides)
+    named = _name_run(store, name.run, overrides)
     keys = {item: key for item, key in named.of_model(stage).items() if name.item in ("", item)}
     if not keys:
         settings = as_options(overrides) or " without --set"
@@ -111,8 +116,6 @@ def model_manifests(store: Store, text: str, stage: str, overrides: Sequence[str
             f"{text!r} has no artifact of {stage} from a finished run{settings} here: run it, or name a version as in "
             "demo@champion"
         )
-    if named.remark:
-        log.warning("%s", named.remark)
     return {item: existing_manifest(store, text, stage, key) for item, key in keys.items()}
 
 
@@ -126,10 +129,12 @@ def existing_manifest(store: Store, text: str, stage: str, key: str) -> Manifest
     return manifest
 
 
-def _split(text: str) -> tuple[str, str, str]:
-    match = NAME.fullmatch(text)
-    run, stage, item = (match["run"], match["stage"], match["item"]) if match else (text, "", "")
-    return run, stage or "", item or ""
+def _name_run(store: Store, run: str, overrides: Sequence[str]) -> NamedRun:
+    """What the run means; warns where it is one with overrides that were not asked for."""
+    named = name_run(read_runs(store.root, run), run, overrides)
+    if named.remark:
+        log.warning("%s", named.remark)
+    return named
 
 
 def _on_record(store: Store, run: str) -> str:

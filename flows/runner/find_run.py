@@ -10,6 +10,8 @@ from flows.runs.reversal import SWAPPED, swapped_run
 from flows.runs.toml_runs import SUFFIX, run_from_toml
 from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
+from infra.store.files import sha256_of
+from tasks.corpus.catalogue import File, files
 from tasks.engine.own_classes import load_user_file
 
 
@@ -79,6 +81,27 @@ def check_sets(run: Run) -> None:
             )
         warn_once(f"{sentence}, not of its corpus {run.corpus.name}; sets, dev and filters.exclude name others")
         return
+
+
+def warn_of_changed_files(run: Run) -> None:
+    """Warn if files of the run on this machine are no longer those that it pins. Reads each file whose size fits."""
+    changed = [file.url for file in files(run.corpus, run.sets) if _is_changed(file)]
+    if changed:
+        warn_once(
+            f"{', '.join(changed)} changed after {run.name} pinned it by checksum: stages that are cached keep the old "
+            f"text, a download of it stops. For the new text repeat `repro new {run.name} …` with --replace"
+        )
+
+
+def _is_changed(file: File) -> bool:
+    path = Path(file.url)
+    if not path.is_absolute() or not file.sha256:
+        return False
+    try:
+        size = path.stat().st_size
+        return (file.size or size) != size or sha256_of(path) != file.sha256
+    except OSError:  # downloads say so, where they need it
+        return False
 
 
 def _run_from_file(file: str, name: str) -> Run:

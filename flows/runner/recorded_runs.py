@@ -36,14 +36,7 @@ TEXT_FIELDS = ("failure", "ended", "who", "commit", "process", "attempt", "group
 RUN_DEFAULTS: Mapping[str, Any] = {"asked": {}, "checks": [], **dict.fromkeys(TEXT_FIELDS, "")}
 """Fields that older records may lack, or a header."""
 REQUEST_FORM = {name: TEXTS if name == "force" else str for name in REQUEST_FIELDS}
-CHECK_FORM = {
-    "place": str,
-    "limit": str,
-    "bound": NUMBER,
-    "warns": int,
-    "value": (*NUMBER, NoneType),
-    "holds": int,
-}
+CHECK_FORM = {"place": str, "limit": str, "bound": NUMBER, "warns": int, "value": (*NUMBER, NoneType), "holds": int}
 STAGE_FORM = {
     "stage": str,
     "item": str,
@@ -161,21 +154,12 @@ class RecordedRun:
         return sum(found) if found else None
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "run": self.run,
+        names = ("run", "outcome", "failure", "start_number", "group", "title", "who", "commit", "command", "gpu_kwh")
+        return {name: getattr(self, name) for name in names} | {
             "overrides": list(self.overrides),
-            "outcome": self.outcome,
-            "failure": self.failure,
-            "start_number": self.start_number,
-            "group": self.group,
-            "title": self.title,
-            "who": self.who,
-            "commit": self.commit,
-            "command": self.command,
             "started": self.started.isoformat(),
             "ended": self.ended.isoformat() if self.ended else "",
             "seconds": round(self.seconds, 3),
-            "gpu_kwh": self.gpu_kwh,
             "checks": [dict(check) for check in self.checks],
             "stages": [{**vars(stage), "failures": list(stage.failures)} for stage in self.stages],
             "record": f"{self.path}",
@@ -346,22 +330,17 @@ def _parsed(path: Path, fields: Mapping[str, Any]) -> RecordedRun:
         _typed(found["asked"], {name: REQUEST_FORM[name] for name in found["asked"] if name in REQUEST_FORM})
         outcome = found["outcome"]
         is_gone = outcome == RUNNING and process_state(found["process"]) == "gone"
+        as_they_are = ("run", "who", "commit", "asked", "process", "group", "title")
         return RecordedRun(
-            run=found["run"],
+            **{name: found[name] for name in as_they_are},
             overrides=tuple(found["overrides"]),
             outcome=KILLED if is_gone else outcome,
             failure=found["failure"] or (DIED if is_gone else ""),
-            who=found["who"],
-            commit=found["commit"],
-            asked=found["asked"],
             started=datetime.strptime(path.stem, NAME_FORMAT).replace(tzinfo=UTC),
             ended=datetime.fromisoformat(found["ended"]) if found["ended"] else None,
             path=path,
             forced_attempt=found["attempt"],
-            process=found["process"],
             is_open=outcome == RUNNING,
-            group=found["group"],
-            title=found["title"],
             is_closed=bool(found["closed"]),
             checks=tuple(_typed(check, CHECK_FORM) for check in found["checks"]),
         )

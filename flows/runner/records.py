@@ -79,7 +79,12 @@ def write(
         "checks": list({check.limit: _check_form(check) for check in checks}.values()),
         "stages": [_stage_form(row) for row in rows],
     }
-    return _write_json(root, name, started, record)
+    path = record_file(root, name, started)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, _as_text(record))
+    for folder in (path.parent, path.parents[1], root):  # garbage collection would miss a record that lost its name
+        sync(folder)
+    return path
 
 
 def _stage_form(row: StageResult) -> dict[str, Any]:
@@ -131,15 +136,6 @@ def record_files(root: Path, name: str = "") -> list[Path]:
 def record_file(root: Path, name: str, started: datetime) -> Path:
     """The record of the run that ``started`` then."""
     return root / record_folder(name) / f"{started:{NAME_FORMAT}}.json"
-
-
-def _write_json(root: Path, name: str, started: datetime, record: Mapping[str, Any]) -> Path:
-    path = record_file(root, name, started)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, _as_text(record))
-    for folder in (path.parent, path.parents[1], root):  # garbage collection would miss a record that lost its name
-        sync(folder)
-    return path
 
 
 def _as_text(record: Mapping[str, Any]) -> str:

@@ -11,9 +11,9 @@ from datetime import datetime
 
 from flows.reproduce import STAGES, reproduce
 from flows.runner import records
+from flows.runner.artifact_names import check_stage
 from flows.runner.beginning import beginning_of
-from flows.runner.changed_text import warn_of_changed_files
-from flows.runner.find_run import check_sets, find_run
+from flows.runner.find_run import check_sets, find_run, warn_of_changed_files
 from flows.runner.interrupted import attempt_to_resume
 from flows.runner.outcome import Outcome
 from flows.runner.recorded_runs import RecordedRun, last_arguments, read_runs
@@ -21,7 +21,6 @@ from flows.runs import Run
 from flows.runs.initial_weights import InitialWeights
 from flows.runs.overrides import changes_results, override, without_replaced
 from flows.runs.synthetic import COUNTED_AS
-from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
 from infra.extras import check_installed
 from infra.site import Site, open_store
@@ -56,10 +55,8 @@ class RunRequest:
         ``again``: the caller made the same request before, as a flow run that is retried. Its forced stages are resumed
         even if they failed; otherwise only if they were interrupted.
         """
-        for name in filter(None, (self.from_stage, self.until, *self.force)):
-            if name not in STAGES:
-                hint = did_you_mean(name, STAGES) or ","
-                raise BadConfiguration(f"unknown stage {name!r}{hint} known are: {', '.join(STAGES)}")
+        for name in (self.from_stage, self.until, *self.force):
+            check_stage(name)
         for name in filter(None, (self.from_stage, *self.force)):
             if self.until and STAGES.index(name) > STAGES.index(self.until):
                 raise BadConfiguration(

@@ -1,8 +1,8 @@
 """A lineage as text: two trees, what a thing was made from and what rests on it."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
-from flows.inspection.artifact_graph import Name
+from flows.inspection.artifact_graph import Branch, Name, tree
 from flows.inspection.artifacts import Lineage
 from flows.views.tables import format_facts, size_text
 from tasks.durations import duration
@@ -20,28 +20,20 @@ def lineage_text(found: Lineage) -> str:
     lines += ["", f"versions that rest on it: {', '.join(versions) or 'none'}"]
     if started := found.started_from_it:
         lines += [f"versions whose training began with its weights: {', '.join(started)}"]
-    lines += ["", "made from", *_tree(found, found.start, found.graph.inputs)]
-    lines += ["", "used by", *_tree(found, found.start, lambda name: found.graph.users.get(name, ()))]
+    sides = {"made from": found.graph.inputs, "used by": lambda name: found.graph.users.get(name, ())}
+    for title, step in sides.items():
+        lines += ["", title, *(_branches(found, tree(found.start, step), "  ") or ["  nothing"])]
     return "\n".join(lines)
 
 
-def _tree(found: Lineage, start: Iterable[Name], step: Callable[[Name], Iterable[Name]]) -> Iterator[str]:
-    seen: set[Name] = set()
-
-    def below(name: Name, indent: str) -> Iterator[str]:
-        others = list(step(name))
-        for each in others:
-            last = each is others[-1]
-            known = each in seen
-            children = list(step(each))
-            seen.add(each)
-            line = f"{found.graph.label(each)}  (see above)" if known and children else _line(found, each)
-            yield f"{indent}{'└─ ' if last else '├─ '}{line}"
-            if not known:
-                yield from below(each, f"{indent}{'   ' if last else '│  '}")
-
-    lines = [line for name in start for line in below(name, "  ")]
-    yield from lines or ["  nothing"]
+def _branches(found: Lineage, branches: Sequence[Branch], indent: str) -> list[str]:
+    lines = []
+    for each in branches:
+        last = each is branches[-1]
+        line = f"{found.graph.label(each.name)}  (see above)" if each.is_repeated else _line(found, each.name)
+        lines.append(f"{indent}{'└─ ' if last else '├─ '}{line}")
+        lines += _branches(found, each.branches, f"{indent}{'   ' if last else '│  '}")
+    return lines
 
 
 def _line(found: Lineage, name: Name) -> str:

@@ -1,8 +1,9 @@
 """Every file of the site: pages, the data that programs in them load, model cards and reports."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ class Root:
     systems: Sequence[ForeignScore]
     gaps: Sequence[Manifest] = ()
     """Of the stage ``gap``, the newest last."""
+    about: Mapping[str, Any] = field(default_factory=lambda: {"written": datetime.now(UTC), "commit": commit()})
+    """What every page says of the site."""
 
     @staticmethod
     def read(site: Site) -> "Root":
@@ -52,57 +55,69 @@ class Root:
     def runs(self) -> Sequence[RecordedRun]:
         return self.graph.runs
 
+    @property
+    def entries(self) -> Iterator[VersionEntry]:
+        return (entry for model in self.models for entry in model.versions)
+
+    @cached_property
+    def registrations(self) -> Mapping[str, Manifest]:
+        """The manifest of the stage ``register`` that made each version, by label as ``demo/3``."""
+        found = self.store.local().list("register")
+        return {f"{each.facts.get('name')}/{each.facts.get('version')}": each for each in found}
+
+    @cached_property
+    def reports(self) -> Mapping[str, Path]:
+        """The report of each version with an alias: one takes megabytes, so those of others are left out."""
+        found = {}
+        for entry in self.entries:
+            if entry.version.aliases and entry.label in self.registrations:
+                report = self.registrations[entry.label].arguments["report"]
+                manifest = self.store.find(report["artifact"], report["key"])
+                found[entry.label] = artifact_file(self.store, manifest, "report.html")
+        return {label: path for label, path in found.items() if path}
+
 
 def contents(root: Root) -> Iterator[tuple[str, str | Path]]:
     """Path and text of every file; for a file that is copied, where it is."""
-    about = {"written": datetime.now(UTC), "commit": commit()}
+    about = root.about
     yield "index.html", render("index.html", "index.html", models=root.models, **about)
     yield "compare.html", render("compare.html", "compare.html", **about)
     yield "versions.js", list_script(root.models)
-    registrations = _registrations(root.store)
-    reports = _reports(root, registrations)
     for model in root.models:
-        plot = over_versions(model)
-        yield (
-            model.page,
-            render("model.html", model.page, model=model, plot=plot, systems=root.beside(*model.versions), **about),
-        )
+        values = {"model": model, "plot": over_versions(model), "systems": root.beside(*model.versions)}
+        yield model.page, render("model.html", model.page, **values, **about)
         preferred = model.preferred.read_lineage()
         for entry in model.versions:
-            yield from _version(root, model, preferred, entry, reports.get(entry.label), about)
-    yield from _campaign(root, registrations, about)
-    yield from _lineage(root, registrations, reports, about)
+            yield from _version(root, model, preferred, entry)
+    yield from _campaign(root)
+    yield from _lineage(root)
     yield from static_files().items()
 
 
 def _version(
-    root: Root,
-    model: ModelEntry,
-    preferred: Lineage,
-    entry: VersionEntry,
-    report: Path | None,
-    about: Mapping[str, Any],
+    root: Root, model: ModelEntry, preferred: Lineage, entry: VersionEntry
 ) -> Iterator[tuple[str, str | Path]]:
     store = root.store
+    report = root.reports.get(entry.label)
     manifests = entry.read_lineage()
     card = version_card(entry.version, manifests, store)
     curves = training_curves(artifact_file(store, manifests.get("train"), "metrics.jsonl"), entry.label)
     values = {"model": model, "entry": entry, "card": card, "curves": curves, "report": report}
     values["differs"] = differing_fields([preferred, manifests]) if preferred and manifests else []
     values["systems"] = root.beside(entry)
-    attention = _attention(report)
-    values["attention"] = attention is not None
+    attention = report.parent / "attention_0.png" if report else None  # the first picture, if it has one
+    values["attention"] = has_attention = attention is not None and attention.is_file()
     values["gaps"] = gaps = _gaps(root, entry.label)
     values["artifacts"] = [page_of(name) for name in root.graph.registration(entry.label)]
     values["made_from"] = {name: each for name, each in manifests.items() if (each.stage, each.key) in root.graph.nodes}
-    yield entry.page, render("version.html", entry.page, page_of=page_of, **values, **about)
+    yield entry.page, render("version.html", entry.page, page_of=page_of, **values, **root.about)
     place = entry.page.removesuffix(".html")
     yield f"{place}.md", as_markdown(card)
     yield f"{place}.js", version_script(entry, curves)
     if report:
         yield _report_page(entry), report
     yield from ((f"{place}-gap-{each.key}.html", file) for each, file in gaps)
-    if attention:
+    if attention and has_attention:
         yield f"{place}-attention.png", attention
 
 
@@ -117,47 +132,22 @@ def _report_page(entry: VersionEntry) -> str:
     return f"{entry.page.removesuffix('.html')}-report.html"
 
 
-def _attention(report: Path | None) -> Path | None:
-    """The first picture of attention beside a report, if it has one."""
-    found = report.parent / "attention_0.png" if report else None
-    return found if found and found.is_file() else None
-
-
-def _campaign(
-    root: Root, registrations: Mapping[str, Manifest], about: Mapping[str, Any]
-) -> Iterator[tuple[str, str | Path]]:
+def _campaign(root: Root) -> Iterator[tuple[str, str | Path]]:
     pages = campaign_pages(root.runs)
     sums = totals(root.runs)
-    entries = {entry.label: entry for model in root.models for entry in model.versions}
-    registered = {manifest.key: entries[label] for label, manifest in registrations.items() if label in entries}
+    registered = {
+        root.registrations[entry.label].key: entry for entry in root.entries if entry.label in root.registrations
+    }
     for page in pages:
         values = {"pages": pages, "here": page, "totals": sums, "registered": registered}
-        yield page.name, render("campaign.html", page.name, **values, **about)
+        yield page.name, render("campaign.html", page.name, **values, **root.about)
 
 
-def _lineage(
-    root: Root, registrations: Mapping[str, Manifest], reports: Mapping[str, Path], about: Mapping[str, Any]
-) -> Iterator[tuple[str, str]]:
-    entries = [entry for model in root.models for entry in model.versions]
+def _lineage(root: Root) -> Iterator[tuple[str, str]]:
     shown = {
-        ("report", registrations[entry.label].arguments["report"]["key"]): _report_page(entry)
-        for entry in entries
-        if entry.label in reports
+        ("report", root.registrations[entry.label].arguments["report"]["key"]): _report_page(entry)
+        for entry in root.entries
+        if entry.label in root.reports
     }
-    pages = LineagePages(root.graph, root.store, shown, about)
-    yield from pages.pages({entry.label: entry.page for entry in entries})
-
-
-def _registrations(store: Store) -> dict[str, Manifest]:
-    """The manifest of the stage ``register`` that made each version, by label as ``demo/3``."""
-    found = store.local().list("register")
-    return {f"{each.facts.get('name')}/{each.facts.get('version')}": each for each in found}
-
-
-def _reports(root: Root, registrations: Mapping[str, Manifest]) -> dict[str, Path]:
-    """The report of each version with an alias: one takes megabytes, so those that nobody points at are left out."""
-    aliased = [entry.label for model in root.models for entry in model.versions if entry.version.aliases]
-    named = {label: registrations[label].arguments["report"] for label in aliased if label in registrations}
-    manifests = {label: root.store.find(each["artifact"], each["key"]) for label, each in named.items()}
-    found = {label: artifact_file(root.store, each, "report.html") for label, each in manifests.items()}
-    return {label: path for label, path in found.items() if path}
+    pages = LineagePages(root.graph, root.store, shown, root.about)
+    yield from pages.pages({entry.label: entry.page for entry in root.entries})

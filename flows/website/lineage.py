@@ -1,11 +1,11 @@
 """The pages of lineage: a list of artifacts, and a page for each with what it was made from and what rests on it."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flows.inspection.artifact_graph import ArtifactGraph, ArtifactNode, Name, sealed_everywhere
+from flows.inspection.artifact_graph import ArtifactGraph, ArtifactNode, Name, sealed_everywhere, tree
 from flows.inspection.model_cards import artifact_file
 from flows.website.render import render
 from infra.guards.address_secrets import public_text
@@ -20,15 +20,6 @@ MOST_LISTED = 1000
 MOST_IN_TREE = 300
 MOST_MANIFEST_CHARACTERS = 100_000
 REJECTED_SAMPLES = 3
-
-
-@dataclass(frozen=True)
-class Branch:
-    """An artifact in a tree. One that several others use has its own branches where it comes first."""
-
-    name: Name
-    branches: tuple["Branch", ...]
-    is_repeated: bool
 
 
 @dataclass(frozen=True)
@@ -68,8 +59,8 @@ class LineagePages:
             libraries=manifest.made.get("libraries", {}),
             made_by=self.graph.made_by.get(node.name),
             cached_in=sum(each is not self.graph.made_by.get(node.name) for each in used_by),
-            made_from=tree([node.name], self.graph.inputs),
-            rests_on_it=tree([node.name], lambda name: self.graph.users.get(name, ())),
+            made_from=tree([node.name], self.graph.inputs, MOST_IN_TREE),
+            rests_on_it=tree([node.name], lambda name: self.graph.users.get(name, ()), MOST_IN_TREE),
             versions={label: version_pages.get(label, "") for label in versions[:MOST_LISTED]},
             version_count=len(versions),
             report=self.reports.get(node.name, ""),
@@ -83,21 +74,3 @@ class LineagePages:
 def page_of(name: Name) -> str:
     """The page of an artifact that is there."""
     return f"artifacts/{file_name(name[0])}/{file_name(name[1])}.html"
-
-
-def tree(start: Iterable[Name], step: Callable[[Name], Iterable[Name]]) -> Sequence[Branch]:
-    """The branches below ``start``, at most ``MOST_IN_TREE``."""
-    seen: set[Name] = set()
-    left = MOST_IN_TREE
-
-    def below(name: Name) -> Iterator[Branch]:
-        nonlocal left
-        for each in step(name):
-            if left == 0:
-                return
-            left -= 1
-            known = each in seen
-            seen.add(each)
-            yield Branch(each, () if known else tuple(below(each)), known and any(True for _ in step(each)))
-
-    return [branch for name in start for branch in below(name)]

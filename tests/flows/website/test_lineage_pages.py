@@ -12,7 +12,8 @@ from made_registry import artifact as with_files
 from made_up_roots import artifact, chain, record, row_of
 
 from benchmarks.site import write_registry
-from flows.website import lineage
+from flows.inspection.artifact_graph import tree
+from flows.website.lineage import MOST_IN_TREE
 from flows.website.write import write_site
 from infra.site import Site
 from infra.store.local import LocalStore
@@ -69,8 +70,8 @@ def test_filter_counts_samples_manifest_and_what_is_missing(public: Path) -> Non
 
 
 def test_a_page_stays_small_whatever_rests_on_an_artifact() -> None:
-    wide = lineage.tree([("a", "0")], lambda name: [("b", f"{n}") for n in range(20_000)] if name[0] == "a" else ())
-    assert len(wide) == lineage.MOST_IN_TREE
+    many = [("b", f"{n}") for n in range(20_000)]
+    assert len(tree([("a", "0")], lambda name: many if name[0] == "a" else (), MOST_IN_TREE)) == MOST_IN_TREE
     names = [("s", f"{n}") for n in range(600)]
-    deep = lineage.tree([("s", "0")], lambda name: names[int(name[1]) + 1 : int(name[1]) + 3])
+    deep = tree([("s", "0")], lambda name: names[int(name[1]) + 1 : int(name[1]) + 3], MOST_IN_TREE)
     assert deep[0].name == ("s", "1")
