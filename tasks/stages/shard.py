@@ -9,6 +9,7 @@ of rows to files, and the stage writes these to shards: the bytes are the same f
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -251,36 +252,24 @@ def _write(
     folder: Path, schema: pa.Schema, sharding: Sharding, augment: Augment, encoded: Iterable[Path], read: int
 ) -> Facts:
     """Write encoded ranges of ``read`` pairs, in order, as shards, and remove them; returns the facts of the stage."""
-    pairs = 0
-    copies = 0
-    cut = 0
-    pieces = dict.fromkeys(SIDES, 0)
-    unknown = dict.fromkeys(SIDES, 0)
+    totals = Counter(pairs=0, dropped=read)
     with ShardWriter(folder, schema, sharding.pairs_per_shard) as writer:
         for path in encoded:
             with pa.memory_map(str(path)) as mapped:
                 file = pa.ipc.open_file(mapped)
                 for batch, metadata in map(file.get_batch_with_custom_metadata, range(file.num_record_batches)):
                     writer.write(batch)
-                    pairs += batch.num_rows
-                    cut += int(metadata[CUT]) if metadata else 0
+                    totals["pairs"] += batch.num_rows
                     if augment.shares:
                         is_copy = pc.match_substring_regex(batch.column("pair_id"), COPY)
-                        copies += pc.sum(is_copy).as_py() or 0
-                    for side in SIDES:
-                        ids = batch.column(side).flatten().to_numpy()
-                        pieces[side] += len(ids)
-                        unknown[side] += int(np.count_nonzero(ids == UNK))
+                        totals["noised_copies"] += pc.sum(is_copy).as_py() or 0
+                    ids = {side: batch.column(side).flatten().to_numpy() for side in SIDES}
+                    totals.update({f"{side}_pieces": len(ids[side]) for side in SIDES})
+                    totals.update({f"{side}_unknown": int(np.count_nonzero(ids[side] == UNK)) for side in SIDES})
+                    totals.update({"cut": int(metadata[CUT])} if metadata else {})
             path.unlink()
-    facts: Facts = {"pairs": pairs, "dropped": read - (pairs - copies)}
-    if augment.shares:
-        facts["noised_copies"] = copies
-    facts |= {f"{side}_pieces": count for side, count in pieces.items()}
-    facts |= {f"{side}_unknown": count for side, count in unknown.items()}
-    facts["shards"] = writer.shards
-    if sharding.too_long == "cut":
-        facts["cut"] = cut
-    return facts
+    totals["dropped"] -= totals["pairs"] - totals["noised_copies"]
+    return {**totals, "shards": writer.shards}
 
 
 def _reported(ranges: Sequence[RowRange], paths: Iterable[Path], total: int) -> Iterator[Path]:
