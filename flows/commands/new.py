@@ -15,7 +15,7 @@ from flows.runs.own_text import TextFile, TextReport, remarks_on_columns, remark
 from flows.runs.paper_rows import parse_run_name
 from flows.runs.piped_text import save_pipes
 from flows.runs.reversal import SWAPPED
-from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, fitting, for_pairs, pairs_of, within
+from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, fitting, for_pairs, within
 from flows.runs.toml_runs import SUFFIX, toml_of
 from flows.views.terminal import say
 from infra.errors import BadConfiguration, Fault
@@ -155,11 +155,10 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
     updates = run.training.updates
     whole = duration(seconds * updates * (1 + OTHER_SHARE) + OTHER_STAGES)
     say(f"the run takes about {whole} here: {updates:,} updates, each {seconds:.2f} s, measured now, and other stages")
-    if (less := pairs_of(run)) != (usual := pairs_of(runs[0])) and budget:
-        say(
-            f"the budget chose the settings of {less} pairs, not of {usual}: {run.model.layers} layers of "
-            f"{run.model.d_model}, not {runs[0].model.layers} of {runs[0].model.d_model} (docs/own-text.md)"
-        )
+    usual = runs[0].model
+    if run.model != usual:
+        chosen = f"{run.model.layers} layers of {run.model.d_model}, not {usual.layers} of {usual.d_model}"
+        say(f"the budget chose a smaller model: {chosen} (docs/own-text.md)")
     if budget:
         say(f"beside other work it has fewer updates: the training stops after {duration(60 * run.training.minutes)}")
     if budget and updates == runs[0].training.updates:

@@ -38,19 +38,16 @@ PEER_NAMES = {"tensor2tensor": "Tensor2Tensor", "tutorial": "a-PyTorch", "workbe
 TRAINED = ("filters", "vocabulary", "sharding", "augment", "model", "training", "start")
 """Roots of the settings that decide a training, beside its text. Those of averaging and decoding are measured."""
 TOGETHER = (
-    ("filters.exclude", "filters.rules.NotIn"),
-    ("training.schedule", "training.peak", "training.factor"),
-    ("training.warmup", "training.warmup_epochs"),
-    (
-        *("training.updates", "training.epochs", "training.checkpoint_every", "training.keep", "training.keep_epochs"),
-        *("averaging.count", "averaging.which"),
-    ),
+    "filters.exclude filters.rules.NotIn",
+    "training.schedule training.peak training.factor",
+    "training.warmup training.warmup_epochs",
+    "training.updates training.epochs training.checkpoint_every training.keep training.keep_epochs averaging.count",
 )
 """Fields of which a value of one may be refused without those of the others."""
 PAIRS = {"wmt14-ende": 4_500_000, "wmt14-enfr": 36_000_000, "multi30k-ende": 29_000, "multi30k-enfr": 29_000}
 """Pairs of a corpus that this root need not have (§5.1 of the paper)."""
-MUCH = 2.0
-"""How many times more pairs or tokens than ours the claim's training must have seen for that to be said first."""
+MUCH = 2
+"""The claim's training saw so many times the pairs or tokens of ours, at least, where that is said first."""
 WITH_DEFAULTS = {
     "vocabulary": Vocabulary,
     "sharding": Sharding,
@@ -61,7 +58,6 @@ WITH_DEFAULTS = {
     "filters.normalise": Normalise,
 }
 DEFAULTS = {f"{root}.{each.name}": each.default for root, kind in WITH_DEFAULTS.items() for each in fields(kind)}
-FACTS = (("clean", "pairs"), ("train", "updates"), ("train", "epochs"))
 ASSIGNMENT = re.compile(r" (?=[a-z_]+(?:\.[\w.]+)?=)")
 """The spaces between the assignments of a version's tag."""
 
@@ -148,7 +144,8 @@ def training_differences(
     ``recorded`` are the artifacts of the root, by which a cost is estimated.
     """
     sides = (claimed.settings, system.lineage)
-    unused = _unused_height(claimed.settings)
+    training = claimed.settings["train"].arguments["training"] if "train" in claimed.settings else {}
+    unused = "training.peak" if training.get("schedule") == "paper" else "training.factor"
     found = {}
     assigned: dict[str, str] = {}
     settings: dict[str, tuple[str, str]] = {}
@@ -162,49 +159,31 @@ def training_differences(
             assigned[name] = _assignment(name, theirs, here)
             settings |= {name: (theirs, here)} if root in TRAINED else {}
     for name, pair in settings.items():
-        group = next((group for group in TOGETHER if name in group), (name,))
+        group = next((group for each in TOGETHER if name in (group := each.split())), [name])
         together = [assigned[each] for each in group if each in assigned]
         found[name] = SettingDifference(name, *pair, *_command(ours, together, recorded))
     if len(settings) > 1:
         found[""] = SettingDifference("all but the text", "", "", *_command(ours, [*assigned.values()], recorded))
-    for stage, fact in FACTS:
-        values = [f"{side[stage].facts[fact]:,}" for side in sides if stage in side and fact in side[stage].facts]
-        if len(set(values)) > 1:
-            found[fact] = SettingDifference(f"{fact} ({stage})", *values)
     return list(found.values())
 
 
 def less_training(claimed: ClaimedSystem, system: ScoredSystem, differences: Sequence[SettingDifference]) -> str:
     """A sentence if the claim's training saw many times more pairs or tokens than ours, with the command; else ""."""
-    theirs = _amounts(claimed.settings, claimed.run)
-    here = _amounts(system.lineage, "")
-    if not theirs or not here or (theirs[0] < MUCH * here[0] and theirs[1] * theirs[2] < MUCH * here[1] * here[2]):
+    sides = (system.lineage, claimed.settings)
+    if not all({"clean", "train"} <= side.keys() for side in sides):
         return ""
-    commands = {each.name: each.command for each in differences}
-    command = commands.get("corpus") or commands.get("training.updates") or commands.get("training.batch_tokens")
-    words = [
-        f"{pairs:,} pairs, with {updates:,} updates of {tokens:,} tokens" for pairs, updates, tokens in (here, theirs)
-    ]
-    way = f"; this training does: `{command}`" if command else ""
-    return f"trained on {words[0]}; the claim on {words[1]}. No bar measures what that costs{way}"
-
-
-def _amounts(made: Mapping[str, Manifest], run: str) -> tuple[int, int, int] | None:
-    """Pairs, updates and tokens of an update of a training that was made or planned; None where one is not known."""
-    if "train" not in made or "clean" not in made:
-        return None
-    train = made["train"]
-    corpus = find_run(run).corpus.name if run else ""
-    pairs = made["clean"].facts.get("pairs") or PAIRS.get(corpus, 0)
-    updates = train.facts.get("updates") or train.arguments["training"].get("updates", 0)
-    tokens = train.arguments["training"].get("batch_tokens", 0)
-    return (int(pairs), int(updates), int(tokens)) if pairs and updates else None
-
-
-def _unused_height(made: Mapping[str, Manifest]) -> str:
-    """The height of the learning rate that the schedule of a training does not use."""
-    training = made["train"].arguments["training"] if "train" in made else {}
-    return "training.peak" if training.get("schedule") == "paper" else "training.factor"
+    pairs = [side["clean"].facts.get("pairs", 0) for side in sides]
+    pairs[1] = pairs[1] or PAIRS.get(find_run(claimed.run).corpus.name, 0)
+    tokens = [side["train"].arguments["training"]["batch_tokens"] for side in sides]
+    updates = [side["train"].facts.get("updates") or side["train"].arguments["training"]["updates"] for side in sides]
+    if not pairs[1] or (pairs[1] < MUCH * pairs[0] and updates[1] * tokens[1] < MUCH * updates[0] * tokens[0]):
+        return ""
+    here, theirs = (
+        f"{p:,} pairs, with {u:,} updates of {t:,} tokens" for p, u, t in zip(pairs, updates, tokens, strict=True)
+    )
+    commands = [each.command for each in differences if each.name in ("corpus", "training.updates") and each.command]
+    command = f"; this training does: `{commands[0]}`" if commands else ""
+    return f"trained on {here}; the claim on {theirs}. No bar measures what that costs{command}"
 
 
 def _assignment(name: str, claimed: str, here: str) -> str:

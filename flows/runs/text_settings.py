@@ -56,13 +56,6 @@ def for_pairs(run: Run, pairs: int) -> Run:
     return replace(run, vocabulary=replace(run.vocabulary, size=size))
 
 
-def pairs_of(run: Run) -> str:
-    """The number of pairs from which the table has such a model and batch; "" where no row has them."""
-    found = (run.model.layers, run.model.d_model, run.training.batch_tokens)
-    fields = ("model.layers", "model.d_model", "training.batch_tokens")
-    return next((row["pairs"] for row in TABLE if tuple(int(row[each]) for each in fields) == found), "")
-
-
 def within(budget: float, runs: list[Run], seconds_of_update: Callable[[Run], float]) -> tuple[Run, float]:
     """The first of the runs that learns enough in the seconds of a budget, and its seconds an update.
 

@@ -5,7 +5,7 @@ import pytest
 from flows.runner.update_time import seconds_of_update
 from flows.runs import RUNS
 from flows.runs.overrides import override
-from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, fitting, pairs_of, within
+from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, fitting, within
 from infra.errors import BadConfiguration
 from tasks.durations import seconds_of
 
@@ -41,7 +41,6 @@ def test_a_budget_lowers_updates_then_takes_a_smaller_model() -> None:
     smaller, _ = within(900, runs, lambda _: 1.0)
     assert smaller.model.layers < runs[0].model.layers
     assert smaller.training.updates <= 900
-    assert [pairs_of(each) for each in (runs[0], half, smaller)] == ["18000", "18000", "2000"]
     with pytest.raises(BadConfiguration, match="--budget is 2m, allowed is at least 4m"):
         within(120, runs, lambda _: 1.0)
     assert [seconds_of(each) for each in ("30m", "2h", "1h30m", "0.5h")] == [1_800, 7_200, 5_400, 1_800]
