@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .config import Averaging, from_json
-from .errors import JobError
+from .errors import bad_data
 from .job import Facts, Job, job_of_command_line
 from .network.weights import MODEL_CONFIG, WEIGHTS, load_tensors, save_tensors
 from .training.checkpoint import BEST, EMA, read_best_update
@@ -26,10 +26,9 @@ def last_checkpoints(run: Path, count: int) -> list[Path]:
     folder = run / "checkpoints"
     paths = sorted((path for path in folder.glob("*") if path.name.isdigit()), key=lambda path: int(path.name))
     if len(paths) < max(count, 1):
-        raise JobError(
-            "bad_data",
+        raise bad_data(
             f"averaging.count is {count}, but {folder} holds {len(paths)} checkpoints: "
-            "lower it, or raise training.keep or training.updates",
+            "lower it, or raise training.keep or training.updates"
         )
     return [path / WEIGHTS for path in paths[-count:]]
 
@@ -51,7 +50,9 @@ def average_checkpoints(paths: Sequence[Path]) -> dict[str, Tensor]:
     dtypes: dict[str, torch.dtype] = {}
     for path in paths:
         tensors = load_tensors(path)
-        check_finite(path, tensors)
+        for name, tensor in tensors.items():
+            if not bool(tensor.isfinite().all()):
+                raise bad_data(f"{path}: {name} holds values that are not finite")
         if not sums:
             dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
             sums = {name: tensor.double() for name, tensor in tensors.items()}
@@ -62,22 +63,14 @@ def average_checkpoints(paths: Sequence[Path]) -> dict[str, Tensor]:
     return {name: (total / len(paths)).to(dtypes[name]) for name, total in sums.items()}
 
 
-def check_finite(path: Path, tensors: dict[str, Tensor]) -> None:
-    for name, tensor in tensors.items():
-        if not bool(tensor.isfinite().all()):
-            raise JobError("bad_data", f"{path}: {name} holds values that are not finite")
-
-
 def check_same_tensors(first: Path, expected: dict[str, Tensor], path: Path, tensors: dict[str, Tensor]) -> None:
     unmatched = sorted(expected.keys() ^ tensors.keys())
     if unmatched:
-        raise JobError(
-            "bad_data", f"{path} does not hold the tensors of {first}: only one of them has {', '.join(unmatched[:3])}"
-        )
+        raise bad_data(f"{path} does not hold the tensors of {first}: only one of them has {', '.join(unmatched[:3])}")
     for name, tensor in tensors.items():
         if tensor.shape != expected[name].shape:
             shapes = f"{tuple(tensor.shape)}, but {tuple(expected[name].shape)}"
-            raise JobError("bad_data", f"{path}: {name} has shape {shapes} in {first}")
+            raise bad_data(f"{path}: {name} has shape {shapes} in {first}")
 
 
 def work(job: Job) -> Facts:
@@ -94,7 +87,7 @@ def work(job: Job) -> Facts:
         chosen = {int(path.parent.name): path for path in last_checkpoints(job.inputs["run"], count)}
     shape = job.inputs["run"] / MODEL_CONFIG
     if not shape.is_file():
-        raise JobError("bad_data", f"{shape} is missing")
+        raise bad_data(f"{shape} is missing")
     save_tensors(job.out / WEIGHTS, average_checkpoints(list(chosen.values())))
     shutil.copyfile(shape, job.out / MODEL_CONFIG)
     return {"checkpoints": len(chosen), "first_update": min(chosen), "last_update": max(chosen)}

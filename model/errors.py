@@ -27,3 +27,8 @@ class JobError(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+
+def bad_data(message: str) -> JobError:
+    """The error of an input that is missing, damaged or of the wrong form."""
+    return JobError("bad_data", message)

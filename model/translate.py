@@ -28,7 +28,7 @@ from .data.bpe import TokenizerPair
 from .data.shards import Shards
 from .decoding.translation import Hypothesis
 from .decoding.translator import Translator
-from .errors import JobError
+from .errors import JobError, bad_data
 from .job import Facts, Job, Metrics, StopSignal, job_of_command_line
 from .metric_names import SENTENCES_PER_SECOND
 from .network.weights import load_model
@@ -148,9 +148,8 @@ def texts_of(folder: Path, pair_ids: Sequence[str]) -> list[str]:
     """The sources of a set in the order of its shards. Raises JobError if it holds other pairs than these."""
     table = pq.read_table(folder / "pairs.parquet", columns=["pair_id", "source"])
     if table.column("pair_id").to_pylist() != pair_ids:
-        raise JobError("bad_data", f"{folder} holds other pairs than the shards of the set: repeat the run")
-    found: list[str] = table.column("source").to_pylist()
-    return found
+        raise bad_data(f"{folder} holds other pairs than the shards of the set: repeat the run")
+    return table.column("source").to_pylist()
 
 
 def load(job: Job, decoding: Decoding) -> Translator:
@@ -167,7 +166,7 @@ def load(job: Job, decoding: Decoding) -> Translator:
         vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
         return Translator(model, vocabulary, device, others, decoding.precision == "bf16")
     except ValueError as error:
-        raise JobError("bad_data", f"{job.inputs['vocabulary']} does not serve these weights: {error}") from error
+        raise bad_data(f"{job.inputs['vocabulary']} does not serve these weights: {error}") from error
 
 
 def work(job: Job) -> Facts:
@@ -192,13 +191,13 @@ def work(job: Job) -> Facts:
             translator.check_source(source, f"source of {pair_id}")
             translator.check_target(reference, f"reference of {pair_id}")
     except ValueError as error:
-        raise JobError("bad_data", str(error)) from error
+        raise bad_data(str(error)) from error
     reporter = ProgressReporter(metrics, stop, 2 * len(rows), job.site.log_seconds)
     try:
         hypotheses = translator.search(sources, decoding, reporter.phase(0))
         log_p = translator.log_probabilities(sources, references, reporter.phase(len(rows)))
     except FloatingPointError as error:
-        raise JobError("bad_data", f"{job.inputs['weights']}: {error}") from error
+        raise bad_data(f"{job.inputs['weights']}: {error}") from error
     texts = [translator.text(hypothesis) for hypothesis in hypotheses]
     write_hypotheses(job.out / "hypotheses.parquet", pair_ids, texts, hypotheses, references, log_p)
     kept = examples([len(source) for source in sources], hypotheses)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from .config import Decoding, Sampling, from_json
 from .decoding.translation import Hypothesis
 from .decoding.translator import Translator
-from .errors import JobError
+from .errors import bad_data
 from .job import Facts, Job, Metrics, StopSignal, job_of_command_line
 from .numerics import configure_numerics
 from .translate import ProgressReporter, load
@@ -68,7 +68,7 @@ def work(job: Job) -> Facts:
                     else:
                         found = translator.search_n_best(sources, decoding, config["n_best"], progress=progress)
                 except FloatingPointError as error:
-                    raise JobError("bad_data", f"{job.inputs['weights']}: {error}") from error
+                    raise bad_data(f"{job.inputs['weights']}: {error}") from error
                 hypotheses = [texts(translator, each) for each in found]
                 table = pa.table([block.column("pair_id").to_pylist(), lines, hypotheses], schema=COLUMNS)
                 partial = path.with_suffix(".partial")

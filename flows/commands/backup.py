@@ -41,27 +41,15 @@ def backup(
     """
     if folder and restore:
         raise BadConfiguration(f"--restore is {restore}, allowed is without a folder to write")
-    if restore:
-        restore_databases(restore)
-        return
     root = Site.named().root.absolute()
-    place = (folder or database_copies.default_folder(root)).absolute()
-    _refuse_postgresql(root)
-    for copy in database_copies.back_up(root, place):
-        print(copy)
-
-
-def restore_databases(folder: Path) -> None:
-    """Put the databases of a backup back. The service must be down; the present databases are backed up first."""
-    root = Site.named().root.absolute()
-    if lifecycle.running(root / FOLDER):
-        raise BadConfiguration(f"the service under {root} uses the databases; stop it with `repro down` first")
-    _refuse_postgresql(root)
-    for each in database_copies.restore(root, folder.absolute(), say):
-        say(f"{each} is that of {folder}")
-
-
-def _refuse_postgresql(root: Path) -> None:
     service = running_service(root)
     if os.environ.get(VARIABLE) or (service and service.postgresql):
         raise BadConfiguration(f"the databases of {root} are on PostgreSQL: copy them with pg_dump and pg_restore")
+    if restore:
+        if lifecycle.running(root / FOLDER):
+            raise BadConfiguration(f"the service under {root} uses the databases; stop it with `repro down` first")
+        for each in database_copies.restore(root, restore.absolute(), say):
+            say(f"{each} is that of {restore}")
+        return
+    for copy in database_copies.back_up(root, (folder or database_copies.default_folder(root)).absolute()):
+        print(copy)

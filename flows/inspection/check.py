@@ -8,8 +8,8 @@ from typing import Any
 from flows.runner.request import ResolvedRun, RunRequest, make_plan
 from flows.runs.recorded_results import RecordedResults, Sums, recorded_results
 from infra.errors import BadConfiguration
+from infra.guards.path_names import file_name
 from infra.site import open_store
-from infra.store.file_names import file_name
 from infra.store.store import Store
 from tasks.engine.planner import StageResult
 

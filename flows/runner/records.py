@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from infra.guards.path_names import file_name
 from infra.processes.identity import process_identity
-from infra.store.file_names import file_name
 from infra.store.files import sync, write_atomically
 from infra.store.store import Store
 from infra.tracking.provenance import commit, user

@@ -36,10 +36,9 @@ from flows.web.schemas import (
     validation_message,
 )
 from flows.web.served_version import ServedVersion
-from infra.servers.basic_auth import BasicAuth
 from infra.servers.credentials import Credentials
 from infra.servers.loopback import own_names
-from infra.servers.same_origin import SameOrigin
+from infra.servers.request_guards import BasicAuth, SameOrigin
 from model.decoding.translation import Search
 
 LOG = logging.getLogger(__name__)

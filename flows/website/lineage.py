@@ -9,7 +9,7 @@ from flows.inspection.artifact_graph import ArtifactGraph, ArtifactNode, Name, s
 from flows.inspection.model_cards import artifact_file
 from flows.website.render import render
 from infra.guards.address_secrets import public_text
-from infra.store.file_names import file_name
+from infra.guards.path_names import file_name
 from infra.store.manifest import Manifest
 from infra.store.store import Store
 from tasks.cleaning.rejections import first_rejected

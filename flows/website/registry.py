@@ -8,8 +8,8 @@ from functools import cached_property, lru_cache
 from itertools import groupby
 from typing import Any
 
+from infra.guards.path_names import file_name
 from infra.site import Site, open_store
-from infra.store.file_names import file_name
 from infra.store.manifest import Manifest
 from infra.tracking.model_version import PREFERRED, Promotion, Version, finite, history
 from infra.tracking.registry import versions

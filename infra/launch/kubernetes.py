@@ -112,19 +112,13 @@ class Kubernetes:
         return "" if self.poll(name).phase == "ended" else name
 
     def submit(self, job: JobSpec) -> str:
-        items = manifests(job, self.settings)
         name = job_name(job)
-        try:
-            self._delete_and_wait(name)  # a finished Job is kept for inspection and blocks its name
-            for item in items:
-                if item["kind"] == "Service":  # a Service of this name is the same one
-                    self._request(self.core.create_namespaced_service, body=item, ignore=409)
-                else:
-                    self._request(self.batch.create_namespaced_job, body=item)
-        except NetworkFault:
-            raise
-        except Fault as fault:
-            raise BadConfiguration(f"{fault}") from None
+        self._delete_and_wait(name)  # a finished Job is kept for inspection and blocks its name
+        for item in manifests(job, self.settings):
+            if item["kind"] == "Service":  # a Service of this name is the same one
+                self._request(self.core.create_namespaced_service, body=item, ignore=409)
+            else:
+                self._request(self.batch.create_namespaced_job, body=item)
         return name
 
     def poll(self, name: str) -> QueueStatus:
@@ -166,7 +160,7 @@ class Kubernetes:
     def _request(self, method: Callable[..., Any], *, ignore: int = 0, **arguments: Any) -> Any:
         """The answer of the API; None for the HTTP status ``ignore``.
 
-        Raises NetworkFault if the cluster is unreachable or overloaded, Fault if it refuses the request.
+        Raises NetworkFault if the cluster is unreachable or overloaded, BadConfiguration if it refuses the request.
         """
         from kubernetes.client import ApiException
         from urllib3.exceptions import HTTPError
@@ -180,7 +174,7 @@ class Kubernetes:
             if status == ignore:
                 return None
             temporary = status in (0, 408, 429) or status >= 500
-            raise (NetworkFault if temporary else Fault)(
+            raise (NetworkFault if temporary else BadConfiguration)(
                 f"the Kubernetes API answers {status} to {method.__name__}: {_message(error)}"
             ) from None
 
@@ -230,6 +224,9 @@ def manifests(job: JobSpec, settings: KubernetesSettings) -> list[dict[str, Any]
             "publishNotReadyAddresses": True,
         },
     }
+    pod = _pod(job, settings, name)
+    # Lists are joined, anything else is replaced.
+    added = {key: [*pod.get(key, ()), *each] if isinstance(each, list) else each for key, each in settings.pod.items()}
     batch = {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -248,7 +245,7 @@ def manifests(job: JobSpec, settings: KubernetesSettings) -> list[dict[str, Any]
             "ttlSecondsAfterFinished": KEPT_SECONDS,
             "template": {
                 "metadata": {"labels": labels},
-                "spec": _with_additions(_pod(job, settings, name), settings.pod),
+                "spec": pod | added,
             },
         },
     }
@@ -305,11 +302,8 @@ def _script(job: JobSpec, name: str) -> str:
 
 def _failed(name: str, pods: list[Any]) -> QueueStatus:
     ends = list(_container_states(pods, "terminated"))
-    fault = None
-    if any(end.reason == "OOMKilled" for end in ends):
-        fault = OutOfMemory(
-            f"Kubernetes job {name} was killed for its memory: ask for more with REPRO_KUBERNETES_MEMORY"
-        )
+    said = f"Kubernetes job {name} was killed for its memory: ask for more with REPRO_KUBERNETES_MEMORY"
+    fault = OutOfMemory(said) if any(end.reason == "OOMKilled" for end in ends) else None
     return QueueStatus("ended", "failed", fault, max((end.exit_code for end in ends), default=1))
 
 
@@ -334,12 +328,3 @@ def _message(error: Any) -> str:
         return str(json.loads(error.body)["message"])
     except (TypeError, ValueError, KeyError):
         return str(error.reason)
-
-
-def _with_additions(pod: Mapping[str, Any], additions: Mapping[str, Any]) -> dict[str, Any]:
-    """The pod's ``spec`` with the fields of ``additions``: lists are joined, anything else is replaced."""
-    joined = {
-        name: [*pod[name], *value] if isinstance(value, list) and name in pod else value
-        for name, value in additions.items()
-    }
-    return {**pod, **joined}

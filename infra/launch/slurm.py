@@ -82,10 +82,7 @@ class Slurm:
         return f"SLURM job {numbers[0]}" if numbers else ""
 
     def submit(self, job: JobSpec) -> str:
-        try:
-            answer = _run("sbatch", "--parsable", str(job.out.absolute() / self.file))
-        except Fault as fault:
-            raise fault if isinstance(fault, NetworkFault) else BadConfiguration(f"{fault}") from None
+        answer = _run("sbatch", "--parsable", str(job.out.absolute() / self.file))
         return f"SLURM job {answer.strip().partition(';')[0]}"  # number;cluster
 
     def poll(self, name: str) -> QueueStatus:
@@ -167,26 +164,24 @@ def _state(number: str) -> tuple[str, str]:
     """State and reason. The controller knows an ended job for some minutes; of a forgotten one exit.json tells."""
     try:
         listed = _run("squeue", "--noheader", "--states=all", "--format=%T|%r", f"--jobs={number}")
-    except NetworkFault:
-        raise
-    except Fault:  # it does not know the job
+    except BadConfiguration:  # it does not know the job
         listed = ""
     state, _, reason = listed.strip().partition("\n")[0].partition("|")
     return state or "FAILED", reason
 
 
 def _run(*arguments: str) -> str:
-    """The output of a SLURM program. Raises NetworkFault if the controller cannot be reached, else Fault."""
+    """The output of a SLURM program. Raises NetworkFault if the controller cannot be reached, else BadConfiguration."""
     try:
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         raise NetworkFault(f"{arguments[0]} did not answer for {ANSWER_SECONDS} s") from None
     except OSError as error:
-        raise Fault(f"{arguments[0]} cannot be run: {error}") from None
+        raise BadConfiguration(f"{arguments[0]} cannot be run: {error}") from None
     if done.returncode == 0:
         return done.stdout
     message = " ".join(done.stderr.split()) or f"status {done.returncode}"
-    raise (NetworkFault if UNREACHABLE.search(message) else Fault)(f"{arguments[0]}: {message}")
+    raise (NetworkFault if UNREACHABLE.search(message) else BadConfiguration)(f"{arguments[0]}: {message}")
 
 
 def _number(name: str) -> str:

@@ -15,12 +15,11 @@ from infra.servers.sqlite_addresses import BUSY_SECONDS, open_read_only
 FILES = ("mlflow.db", "prefect/prefect.db")
 """The databases, below the root."""
 FOLDER = "backups"
-TIME_FORMAT = "%Y%m%dT%H%M%S-%f"
 
 
 def default_folder(root: Path) -> Path:
     """A new folder below the root that is named after the time (UTC)."""
-    return root / FOLDER / f"{datetime.now(UTC):{TIME_FORMAT}}"
+    return root / FOLDER / f"{datetime.now(UTC):%Y%m%dT%H%M%S-%f}"
 
 
 def back_up(root: Path, folder: Path) -> list[Path]:
@@ -28,18 +27,18 @@ def back_up(root: Path, folder: Path) -> list[Path]:
 
     Raises BadConfiguration if there is none or the folder exists, BadData if a database is damaged.
     """
-    names = [name for name in FILES if (root / name).is_file()]
-    if not names:
+    files = [root / name for name in FILES if (root / name).is_file()]
+    if not files:
         raise BadConfiguration(f"{root} has no database: neither {' nor '.join(FILES)} exists")
     if folder.exists():
         raise BadConfiguration(f"{folder} exists; name a new folder")
     partial = folder.with_name(f"{folder.name}.partial")  # so that a backup under its name is whole
     partial.mkdir(parents=True, exist_ok=True)
     partial.chmod(0o700)  # Prefect's database holds addresses of notifications
-    for name in names:
-        _copy(root / name, partial / Path(name).name)
+    for file in files:
+        _copy(file, partial / file.name)
     partial.rename(folder)
-    return [folder / Path(name).name for name in names]
+    return [folder / file.name for file in files]
 
 
 def restore(root: Path, folder: Path, say: Callable[[str], None]) -> list[Path]:
@@ -48,19 +47,19 @@ def restore(root: Path, folder: Path, say: Callable[[str], None]) -> list[Path]:
     The caller makes sure that no server runs. Raises BadConfiguration for a folder without databases or a database in
     use, BadData for a damaged copy, before anything changes.
     """
-    names = [name for name in FILES if (folder / Path(name).name).is_file()]
-    if not names:
+    places = {folder / Path(name).name: root / name for name in FILES if (folder / Path(name).name).is_file()}
+    if not places:
         raise BadConfiguration(f"{folder} is no backup: it holds neither {' nor '.join(FILES)}")
-    for name in names:
-        _check(folder / Path(name).name)
-    if any((root / name).is_file() for name in names):
+    for copy in places:
+        _check(copy)
+    if any(file.is_file() for file in places.values()):
         before = default_folder(root)
         back_up(root, before)
         say(f"the present databases are kept in {before}")
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        _copy(folder / Path(name).name, root / name)
-    return [root / name for name in names]
+    for copy, file in places.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        _copy(copy, file)
+    return list(places.values())
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -56,7 +56,7 @@ def application() -> "ASGIApp":
     """Prefect's API for programs on this machine; requests from web pages are refused."""
     from prefect.server.api.server import create_app
 
-    from infra.servers.same_origin import SameOrigin
+    from infra.servers.request_guards import SameOrigin
 
     return SameOrigin(create_app(), ["localhost"])
 

@@ -44,7 +44,7 @@ def prefect() -> "ASGIApp":
     """Prefect's API and UI; the service's pools exist before the first answer. Prefect checks credentials itself."""
     from prefect.server.api.server import create_app
 
-    from infra.servers.same_origin import SameOrigin
+    from infra.servers.request_guards import SameOrigin
 
     service = read(folder_of(os.environ))
     app = create_app()
@@ -67,8 +67,7 @@ def mlflow() -> "ASGIApp":
 
     Sets the variables that ``mlflow server`` would set for the process that it starts.
     """
-    from infra.servers.basic_auth import BasicAuth
-    from infra.servers.same_origin import SameOrigin
+    from infra.servers.request_guards import BasicAuth, SameOrigin
 
     hosts = allowed_hosts(MLFLOW_HOSTS, read(folder_of(os.environ)), os.environ)
     origins = allowed_origins(MLFLOW_ORIGINS, os.environ)

@@ -10,9 +10,8 @@ from torch import Tensor
 from ..config import SourceEnds, TargetEnds
 from ..config.special_pieces import BOS, EOS, PAD
 from ..network.transformer import Packing
+from .ends import rows_before_last_eos, rows_with_ends
 from .shards import Array, Shards
-from .source_ends import rows_with_ends
-from .target_ends import rows_before_last_eos
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,12 @@ from torch import Tensor
 
 from ..config import Model, SourceEnds, TargetEnds
 from ..config.mixture import parse_mixture
-from ..errors import JobError
+from ..errors import bad_data
 from .batch import Batch, load_padded
+from .ends import NUMBER_OF_EOS, lengths_with_ends
 from .mixing import Mixer
 from .packing import batch_shape_for, load_packed
 from .shards import Array, Shards
-from .source_ends import lengths_with_ends
-from .target_ends import NUMBER_OF_EOS
 
 POOL_BATCHES = 400
 """Pairs are sorted by length in pools of this many batches, so that their grouping differs in every epoch."""
@@ -77,7 +76,7 @@ class BatchSampler:
         target_ends: TargetEnds = "eos",
     ) -> None:
         if len(shards) == 0:
-            raise JobError("bad_data", f"{shards.folder} holds no pair to train on")
+            raise bad_data(f"{shards.folder} holds no pair to train on")
         self.source = lengths_with_ends(shards.lengths["source"], source_ends)
         self.target = shards.lengths["target"] + NUMBER_OF_EOS[target_ends]
         self.shards = shards
@@ -93,10 +92,9 @@ class BatchSampler:
         longest = int(np.argmax(np.maximum(self.source, self.target)))
         self.longest = int(max(self.source[longest], self.target[longest]))
         if self.longest > budget and not sentences:
-            raise JobError(
-                "bad_data",
+            raise bad_data(
                 f"pair {shards.pair_id(longest)} in {shards.folder} has {self.source[longest]} source and "
-                f"{self.target[longest]} target pieces, more than training.batch_tokens {budget}",
+                f"{self.target[longest]} target pieces, more than training.batch_tokens {budget}"
             )
 
     def epoch(self, number: int, update: int = 0) -> list[Array]:
@@ -215,8 +213,7 @@ def check_lengths(shards: Shards, config: Model, target_ends: TargetEnds = "eos"
         lengths = lengths_with_ends(lengths, config.source_ends) if side == "source" else lengths + ends
         row = int(np.argmax(lengths)) if len(shards) else 0
         if len(shards) and lengths[row] > config.max_positions:
-            raise JobError(
-                "bad_data",
+            raise bad_data(
                 f"pair {shards.pair_id(row)} in {shards.folder} has {lengths[row]} {side} pieces, "
-                f"more than the {config.max_positions} learned positions (model.max_positions)",
+                f"more than the {config.max_positions} learned positions (model.max_positions)"
             )

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.normalise import PLAIN_QUOTES, REMOVED, UNEVEN, Normalise
 from ..config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
-from ..errors import JobError
+from ..errors import bad_data
 from ..lazy_import import lazy_import
 from .word_splitting import RECORDS, WordSplitting
 
@@ -189,8 +189,7 @@ def foreign_as_substitute(scripts: Sequence[str]) -> normalizers.Replace:
 
 def _normaliser_steps(form: dict[str, Any]) -> list[dict[str, Any]]:
     """The steps of a tokenizer's normaliser, from its JSON."""
-    steps: list[dict[str, Any]] = (form["normalizer"] or {}).get("normalizers", [])
-    return steps
+    return (form["normalizer"] or {}).get("normalizers", [])
 
 
 def _without_normalising(tokenizer: Tokenizer) -> Tokenizer:
@@ -251,16 +250,14 @@ BYTE_DECODER = _byte_decoder()
 
 def _load(path: Path) -> Tokenizer:
     if not path.is_file():
-        raise JobError("bad_data", f"the vocabulary folder {path.parent} has no {path.name}")
+        raise bad_data(f"the vocabulary folder {path.parent} has no {path.name}")
     try:
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises bare Exception
-        raise JobError("bad_data", f"{path} is not a readable tokenizer: {error}") from error
+        raise bad_data(f"{path} is not a readable tokenizer: {error}") from error
     ids = tuple(tokenizer.token_to_id(special) for special in SPECIAL_TOKENS)
     if ids != (PAD, BOS, EOS, UNK):
-        raise JobError(
-            "bad_data", f"{path} gives {', '.join(SPECIAL_TOKENS)} the ids {ids}, allowed is {(PAD, BOS, EOS, UNK)}"
-        )
+        raise bad_data(f"{path} gives {', '.join(SPECIAL_TOKENS)} the ids {ids}, allowed is {(PAD, BOS, EOS, UNK)}")
     tokenizer.encode_special_tokens = True
     return tokenizer
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..config.mixture import MixtureStage
-from ..errors import JobError
+from ..errors import bad_data
 from .shards import Array, Shards
 
 
@@ -25,9 +25,7 @@ class Mixer:
             for name, _ in stage.shares:
                 if name not in self.rows:
                     there = ", ".join(self.rows)
-                    raise JobError(
-                        "bad_data", f"training.mixture names {name!r}, but {shards.folder} has pairs of {there}"
-                    )
+                    raise bad_data(f"training.mixture names {name!r}, but {shards.folder} has pairs of {there}")
 
     def stage_at(self, update: int) -> MixtureStage:
         """The stage after ``update`` updates."""

@@ -14,9 +14,8 @@ from ..config.special_pieces import BOS, EOS, PAD
 from ..network.attention import SequenceOffsets
 from ..network.transformer import Packing
 from .batch import Batch
+from .ends import rows_before_last_eos, rows_with_ends
 from .shards import Array, Shards
-from .source_ends import rows_with_ends
-from .target_ends import rows_before_last_eos
 
 SIZE_MULTIPLE = 64
 """Sizes are multiples of this, which suits the matrix units of a GPU."""
@@ -132,5 +131,4 @@ def _offsets(lengths: Array, sentences: int, max_seqlen: int) -> SequenceOffsets
 
 def _positions(lengths: Array) -> Array:
     """Positions 0, 1, …, restarting at each sentence."""
-    positions: Array = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return positions
+    return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)

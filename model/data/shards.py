@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..errors import JobError
+from ..errors import bad_data
 from ..lazy_import import lazy_import
 
 if TYPE_CHECKING:
@@ -25,25 +25,16 @@ else:
 Array: TypeAlias = "NDArray[Any]"
 
 
-@dataclass(frozen=True)
-class _Column:
-    """One column of one record batch: the values of all rows end to end, and the offset of each row."""
-
-    values: Array
-    offsets: Array
+SIDES = ("source", "target")
 
 
 @dataclass(frozen=True)
 class _RecordBatch:
-    """One record batch of one file."""
+    """One record batch of one file; of each side the values of all rows end to end, and the offset of each row."""
 
     path: Path
     pair_ids: Any
-    sides: dict[str, _Column]
-
-    @property
-    def rows(self) -> int:
-        return len(self.pair_ids)
+    sides: dict[str, tuple[Array, Array]]
 
 
 class Shards:
@@ -51,19 +42,27 @@ class Shards:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.blocks = [block for path in _files(folder) for block in _blocks(path)]
-        self.starts = np.cumsum([0] + [block.rows for block in self.blocks])
-        self.lengths: dict[str, Array] = {side: self._lengths(side) for side in ("source", "target")}
+        paths = sorted(folder.glob("*.arrow"))
+        if not paths:
+            raise bad_data(f"{folder} holds no .arrow file")
+        self.blocks = [block for path in paths for block in _blocks(path)]
+        self.starts = np.cumsum([0] + [len(block.pair_ids) for block in self.blocks])
+        parts = {side: [np.diff(block.sides[side][1]) for block in self.blocks] for side in SIDES}
+        self.lengths: dict[str, Array] = {side: np.concatenate([np.zeros(0, np.int64), *parts[side]]) for side in SIDES}
 
     def __len__(self) -> int:
         return int(self.starts[-1])
 
     def pieces(self, side: str, row: int) -> Array:
         """Pieces of one side (``source`` or ``target``) of a row, a view into the file."""
-        block = int(np.searchsorted(self.starts, row, side="right")) - 1
-        column = self.blocks[block].sides[side]
-        i = row - self.starts[block]
-        return column.values[column.offsets[i] : column.offsets[i + 1]]
+        block, i = self._place(row)
+        values, offsets = block.sides[side]
+        return values[offsets[i] : offsets[i + 1]]
+
+    def _place(self, row: int) -> tuple[_RecordBatch, int]:
+        """The record batch of a row, and its number there."""
+        number = int(np.searchsorted(self.starts, row, side="right")) - 1
+        return self.blocks[number], int(row - self.starts[number])
 
     def gather(self, side: str, rows: Array) -> tuple[Array, Array]:
         """Pieces of one side of these rows end to end (int64), and the length of each row."""
@@ -73,44 +72,31 @@ class Shards:
         blocks = np.searchsorted(self.starts, rows, side="right") - 1
         for block in np.unique(blocks):
             chosen = np.flatnonzero(blocks == block)
-            column = self.blocks[block].sides[side]
+            values, offsets = self.blocks[block].sides[side]
             counts = lengths[chosen]
             within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-            there = column.offsets[rows[chosen] - self.starts[block]]
-            pieces[np.repeat(begins[chosen], counts) + within] = column.values[np.repeat(there, counts) + within]
+            there = offsets[rows[chosen] - self.starts[block]]
+            pieces[np.repeat(begins[chosen], counts) + within] = values[np.repeat(there, counts) + within]
         return pieces, lengths
 
     def counts(self, side: str) -> Array:
         """How often each piece occurs on a side, by its id; reads all pieces of the side."""
-        parts = [np.bincount(block.sides[side].values) for block in self.blocks]
+        parts = [np.bincount(block.sides[side][0]) for block in self.blocks]
         total = np.zeros(max((len(part) for part in parts), default=0), np.int64)
         for part in parts:
             total[: len(part)] += part
         return total
 
     def pair_id(self, row: int) -> str:
-        block = int(np.searchsorted(self.starts, row, side="right")) - 1
-        return str(self.blocks[block].pair_ids[int(row - self.starts[block])])
+        block, i = self._place(row)
+        return str(block.pair_ids[i])
 
     def check_pieces(self, side: str, size: int) -> None:
         """Raise JobError naming file and piece unless every piece of a side is below ``size``; reads all pieces."""
         for block in self.blocks:
-            largest = int(block.sides[side].values.max(initial=0))
+            largest = int(block.sides[side][0].max(initial=0))
             if largest >= size:
-                raise JobError(
-                    "bad_data", f"{block.path} has {side} piece {largest}, but the vocabulary has {size} entries"
-                )
-
-    def _lengths(self, side: str) -> Array:
-        parts = [np.diff(block.sides[side].offsets) for block in self.blocks]
-        return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
-
-
-def _files(folder: Path) -> list[Path]:
-    paths = sorted(folder.glob("*.arrow"))
-    if not paths:
-        raise JobError("bad_data", f"{folder} holds no .arrow file")
-    return paths
+                raise bad_data(f"{block.path} has {side} piece {largest}, but the vocabulary has {size} entries")
 
 
 def _blocks(path: Path) -> list[_RecordBatch]:
@@ -120,21 +106,20 @@ def _blocks(path: Path) -> list[_RecordBatch]:
         for batch in batches:
             batch.validate(full=True)
     except (pa.ArrowException, OSError) as error:
-        raise JobError("bad_data", f"{path} is damaged: {str(error).splitlines()[0]}") from error
-    for name in ("pair_id", "source", "target"):
+        raise bad_data(f"{path} is damaged: {str(error).splitlines()[0]}") from error
+    for name in ("pair_id", *SIDES):
         if name not in reader.schema.names:
-            raise JobError("bad_data", f"{path} has no column {name}, only {', '.join(reader.schema.names)}")
-    for name in ("source", "target"):
+            raise bad_data(f"{path} has no column {name}, only {', '.join(reader.schema.names)}")
+    for name in SIDES:
         kind = reader.schema.field(name).type
         if not pa.types.is_list(kind) or kind.value_type not in (pa.uint16(), pa.uint32()):
-            raise JobError("bad_data", f"{path} has {name} of type {kind}, allowed are lists of uint16 or uint32")
+            raise bad_data(f"{path} has {name} of type {kind}, allowed are lists of uint16 or uint32")
+    columns = [{side: batch.column(side) for side in SIDES} for batch in batches]
     return [
         _RecordBatch(
-            path, batch.column("pair_id"), {side: _column(batch.column(side)) for side in ("source", "target")}
+            path,
+            batch.column("pair_id"),
+            {side: (column.values.to_numpy(), column.offsets.to_numpy()) for side, column in sides.items()},
         )
-        for batch in batches
+        for batch, sides in zip(batches, columns, strict=True)
     ]
-
-
-def _column(column: Any) -> _Column:
-    return _Column(column.values.to_numpy(zero_copy_only=True), column.offsets.to_numpy(zero_copy_only=True))

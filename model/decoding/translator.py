@@ -18,7 +18,7 @@ from ..config import Decoding, Sampling
 from ..config.keying import require
 from ..config.special_pieces import BOS, EOS, PAD
 from ..data.bpe import TokenizerPair
-from ..data.source_ends import number_of_ends, with_ends
+from ..data.ends import number_of_ends, with_ends
 from ..job import JobSettings
 from ..network.attention_maps import AttentionMaps, attention_maps
 from ..network.transformer import Transformer
@@ -140,7 +140,7 @@ class Translator:
             constraints = [self.constraints_for(sources[n], decoding) for n in numbers]
             return beam_search(step, constraints, decoding, self.device, n_best)
 
-        return self._in_batches(sources, find, [EMPTY_HYPOTHESIS], progress)
+        return self._in_batches(lengths_with_eos(sources), find, [EMPTY_HYPOTHESIS], progress)
 
     @torch.inference_mode()
     def search_steps(
@@ -181,7 +181,7 @@ class Translator:
             constraints = [self.constraints_for(sources[n], decoding) for n in batch]
             return sample(step, constraints, sampling, self.device, [among_all[n] for n in batch])
 
-        return self._in_batches(sources, find, EMPTY_HYPOTHESIS, None)
+        return self._in_batches(lengths_with_eos(sources), find, EMPTY_HYPOTHESIS, None)
 
     def _decoder(self, sources: Sequence[Sequence[int]]) -> IncrementalDecoder:
         source_BS = pad_sequences([self.source_tokens(source) for source in sources], self.device)
@@ -200,26 +200,24 @@ class Translator:
 
     def _in_batches(
         self,
-        sources: Sequence[Sequence[int]],
+        lengths: Sequence[int],
         find: Callable[[Sequence[int]], Sequence[Answer]],
         empty: Answer,
         progress: ProgressCallback | None,
     ) -> list[Answer]:
-        """Call ``find`` with batches of source numbers; return the answers by source, ``empty`` for empty ones."""
-        answers = [empty] * len(sources)
-        filled = [number for number, source in enumerate(sources) if len(source)]
-        done = len(sources) - len(filled)
-        lengths = [len(sources[number]) + 1 for number in filled]
-        for batch in batch_by_length(lengths, self.batch_pieces):
+        """Call ``find`` with batches of numbers; return the answers in their order, ``empty`` where the length is 0."""
+        answers = [empty] * len(lengths)
+        filled = [number for number, length in enumerate(lengths) if length]
+        done = len(lengths) - len(filled)
+        for batch in batch_by_length([lengths[number] for number in filled], self.batch_pieces):
             numbers = [filled[position] for position in batch]
             for number, answer in zip(numbers, find(numbers), strict=True):
                 answers[number] = answer
             done += len(numbers)
             if progress is not None:
-                progress(done, len(sources))
+                progress(done, len(lengths))
         return answers
 
-    @torch.inference_mode()
     def log_probabilities(
         self,
         sources: Sequence[Sequence[int]],
@@ -230,21 +228,17 @@ class Translator:
 
         Both are tokens without eos. Raises ValueError if a target is longer than a learned position table.
         """
-        found = [0.0] * len(sources)
-        done = 0
-        lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
-        for numbers in batch_by_length(lengths, self.batch_pieces):
+
+        @torch.inference_mode()
+        def find(numbers: Sequence[int]) -> list[float]:
             source_BS = pad_sequences([self.source_tokens(sources[n]) for n in numbers], self.device)
             target_BT = pad_sequences([[BOS, *targets[n], EOS] for n in numbers], self.device)
             log_p_X = [self._log_probabilities(model, source_BS, target_BT).double() for model in self.models]
             mean_X = torch.stack(log_p_X).logsumexp(dim=0) - math.log(len(self.models))
-            sums_B = mean_X.view(len(numbers), -1).sum(dim=1)
-            for number, log_p in zip(numbers, sums_B.tolist(), strict=True):
-                found[number] = log_p
-            done += len(numbers)
-            if progress is not None:
-                progress(done, len(sources))
-        return found
+            return mean_X.view(len(numbers), -1).sum(dim=1).tolist()
+
+        lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
+        return self._in_batches(lengths, find, 0.0, progress)
 
     def _log_probabilities(self, model: Transformer, source_BS: Tensor, target_BT: Tensor) -> Tensor:
         """Return the log-probabilities of the tokens after bos as one row (B * (T - 1)), 0 for padding."""
@@ -263,6 +257,11 @@ class Translator:
             self.model, pad_sequences([self.source_tokens(source)], self.device), pad_sequences([read], self.device)
         )
         return AttentionMaps(*(weights[:, 0].float().cpu() for weights in (maps.encoder, maps.decoder, maps.cross)))
+
+
+def lengths_with_eos(sources: Sequence[Sequence[int]]) -> list[int]:
+    """The length of each source with eos; 0 for an empty one."""
+    return [len(source) + 1 if len(source) else 0 for source in sources]
 
 
 def pad_sequences(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:

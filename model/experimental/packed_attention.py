@@ -26,8 +26,7 @@ def attend(mask: PackedMask, x_MX: Tensor, memory_SY: Tensor | None, widths: Wid
     keys_M2 = ranges(mask.queries, len(x_MX), mask.keys)
     queries_S2 = keys_M2 if memory_SY is None else ranges(mask.keys, len(memory_SY), mask.queries)
     seed = torch.randint(1 << 62, (), device=x_MX.device) if p_drop else None
-    out_MX: Tensor = packed_attention(x_MX, memory_SY, keys_M2, queries_S2, list(widths), mask.causal, p_drop, seed)[0]
-    return out_MX
+    return packed_attention(x_MX, memory_SY, keys_M2, queries_S2, list(widths), mask.causal, p_drop, seed)[0]
 
 
 def ranges(side: SequenceOffsets, pieces: int, other: SequenceOffsets) -> Tensor:

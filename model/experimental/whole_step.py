@@ -32,8 +32,7 @@ def record_cuda_graph(work: Work) -> Work:
     # Meanwhile another thread pins memory for the next batches.
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         work()
-    replay: Work = graph.replay
-    return replay
+    return graph.replay
 
 
 class WholeStep(TrainingStep):

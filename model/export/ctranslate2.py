@@ -26,11 +26,11 @@ from ..config.keying import require
 from ..config.special_pieces import BOS, EOS, SPECIAL_TOKENS, UNK
 from ..data import word_splitting
 from ..data.bpe import SOURCE_FILE, TARGET_FILE, TokenizerPair
-from ..data.source_ends import TOKENS_AROUND, number_of_ends
+from ..data.ends import TOKENS_AROUND, number_of_ends
 from ..decoding import sentence_splitting
 from ..decoding.sentence_splitting import DEFAULT_LANGUAGE
 from ..network.attention import Attention
-from ..network.transformer import DecoderLayer, EncoderLayer, FeedForward, Positions, Transformer, sinusoid
+from ..network.transformer import DecoderLayer, EncoderLayer, Positions, Transformer, sinusoid
 from ..network.weights import load_model
 from . import ctranslate2_runtime
 from .attention_weights import padded_biases, padded_projections
@@ -161,7 +161,10 @@ def specification(model: Transformer) -> TransformerSpec:
             set_attention(theirs.self_attention, layer.attention, layer.around_attention.norm, config)
             if isinstance(layer, DecoderLayer):
                 set_attention(theirs.attention, layer.cross, layer.around_cross.norm, config)
-            set_feed_forward(theirs.ffn, layer.feed_forward, layer.around_feed_forward.norm)
+            # CTranslate2's default activation is ReLU.
+            set_linear(theirs.ffn.linear_0, layer.feed_forward.inner)
+            set_linear(theirs.ffn.linear_1, layer.feed_forward.outer)
+            set_norm(theirs.ffn.layer_norm, layer.around_feed_forward.norm)
     spec.encoder.scale_embeddings = config.scale_embeddings
     spec.decoder.scale_embeddings = config.scale_embeddings
     spec.encoder.embeddings[0].weight = array(model.input_ND)
@@ -201,12 +204,9 @@ def set_attention(theirs: Any, ours: Attention, norm: nn.LayerNorm, config: Mode
     set_norm(theirs.layer_norm, norm)
 
 
-def set_feed_forward(theirs: Any, ours: FeedForward, norm: nn.LayerNorm) -> None:
-    """Set both layers of a feed-forward network (§3.3); CTranslate2's default activation is ReLU."""
-    for linear, layer in ((theirs.linear_0, ours.inner), (theirs.linear_1, ours.outer)):
-        linear.weight = array(layer.weight)
-        linear.bias = array(layer.bias)
-    set_norm(theirs.layer_norm, norm)
+def set_linear(theirs: Any, ours: nn.Linear) -> None:
+    theirs.weight = array(ours.weight)
+    theirs.bias = array(ours.bias)
 
 
 def set_norm(theirs: Any, norm: nn.LayerNorm) -> None:
@@ -228,5 +228,4 @@ def names(tokenizer: Tokenizer) -> list[str]:
 
 def array(tensor: Tensor) -> np.ndarray[Any, Any]:
     """Return a contiguous copy in float32."""
-    copy: np.ndarray[Any, Any] = tensor.detach().to("cpu", torch.float32).contiguous().numpy().copy()
-    return copy
+    return tensor.detach().to("cpu", torch.float32).contiguous().numpy().copy()

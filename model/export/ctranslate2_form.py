@@ -70,7 +70,6 @@ class Form:
     """A folder that CTranslate2 loads, and how many of ``sentences`` it translates exactly as the own search."""
 
     folder: Path
-    quantization: Quantization
     equal: int
     sentences: int
 
@@ -93,7 +92,7 @@ def find_or_make(
     name = _digest(weights, vocabulary, quantization)
     folder = cache / name
     with _locked(cache / f"{name}.lock"):
-        if (form := _read(folder, quantization)) is not None:
+        if (form := _read(folder)) is not None:
             return form
         shutil.rmtree(folder, ignore_errors=True)
         for killed in cache.glob(f"{name}.partial-*"):
@@ -104,13 +103,13 @@ def find_or_make(
             write_folder(name, weights, vocabulary, decoding, partial, quantization)
             equal, sentences = _compare(partial, translator, decoding, lines)
             sums = {file.name: _sha256(file) for file in sorted(partial.iterdir())}
-            record = {"quantization": quantization, "equal": equal, "sentences": sentences, "files": sums}
+            record = {"equal": equal, "sentences": sentences, "files": sums}
             (partial / RECORD).write_text(json.dumps(record, indent=1) + "\n")
             partial.rename(folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
         _remove_unused(cache)
-    return Form(folder, quantization, equal, sentences)
+    return Form(folder, equal, sentences)
 
 
 def _compare(folder: Path, translator: Translator, decoding: Decoding, lines: Sequence[str]) -> tuple[int, int]:
@@ -133,13 +132,13 @@ def _drawn(translator: Translator) -> list[list[int]]:
     return [[draw.randrange(UNK + 1, size) for _ in range(draw.randint(shortest, longest))] for _ in range(COMPARED)]
 
 
-def _read(folder: Path, quantization: Quantization) -> Form | None:
+def _read(folder: Path) -> Form | None:
     """The form in ``folder``; None if there is none, or if a file is not as it was written."""
     try:
         record = json.loads((folder / RECORD).read_text())
         if any(_sha256(folder / name) != digest for name, digest in record["files"].items()):
             return None
-        form = Form(folder, quantization, int(record["equal"]), int(record["sentences"]))
+        form = Form(folder, int(record["equal"]), int(record["sentences"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     with suppress(OSError):  # another user's form can be read, but not marked as used

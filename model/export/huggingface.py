@@ -25,7 +25,7 @@ from ..config import Decoding, Model, SourceEnds
 from ..config.keying import require
 from ..config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from ..data.bpe import SOURCE_FILE, TARGET_FILE, TokenizerPair
-from ..data.source_ends import TOKENS_AROUND
+from ..data.ends import TOKENS_AROUND
 from ..decoding.sentence_splitting import DEFAULT_LANGUAGE
 from ..network.attention import Attention
 from ..network.transformer import DecoderLayer, EncoderLayer, Transformer
@@ -76,21 +76,18 @@ def write_folder(
     split = pieces.splitting.by if pieces.splitting else "none"
     require(split == "none", "the splitting of words", split, "none: such a folder splits text by its tokenizer alone")
     theirs = converted(model)
-    theirs.generation_config = generation(decoding, theirs.config.max_position_embeddings)
+    longest = theirs.config.max_position_embeddings
+    theirs.generation_config = generation(decoding, longest)
     transformers.utils.logging.disable_progress_bar()
     theirs.save_pretrained(folder)
     ends = model.config.source_ends
-    longest = theirs.config.max_position_embeddings
     write_tokenizer(vocabulary / SOURCE_FILE, folder, longest, ends)
     for_both = pieces.joint and ends == "eos"
     if not for_both:
         write_tokenizer(vocabulary / (SOURCE_FILE if pieces.joint else TARGET_FILE), folder / "target", longest)
     target = "folder" if for_both else 'folder + "/target"'
-    positions = theirs.config.max_position_embeddings
-    about = ABOUT.format(
-        name=name, target=target, positions=positions, penalty=decoding.penalty_formula, language=language
-    )
-    (folder / "README.md").write_text(about)
+    named = {"name": name, "target": target, "positions": longest, "language": language}
+    (folder / "README.md").write_text(ABOUT.format(**named, penalty=decoding.penalty_formula))
     (folder / "search.json").write_text(json.dumps({"decoding": decoding.search()}, indent=1) + "\n")
 
 
@@ -117,11 +114,7 @@ def converted(model: Transformer) -> Any:
         "forced_eos_token_id": None,
     }
     for half, layers in (("encoder", config.layers), ("decoder", config.layers_of_decoder)):
-        shape |= {
-            f"{half}_layers": layers,
-            f"{half}_attention_heads": config.heads,
-            f"{half}_ffn_dim": config.d_ff,
-        }
+        shape |= {f"{half}_layers": layers, f"{half}_attention_heads": config.heads, f"{half}_ffn_dim": config.d_ff}
     if of_family is transformers.MarianConfig:
         shape |= {"decoder_vocab_size": model.target_size, "share_encoder_decoder_embeddings": config.tied}
     theirs = family(of_family(**shape)).eval()

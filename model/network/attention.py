@@ -193,14 +193,12 @@ class Attention(nn.Module):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, attention_mask: PaddedMask) -> Tensor:
         """Attend, join the heads and project: (B, T, D)."""
-        out: Tensor = self.out(attention_mask.attend(q, k, v, self.p_drop if self.training else 0.0))
-        return out
+        return self.out(attention_mask.attend(q, k, v, self.p_drop if self.training else 0.0))
 
     def attend_packed(self, x_MX: Tensor, memory_SY: Tensor | None, attention_mask: PackedMask) -> Tensor:
         """``attend`` for the joined tensors of ``PackedMask.attend``: (M, D)."""
         p_drop = self.p_drop if self.training else 0.0
-        out: Tensor = self.out(attention_mask.attend(x_MX, memory_SY, self.head_widths, p_drop))
-        return out
+        return self.out(attention_mask.attend(x_MX, memory_SY, self.head_widths, p_drop))
 
 
 class SelfAttention(Attention):

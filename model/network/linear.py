@@ -30,8 +30,7 @@ MIN_WEIGHTS = 1 << 16
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W^T + b. The choice depends on machine and shape only, so that a resumed training rounds identically."""
     if _uses_onednn(x, weight) and not torch.compiler.is_compiling():
-        out: Tensor = _OneDNNLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
-        return out
+        return _OneDNNLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return F.linear(x, weight, bias)
 
 
@@ -64,8 +63,7 @@ def without_gradient(weight: Tensor, bias: Tensor | None = None) -> Callable[[Te
     arranged = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
 
     def product(x_RD: Tensor) -> Tensor:
-        out: Tensor = ONEDNN_LINEAR(x_RD, arranged if len(x_RD) > 1 else weight, bias, "none", [], "")
-        return out
+        return ONEDNN_LINEAR(x_RD, arranged if len(x_RD) > 1 else weight, bias, "none", [], "")
 
     return product
 

@@ -52,12 +52,8 @@ class Reference(Transformer):
         """The encoder's output (B, S, D) and the mask of real positions (B, 1, 1, S)."""
         x_BSD = self.embed(source_BS, self.input_ND, self.source_positions, start=0)
         padding_BS = source_BS == PAD
-        memory_BSD: Tensor = functional_call(
-            self.stacks[0],
-            stack_weights(self.encoder, self.encoder_norm),
-            x_BSD,
-            {"src_key_padding_mask": padding_BS},
-        )
+        weights = stack_weights(self.encoder, self.encoder_norm)
+        memory_BSD = functional_call(self.stacks[0], weights, x_BSD, {"src_key_padding_mask": padding_BS})
         return memory_BSD, ~padding_BS[:, None, None, :]
 
     def decode(self, target_BT: Tensor, memory_BSD: Tensor, mask_B11S: Tensor | None) -> Tensor:
@@ -70,10 +66,8 @@ class Reference(Transformer):
         }
         if mask_B11S is not None:
             masks["memory_key_padding_mask"] = ~mask_B11S[:, 0, 0]
-        hidden_BTD: Tensor = functional_call(
-            self.stacks[1], stack_weights(self.decoder, self.decoder_norm), (x_BTD, memory_BSD), masks
-        )
-        return hidden_BTD
+        weights = stack_weights(self.decoder, self.decoder_norm)
+        return functional_call(self.stacks[1], weights, (x_BTD, memory_BSD), masks)
 
 
 def torch_stacks(config: Model) -> tuple[nn.TransformerEncoder, nn.TransformerDecoder]:

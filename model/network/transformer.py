@@ -61,8 +61,7 @@ class FeedForward(nn.Module):
         self.drop = Dropout(config.p_drop_relu)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        out: Tensor = self.outer(self.drop(F.relu(self.inner(x_BTD))))
-        return out
+        return self.outer(self.drop(F.relu(self.inner(x_BTD))))
 
 
 class LayerNorm(nn.LayerNorm):
@@ -84,10 +83,8 @@ class Residual(nn.Module):
 
     def forward(self, x_BTD: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         if self.pre:
-            out: Tensor = x_BTD + self.drop(sublayer(self.norm(x_BTD)))
-        else:
-            out = self.norm(x_BTD + self.drop(sublayer(x_BTD)))
-        return out
+            return x_BTD + self.drop(sublayer(self.norm(x_BTD)))
+        return self.norm(x_BTD + self.drop(sublayer(x_BTD)))
 
 
 class EncoderLayer(nn.Module):
@@ -102,8 +99,7 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, attention_mask: AttentionMask) -> Tensor:
         x = self.around_attention(x, lambda x: self.attention(x, attention_mask))
-        out: Tensor = self.around_feed_forward(x, self.feed_forward)
-        return out
+        return self.around_feed_forward(x, self.feed_forward)
 
 
 class DecoderLayer(nn.Module):
@@ -122,8 +118,7 @@ class DecoderLayer(nn.Module):
         """The layer's output (…, D)."""
         x = self.around_attention(x, lambda x: self.attention(x, self_mask))
         x = self.around_cross(x, lambda x: self.cross(x, memory, cross_mask))
-        out: Tensor = self.around_feed_forward(x, self.feed_forward)
-        return out
+        return self.around_feed_forward(x, self.feed_forward)
 
 
 class Positions(nn.Module):
@@ -237,15 +232,13 @@ class Transformer(nn.Module):
         memories = project_memories([layer.cross for layer in self.decoder], memory_SD)
         for layer, memory in zip(self.decoder, memories, strict=True):
             x_TD = layer(x_TD, memory, self_mask, cross_mask)
-        out: Tensor = self.decoder_norm(x_TD)
-        return out
+        return self.decoder_norm(x_TD)
 
     def encode(self, source_BS: Tensor) -> tuple[Tensor, Tensor | None]:
         """The encoder's output (B, S, D) and the mask of real positions (B, 1, 1, S); None: no padding."""
-        mask_B11S: Tensor | None = (source_BS != PAD)[:, None, None, :]
+        real_B11S = (source_BS != PAD)[:, None, None, :]
         # On a GPU this check would block the host, so the mask is always passed.
-        if mask_B11S is not None and mask_B11S.device.type == "cpu" and bool(mask_B11S.all()):
-            mask_B11S = None
+        mask_B11S = None if real_B11S.device.type == "cpu" and bool(real_B11S.all()) else real_B11S
         x_BSD = self.embed(source_BS, self.input_ND, self.source_positions, start=0)
         for layer in self.encoder:
             x_BSD = layer(x_BSD, PaddedMask(mask_B11S))
@@ -263,8 +256,7 @@ class Transformer(nn.Module):
         cross_mask = PaddedMask(mask_B11S)
         for layer, memory in zip(self.decoder, memories, strict=True):
             x_BTD = layer(x_BTD, memory, self_mask, cross_mask)
-        out: Tensor = self.decoder_norm(x_BTD)
-        return out
+        return self.decoder_norm(x_BTD)
 
     def logits(self, hidden_BTD: Tensor) -> Tensor:
         """Logits (§3.4): (B, T, N)."""
@@ -273,7 +265,7 @@ class Transformer(nn.Module):
     def embed(self, pieces: Tensor, embedding_ND: Tensor, positions: Positions, start: int | Tensor) -> Tensor:
         """Embeddings times sqrt(d_model) (§3.4), plus positions (§3.5), with dropout on the sum (§5.4)."""
         x = F.embedding(pieces, embedding_ND) * self.embedding_scale
-        out: Tensor = self.drop(positions(x, start))
+        out = self.drop(positions(x, start))
         return out if self.residual_dtype is None else out.to(self.residual_dtype)
 
     @torch.no_grad()

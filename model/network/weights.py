@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from ..config import Model, from_json
-from ..errors import JobError
+from ..errors import bad_data
 from .reference import Reference
 from .transformer import Transformer
 
@@ -42,7 +42,7 @@ def load_model(folder: Path, device: torch.device | None = None) -> Transformer:
         config = from_json(Model, shape["model"])
         model = build(config, int(shape["source_size"]), int(shape["target_size"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise JobError("bad_data", f"{folder / MODEL_CONFIG} describes no model: {error}") from error
+        raise bad_data(f"{folder / MODEL_CONFIG} describes no model: {error}") from error
     load_weights(model, folder)
     return model.to(device or torch.device("cpu")).eval()
 
@@ -52,8 +52,8 @@ def load_weights(model: Transformer, folder: Path) -> None:
     try:
         model.load_state_dict(load_tensors(folder / WEIGHTS))
     except RuntimeError as error:
-        raise JobError(
-            "bad_data", f"{folder / WEIGHTS} is of another model: {str(error).splitlines()[-1].strip()[:200]}"
+        raise bad_data(
+            f"{folder / WEIGHTS} is of another model: {str(error).splitlines()[-1].strip()[:200]}"
         ) from error
 
 
@@ -72,7 +72,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise JobError("bad_data", f"{path} cannot be read: {error}") from error
+        raise bad_data(f"{path} cannot be read: {error}") from error
 
 
 def build(config: Model, source_size: int, target_size: int) -> Transformer:

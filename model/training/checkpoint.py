@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from ..config import Training, from_json
-from ..errors import JobError
+from ..errors import JobError, bad_data
 from ..metric_names import DEV_PERPLEXITY
 from ..network.transformer import Transformer
 from ..network.weights import WEIGHTS, load_tensors, load_weights, save_tensors
@@ -184,23 +184,23 @@ class Checkpoints:
         try:
             record = json.loads((folder / POSITION).read_text())
             if checksum({name: record[name] for name in ("position", "sums")}) != record["sum"]:
-                raise JobError("bad_data", f"{folder / POSITION} has changed since it was written")
+                raise bad_data(f"{folder / POSITION} has changed since it was written")
             for name, expected in record["sums"].items():
                 if sha256(folder / name) != expected:
-                    raise JobError("bad_data", f"{folder / name} has changed since it was written")
+                    raise bad_data(f"{folder / name} has changed since it was written")
             position = from_json(Position, record["position"])
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise JobError("bad_data", f"{folder} is incomplete: {error}") from error
+            raise bad_data(f"{folder} is incomplete: {error}") from error
         load_weights(model, folder)
         if self.ema:
             try:
                 self.ema.load(load_tensors(folder / EMA))
             except KeyError as error:
-                raise JobError("bad_data", f"{folder / EMA} has no weight {error}") from error
+                raise bad_data(f"{folder / EMA} has no weight {error}") from error
         state = load_tensors(folder / STATE)
         missing = [name for name, _ in model.named_parameters() if not all(f"{key}/{name}" in state for key in MOMENTS)]
         if missing:
-            raise JobError("bad_data", f"{folder / STATE} has no moments of {missing[0]}")
+            raise bad_data(f"{folder / STATE} has no moments of {missing[0]}")
         for name, parameter in model.named_parameters():
             # Copied into tensors of torch's own: how a sum is rounded may depend on how memory is aligned.
             first, second = (torch.zeros_like(parameter).copy_(state[f"{key}/{name}"]) for key in MOMENTS)
@@ -223,7 +223,7 @@ def read_best_update(folder: Path) -> int:
     try:
         return int(json.loads(path.read_text())["update"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise JobError("bad_data", f"{path} names no best checkpoint: {error}") from error
+        raise bad_data(f"{path} names no best checkpoint: {error}") from error
 
 
 def moments(model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import metric_names as names
 from ..data.batch import Batch
-from ..errors import JobError
+from ..errors import JobError, bad_data
 from ..job import Facts, Job, Metrics
 
 FACTS = "facts"
@@ -131,6 +131,5 @@ def read_facts(out: Path) -> Facts:
     for line in reversed((out / "metrics.jsonl").read_text().splitlines()):
         row = json.loads(line)
         if FACTS in row:
-            facts: Facts = row[FACTS]
-            return facts
-    raise JobError("bad_data", f"{out / 'metrics.jsonl'} has no row with the facts of a finished training")
+            return row[FACTS]
+    raise bad_data(f"{out / 'metrics.jsonl'} has no row with the facts of a finished training")

@@ -88,14 +88,12 @@ class Recorded:
         """Mean of |f(x)| / |x| over positions: the length of what a sublayer adds beside that of its main stream."""
         x_BTD = self.inputs[around][0].float()
         added_BTD = self.outputs[around.drop].float()
-        mean: Tensor = (added_BTD.norm(dim=-1) / x_BTD.norm(dim=-1))[real].mean()
-        return mean
+        return (added_BTD.norm(dim=-1) / x_BTD.norm(dim=-1))[real].mean()
 
     def sum_norm(self, around: Residual, real: Tensor) -> Tensor:
         """The norm of x + f(x), which post-LN then normalises."""
         x_BTD = self.inputs[around][0] + self.outputs[around.drop]
-        mean: Tensor = x_BTD[real].float().norm(dim=-1).mean()
-        return mean
+        return x_BTD[real].float().norm(dim=-1).mean()
 
 
 def encoder_signs(layer: EncoderLayer, recorded: Recorded, source_real: Tensor) -> dict[str, Tensor]:
@@ -149,5 +147,4 @@ def cosine(x_BTD: Tensor, real_BT: Tensor) -> Tensor:
 def query_entropy(weights_BHTS: Tensor, real_BT: Tensor) -> Tensor:
     """Mean entropy in nats of the attention of one query (head and position)."""
     entropy_BHT = torch.special.entr(weights_BHTS.float()).sum(-1)
-    mean: Tensor = entropy_BHT.transpose(1, 2)[real_BT].mean()
-    return mean
+    return entropy_BHT.transpose(1, 2)[real_BT].mean()

@@ -51,7 +51,8 @@ def build_trainer(
     training = count_updates(training, sampler)
     model = new_model(config, training, vocabulary, device, packed_attention)
     optimizer = optimizer_of(training, model)
-    work = work_of(config, vocabulary, sampler, device)
+    flops = training_flops(config, vocabulary.target_size, sampler.source, sampler.target)
+    work = Work(flops / float(sampler.target.sum()), peak_flops(device_name(device)))
     metrics = MetricsLogger(job, training.updates, ranks.is_main, work.mfu(ranks.world_size))
     ema = WeightAverage(model, training.ema) if training.ema else None
     checkpoints = Checkpoints(job.out, CheckpointPolicy(training, job.site.resume_seconds), ema)
@@ -149,12 +150,6 @@ def new_model(
     model.residual_dtype = torch.bfloat16 if training.residual == "bf16" else None
     model.packed_attention = packed_attention
     return model
-
-
-def work_of(config: Model, vocabulary: TokenizerPair, sampler: BatchSampler, device: torch.device) -> Work:
-    """The operations of a target token."""
-    flops = training_flops(config, vocabulary.target_size, sampler.source, sampler.target)
-    return Work(flops / float(sampler.target.sum()), peak_flops(device_name(device)))
 
 
 def load_position(

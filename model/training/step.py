@@ -138,8 +138,7 @@ class TrainingStep:
     def no_sync(self) -> AbstractContextManager[None]:
         """Keep gradients on their rank: the last micro-batch of an update sums them all."""
         if isinstance(self.ddp_objective, nn.parallel.DistributedDataParallel):
-            context: AbstractContextManager[None] = self.ddp_objective.no_sync()
-            return context
+            return self.ddp_objective.no_sync()
         return nullcontext()
 
     def gradient_norm(self) -> Tensor:

@@ -9,16 +9,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from .. import metric_names as names
 from ..config import Training
-from ..data.batches import Cursor, Update
+from ..data.batches import BatchSampler, Cursor, Update
 from ..data.prefetch import read_ahead
 from ..errors import JobError
 from ..job import Facts, StopSignal
 from ..network.weights import save_model_config
 from .checkpoint import Checkpoints
 from .distributed import Ranks
-from .epochs import epoch_facts
 from .flops import Work
 from .hardware import GpuMeter, cpu_kernels, memory_bytes
 from .metrics import LossSums, MetricsLogger
@@ -210,3 +211,17 @@ class Trainer:
         if self.gpus.measures_energy:
             facts[names.GPU_KWH] = self.gpus.kwh()
         return facts
+
+
+def epoch_facts(sampler: BatchSampler, position: Position) -> Facts:
+    """Epochs read so far; batches and tokens of the present one, special tokens included; mean minutes of one."""
+    batches = sampler.epoch(position.epoch, position.update - position.batch)
+    rows = np.concatenate(batches)
+    epochs = Cursor(position.epoch, position.batch, len(batches)).epochs_done
+    return {
+        names.EPOCHS: round(epochs, 4),
+        names.EPOCH_BATCHES: len(batches),
+        names.EPOCH_SOURCE_TOKENS: int(sampler.source[rows].sum()),
+        names.EPOCH_TARGET_TOKENS: int(sampler.target[rows].sum()),
+        names.EPOCH_MINUTES: round(position.seconds / 60 / epochs, 4),
+    }

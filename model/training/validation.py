@@ -13,14 +13,15 @@ from ..config.special_pieces import BOS
 from ..data.batch import load_padded
 from ..data.batches import BatchSampler
 from ..data.bpe import TokenizerPair
+from ..data.ends import number_of_ends, with_ends
 from ..data.shards import Shards
-from ..data.source_ends import number_of_ends, with_ends
 from ..decoding.translator import Translator, pad_sequences
 from ..metric_names import DEV_BLEU, DEV_PERPLEXITY
 from ..network.transformer import Transformer
 from .dev_bleu import bleu, tokenize
 from .distributed import Ranks
 from .loss import Objective
+from .metrics import to_perplexity
 from .probes import probe
 
 DEV_TOKENS = 8_192
@@ -70,7 +71,7 @@ class Validation:
             sums[number] = torch.tensor([float(nll), batch.pieces])
         # Added in the order of the batches, so that the perplexity does not depend on the number of ranks.
         nll, pieces = (sum(column) for column in zip(*self.ranks.sum(sums).tolist(), strict=True))
-        values = {DEV_PERPLEXITY: math.exp(min(nll / pieces, 700))}
+        values = {DEV_PERPLEXITY: to_perplexity(nll / pieces)}
         if self.ranks.is_main and math.isfinite(values[DEV_PERPLEXITY]):
             # Compiled layers support neither the hooks that record attention nor a growing cache.
             with torch.compiler.set_stance("force_eager"), self.precision():

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from infra.errors import BadConfiguration
-from infra.store.file_names import file_name
+from infra.guards.path_names import file_name
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact
 from infra.tracking.model_logging import ModelMetric

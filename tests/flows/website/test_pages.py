@@ -14,8 +14,8 @@ from flows.website.plots import over_versions
 from flows.website.registry import read_registry
 from flows.website.write import write_site
 from infra.errors import BadConfiguration
+from infra.guards.path_names import file_name
 from infra.site import Site
-from infra.store.file_names import file_name
 from infra.store.local import LocalStore
 
 VOID = {"meta", "link", "br", "img", "input", "hr", "wbr", "source"}

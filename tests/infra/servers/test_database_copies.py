@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from flows.commands.backup import backup
-from flows.commands.backup import restore_databases as restore
 from infra.errors import BadConfiguration, BadData
 from infra.servers import database_copies
 from infra.servers.database_copies import back_up
@@ -71,7 +70,7 @@ def test_what_was_backed_up_is_restored_and_the_present_kept(root: Path, capsys:
         with closing(sqlite3.connect(root / name)) as connection:
             connection.execute("INSERT INTO pairs VALUES (9)")
             connection.commit()
-    restore(folder)
+    backup(restore=folder)
     assert [rows(root / name) for name in database_copies.FILES] == [[1, 2], [1, 2]]
     kept = next(each for each in (root / "backups").iterdir() if each != folder)
     assert f"the present databases are kept in {kept}" in capsys.readouterr().err
@@ -80,14 +79,14 @@ def test_what_was_backed_up_is_restored_and_the_present_kept(root: Path, capsys:
 
 def test_no_damaged_or_unfinished_copy_is_put_back(root: Path, tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match="is no backup"):
-        restore(tmp_path)
+        backup(restore=tmp_path)
     folder = tmp_path / "copy"
     back_up(root, folder)
     with pytest.raises(BadConfiguration, match="exists"):
         back_up(root, folder)
     (folder / "prefect.db").write_bytes(b"no database" * 1000)
     with pytest.raises(BadData, match=r"prefect\.db is damaged"):
-        restore(folder)
+        backup(restore=folder)
     assert rows(root / "mlflow.db") == [1, 2]
     with pytest.raises(BadConfiguration, match="has no database"):
         back_up(tmp_path / "empty", tmp_path / "other")
@@ -97,4 +96,4 @@ def test_a_running_service_is_not_restored_under(root: Path, monkeypatch: pytest
     back_up(root, root / "backups" / "one")
     monkeypatch.setattr("flows.commands.backup.lifecycle.running", lambda _: object())
     with pytest.raises(BadConfiguration, match="stop it with `repro down` first"):
-        restore(root / "backups" / "one")
+        backup(restore=root / "backups" / "one")

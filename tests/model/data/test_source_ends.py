@@ -14,8 +14,8 @@ from model.config import Decoding, Model, SourceEnds
 from model.config.special_pieces import BOS, EOS, PAD
 from model.data.batches import BatchSampler, Cursor, check_lengths
 from model.data.bpe import TokenizerPair
+from model.data.ends import with_ends
 from model.data.shards import Shards
-from model.data.source_ends import with_ends
 from model.decoding.translator import Translator
 from model.errors import JobError
 from model.network.transformer import Transformer

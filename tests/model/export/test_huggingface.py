@@ -12,7 +12,7 @@ from small_models import ENDS, LINES, SHAPES, SIZES, SMALL, name_of, sources, tr
 from model.config import Decoding, Model
 from model.config.special_pieces import BOS, EOS, PAD
 from model.data.bpe import TokenizerPair
-from model.data.source_ends import TOKENS_AROUND
+from model.data.ends import TOKENS_AROUND
 from model.decoding.translator import Translator, pad_sequences
 from model.network.weights import load_model
 

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocket
 
 from infra.errors import BadConfiguration
-from infra.servers.same_origin import SameOrigin
+from infra.servers.request_guards import SameOrigin
 from infra.servers.service_settings import Service
 from infra.service.applications import (
     MLFLOW_HOSTS,

@@ -1,13 +1,14 @@
-"""The special tokens around a source (``Model.source_ends``), the same in training, decoding and exports.
+"""The special tokens around a source (``Model.source_ends``), and the eos after a target (``Training.target_ends``).
 
-An empty source is read as eos alone, whatever the setting: attention needs a position.
+Those of a source are the same in training, decoding and exports. An empty one is read as eos alone, whatever the
+setting: attention needs a position. Targets have theirs in training; a search stops at the first eos.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from ..config import SourceEnds
+from ..config import SourceEnds, TargetEnds
 from ..config.special_pieces import BOS, EOS
 from .shards import Array
 
@@ -17,6 +18,8 @@ TOKENS_AROUND: dict[SourceEnds, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "bos+eos": ((BOS,), (EOS,)),
 }
 """The tokens before and after a source."""
+NUMBER_OF_EOS: dict[TargetEnds, int] = {"eos": 1, "eos+eos": 2}
+"""By how many tokens the labels of a target, and its decoder inputs, are more than its pieces."""
 
 
 def with_ends(source: Sequence[int], ends: SourceEnds) -> list[int]:
@@ -47,3 +50,11 @@ def rows_with_ends(rows: tuple[Array, Array], ends: SourceEnds) -> tuple[Array, 
     shifts = begins + before - (np.cumsum(lengths) - lengths)
     all_tokens[np.repeat(shifts, lengths) + np.arange(len(tokens))] = tokens
     return all_tokens, longer
+
+
+def rows_before_last_eos(rows: tuple[Array, Array], ends: TargetEnds) -> tuple[Array, Array]:
+    """Targets with all eos but the last, which are both inputs and labels: the tokens of all rows end to end, and the
+    length of each row."""
+    tokens, lengths = rows
+    more = NUMBER_OF_EOS[ends] - 1
+    return np.insert(tokens, np.repeat(np.cumsum(lengths), more), EOS), lengths + more

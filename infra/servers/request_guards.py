@@ -1,9 +1,11 @@
-"""Refuse requests that a web page of another origin makes a browser send to a server of this project.
+"""ASGI middlewares around the servers of this project: who may send requests to them.
 
-Wraps an ASGI application with its allowed host names and origins. Programs other than browsers send neither ``Origin``
-nor ``Sec-Fetch-Site`` and pass.
+``SameOrigin`` refuses those that a web page of another origin makes a browser send. Programs other than browsers send
+neither ``Origin`` nor ``Sec-Fetch-Site`` and pass. ``BasicAuth`` asks for credentials where an application does not.
 """
 
+import base64
+import hmac
 import ipaddress
 import re
 from collections.abc import Collection
@@ -12,6 +14,8 @@ from starlette.datastructures import Headers
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from infra.servers.credentials import Credentials
 
 
 class SameOrigin:
@@ -59,3 +63,27 @@ def _is_address(host: str) -> bool:
         return True
     except ValueError:
         return False
+
+
+class BasicAuth:
+    """An ASGI middleware that answers 401 to requests without these credentials; browsers then ask for them.
+
+    Requests for ``open_path``, where a health check asks, need none.
+    """
+
+    def __init__(self, app: ASGIApp, credentials: Credentials, open_path: str = "") -> None:
+        self.app = app
+        self.open_path = open_path
+        text = f"{credentials.user}:{credentials.password}"
+        self._expected = "Basic " + base64.b64encode(text.encode()).decode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] == self.open_path:
+            await self.app(scope, receive, send)
+            return
+        header = Headers(scope=scope).get("authorization", "")
+        if hmac.compare_digest(header.encode(), self._expected.encode()):
+            await self.app(scope, receive, send)
+            return
+        headers = {"www-authenticate": 'Basic realm="repro", charset="UTF-8"'}
+        await JSONResponse({"error": "user and password are missing or wrong"}, 401, headers)(scope, receive, send)

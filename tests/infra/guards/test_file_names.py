@@ -5,7 +5,7 @@ import re
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from infra.store.file_names import file_name
+from infra.guards.path_names import file_name
 
 NAMES = st.text(st.sampled_from("aeöüß-_./ 1"), max_size=8) | st.text()
 
