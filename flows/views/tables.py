@@ -12,7 +12,7 @@ from rich.text import Text
 
 from flows.views.stage_words import why
 from infra.guards.shown_text import shown_lines
-from model.metric_names import BLEU, BLEU_LC_LOSS, BLEU_LOSS, CHRF, PERPLEXITY
+from model.metric_names import BLEU, BLEU_LC, BLEU_LC_LOSS, BLEU_LOSS, BLEU_MOSES_LC, CHRF, PERPLEXITY
 from tasks.durations import duration
 from tasks.engine.planner import StageResult
 from tasks.evaluation.html import score_text
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 CARD = {"BLEU": BLEU, "chrF": CHRF, "perplexity": PERPLEXITY, "BLEU lost": BLEU_LOSS, "lost lower-cased": BLEU_LC_LOSS}
 """The columns of a score card."""
+LOWER_CASED = {"BLEU lower-cased": BLEU_LC, "of Moses tokens": BLEU_MOSES_LC}
+"""The first columns of a model that writes lower case."""
 MAX_FACT_LENGTH = 40
 """Facts longer than this, such as checksums and signatures, are shown in the manifest only."""
 COLOURS = {"completed": "green", "hit": "cyan", "cached": "cyan", "failed": "red"}
@@ -48,12 +50,17 @@ def score_card(scores: Mapping[str, Mapping[str, Any]]) -> Group:
 
     A column without any value is left out: translations of another system have no perplexity.
     """
-    columns = {title: name for title, name in CARD.items() if any(name in facts for facts in scores.values())}
+    has_case = not any("lower-cased" in facts.get("source_input", "") for facts in scores.values())
+    titles = CARD if has_case else LOWER_CASED | CARD
+    columns = {title: name for title, name in titles.items() if any(name in facts for facts in scores.values())}
     table = plain_table("set", *columns, right=columns, whole=columns)
     for each, facts in scores.items():
         table.add_row(cell(each), *(score_text(facts, name) for name in columns.values()))
     signatures = dict.fromkeys(f"{facts['signature']}" for facts in scores.values() if "signature" in facts)
-    return Group(table, *(Text(f"BLEU: {shown_lines(each)}", "dim") for each in signatures))
+    notes = [f"BLEU: {shown_lines(each)}" for each in signatures]
+    if not has_case:
+        notes.append("this model writes lower case: for BLEU with case every capital of the reference is an error")
+    return Group(table, *(Text(note, "dim") for note in notes))
 
 
 def score_table(scores: Mapping[str, Mapping[str, Any]]) -> Table:

@@ -29,3 +29,10 @@ def test_a_set_is_a_row_of_bleu_with_its_interval_chrf_and_perplexity_above_the_
 
 def test_translations_of_another_system_have_no_perplexity() -> None:
     assert printed({"test": FACTS})[0].split() == ["set", "BLEU", "chrF"]
+
+
+def test_of_a_model_that_writes_lower_case_the_scores_without_case_come_first() -> None:
+    head, row, *_, note = printed({"test": {**FACTS, "source_input": "lower-cased and words split as by Moses"}})
+    assert head.split()[:4] == ["set", "BLEU", "lower-cased", "BLEU"]
+    assert row.split()[:3] == ["test", "27.30", "26.00"]
+    assert "lower case" in note
