@@ -160,7 +160,8 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
         chosen = f"{run.model.layers} layers of {run.model.d_model}, not {usual.layers} of {usual.d_model}"
         say(f"the budget chose a smaller model: {chosen} (docs/own-text.md)")
     if budget:
-        say(f"beside other work it has fewer updates: the training stops after {duration(60 * run.training.minutes)}")
+        most = duration(60 * run.training.minutes)
+        say(f"beside other work the training stops after {most}, with fewer updates; the other stages may take longer")
     if budget and updates == runs[0].training.updates:
         say("this is within the budget; so much text needs no more updates")
     return run
