@@ -1,6 +1,6 @@
 """numpy, polars and pyarrow, imported at their first use, so that a command that computes nothing starts fast."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from model.lazy_import import lazy_import
 
@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
+    from numpy.typing import NDArray
 else:
     np = lazy_import("numpy")
     pl = lazy_import("polars")
     pa = lazy_import("pyarrow")
     pc = lazy_import("pyarrow.compute")
     pq = lazy_import("pyarrow.parquet")
+    NDArray = Any  # for annotations alone
 
-__all__ = ["np", "pa", "pc", "pl", "pq"]
+__all__ = ["NDArray", "np", "pa", "pc", "pl", "pq"]

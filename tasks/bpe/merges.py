@@ -27,25 +27,21 @@ class LearnedMerges:
     merges: list[tuple[str, str]]
 
 
-def _silent(done: int, total: int) -> None: ...
-
-
 def learn_merges(
     counts: Iterable[pl.DataFrame],
     size: int,
     min_frequency: int,
     first: Sequence[str],
     letters: Mapping[str, int],
-    on_progress: Callable[[int, int], None] = _silent,
+    on_progress: Callable[[int, int], None] = lambda *_: None,
     codes_of: Codes = byte_codes,
 ) -> LearnedMerges:
     """Learn at most ``size`` pieces: ``first`` (specials and the alphabet), then merges of the most frequent pair.
 
     ``counts`` are any number of frames of distinct chunks with their counts (columns ``chunk`` and ``count``);
     ``letters`` maps each piece of one letter to its code, of which ``codes_of`` gives those of the chunks: bytes, or
-    characters; a letter without a piece ends a word. Of equally frequent pairs the
-    one with the lower ids is merged first. Stops when no pair occurs ``min_frequency`` times. Calls
-    ``on_progress(pieces, size)`` at times.
+    characters; a letter without a piece ends a word. Of equally frequent pairs the one with the lower ids is merged
+    first. Stops when no pair occurs ``min_frequency`` times. Calls ``on_progress(pieces, size)`` at times.
     """
     pieces = list(first)
     ids = {piece: number for number, piece in enumerate(pieces)}

@@ -13,12 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from tasks.lazy_libraries import np, pa, pc
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from tasks.lazy_libraries import NDArray, np, pa, pc
 
 Integers: TypeAlias = "NDArray[np.int64]"
 Codes: TypeAlias = "Callable[[pa.Array], tuple[NDArray[np.unsignedinteger], Integers]]"

@@ -16,10 +16,9 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from model.data.bpe import of_characters
-from tasks.lazy_libraries import np, pa, pc, pl
+from tasks.lazy_libraries import NDArray, np, pa, pc, pl
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from tokenizers import Tokenizer
 
 Integers: TypeAlias = "NDArray[np.int64]"
@@ -27,7 +26,6 @@ ODD_SPACE = (
     r"^$|^ | $|  |[\x00-\x1f\x7f-\xa0\x{1680}\x{180e}\x{2000}-\x{200b}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}]"
 )
 """Matches text whose white space may be more than single spaces between words; wider than any definition of it."""
-
 
 WORDS_PER_LINE = 100
 """New words to encode as one line."""
@@ -177,7 +175,5 @@ class WordCache:
 
     def _encode(self, lines: list[str]) -> Ragged:
         blocks = (lines[begin : begin + LINES_PER_CALL] for begin in range(0, len(lines), LINES_PER_CALL))
-        return Ragged.of([]).concat(*map(self._encode_block, blocks))
-
-    def _encode_block(self, lines: list[str]) -> Ragged:
-        return Ragged.of([e.ids for e in self._tokenizer.encode_batch_fast(lines, add_special_tokens=False)])
+        encoded = (self._tokenizer.encode_batch_fast(block, add_special_tokens=False) for block in blocks)
+        return Ragged.of([]).concat(*(Ragged.of([each.ids for each in block]) for block in encoded))

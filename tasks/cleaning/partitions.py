@@ -17,14 +17,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from model.config.normalise import Normalise
 from tasks.cleaning.filters import KNOWN, SIDES, CrossPairFilter, Filters, normalised
-from tasks.lazy_libraries import np, pa, pl
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from tasks.lazy_libraries import NDArray, np, pa, pl
 
 KEPT = ("pair_id", "corpus", *SIDES)
 REJECTED = (*KEPT, "filter")

@@ -10,13 +10,10 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from model import metric_names
-from tasks.lazy_libraries import np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from tasks.lazy_libraries import NDArray, np
 
 SIGNS = {
     metric_names.ENCODER_COSINE: "cosine between positions, encoder",

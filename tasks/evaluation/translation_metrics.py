@@ -10,21 +10,19 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from model import metric_names
 from model.config.normalise import DOUBLE_QUOTES, SINGLE_QUOTES
 from model.data.word_splitting import moses_tokens
-from tasks.lazy_libraries import np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from tasks.lazy_libraries import NDArray, np
 
 Counts: TypeAlias = "NDArray[np.float64]"
 RESAMPLES = 1_000
 SEED = 12_345
 CONFIDENCE_LEVEL = 0.95
 COMPOUND = re.compile(r"(\S)-(\S)")
+"""``rich-text``, which perl's ``s{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g`` makes ``rich ##AT##-##AT## text``."""
 PLAIN_QUOTES = str.maketrans(dict.fromkeys(DOUBLE_QUOTES, '"') | dict.fromkeys(SINGLE_QUOTES, "'"))
 """Typographic quotation marks, and the apostrophe, as ASCII ones."""
 
@@ -89,7 +87,7 @@ def paper_bleu() -> tuple[ScoreMetric, ScoreMetric]:
 
     def tokens(line: str) -> str:
         # Escaping XML's characters, which Moses does by default, changes no match.
-        return split_compounds(moses.tokenize(line, return_str=True, escape=False))
+        return COMPOUND.sub(r"\1 ##AT##-##AT## \2", moses.tokenize(line, return_str=True, escape=False))
 
     def metric() -> BLEU:
         return BLEU(tokenize="none", smooth_method="none", force=True)
@@ -124,11 +122,6 @@ def moses_bleu(language: str) -> ScoreMetric:
 def plain_quotes(line: str) -> str:
     """The line with plain quotation marks in place of typographic ones: ``„ja“`` to ``"ja"``."""
     return line.translate(PLAIN_QUOTES)
-
-
-def split_compounds(line: str) -> str:
-    """``rich-text`` to ``rich ##AT##-##AT## text``, as perl's ``s{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g`` does."""
-    return COMPOUND.sub(r"\1 ##AT##-##AT## \2", line)
 
 
 def total(metric: Any, counts: Counts) -> float:

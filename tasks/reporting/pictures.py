@@ -6,16 +6,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from infra.store.store import Artifact
 from model.data.shards import Shards
 from model.metric_names import BLEU
 from tasks.evaluation.training_log import layer_curves, training_curves
-from tasks.lazy_libraries import np, pl
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from tasks.lazy_libraries import NDArray, np, pl
 
 ATTENTIONS = 4
 """Example sentences whose attention is drawn."""
