@@ -44,6 +44,11 @@ class Artifact:
         assert self.home is not None, f"no store made {self.folder}"
         return self.home
 
+    @property
+    def manifest(self) -> Manifest | None:
+        """As its store has it now; None where the artifact was removed."""
+        return self.store.find(self.stage, self.key)
+
 
 @dataclass(frozen=True)
 class Leftover:
@@ -162,6 +167,11 @@ class Store(abc.ABC):
         """Whether another process sealed other content under the artifact's name."""
         manifest = self.find(artifact.stage, artifact.key)
         return manifest is not None and manifest.content != artifact.content
+
+    def given(self, made: Manifest | None, argument: str) -> Manifest | None:
+        """The artifact that the stage of ``made`` was given; None for none, and where one of both was removed."""
+        reference = made.arguments.get(argument) if made else None
+        return self.find(reference["artifact"], reference["key"]) if reference else None
 
     def artifact(self, manifest: Manifest) -> Artifact:
         folder = self.folder(manifest.stage, manifest.key)

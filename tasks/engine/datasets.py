@@ -47,21 +47,16 @@ def _dataset(context: str, name: str, text: Manifest, said: Any) -> TrackedDatas
 
 def _text(artifact: Artifact) -> Manifest | None:
     """The manifest of the pairs that an artifact holds, or that its shards were made of; None for other artifacts."""
-    manifest = artifact.store.find(artifact.stage, artifact.key)
+    manifest = artifact.manifest
     if manifest and manifest.stage == "shard":
-        manifest = _argument(artifact, manifest, "pairs")
+        manifest = artifact.store.given(manifest, "pairs")
     return manifest if manifest and manifest.stage in ("prepare_sets", "clean", "mix", "extract_best") else None
 
 
 def _corpus(artifact: Artifact, text: Manifest) -> Any:
     """The corpus as the cleaning names it; a mixture was made of cleaned pairs."""
-    clean = text if text.stage == "clean" else _argument(artifact, text, "pairs")
+    clean = text if text.stage == "clean" else artifact.store.given(text, "pairs")
     return clean.arguments.get("corpus", {}) if clean else {}
-
-
-def _argument(artifact: Artifact, manifest: Manifest, name: str) -> Manifest | None:
-    reference = manifest.arguments.get(name)
-    return artifact.store.find(reference["artifact"], reference["key"]) if reference else None
 
 
 def _paths(value: Any) -> Iterator[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from infra.errors import BadData
 from infra.store.manifest import bytes_of
-from infra.store.store import Artifact, Store
+from infra.store.store import Artifact
 from model.metric_names import TOKENS_PER_SECOND
 
 FORM = "[warn] STAGE[.ITEM].FACT >= or <= NUMBER, as in score.dev.bleu >= 20"
@@ -97,19 +97,19 @@ class Limits:
     def parse(cls, texts: Iterable[str]) -> "Limits":
         return cls(tuple(map(Limit.parse, texts)))
 
-    def breaches(self, store: Store, artifact: Artifact, item: str) -> list[Check]:
+    def breaches(self, artifact: Artifact, item: str) -> list[Check]:
         """The limits that the artifact of a stage's item breaks."""
         found = [
-            Check(each, _value(store, artifact, each.fact))
+            Check(each, _value(artifact, each.fact))
             for each in self.limits
             if (each.stage, each.item) == (artifact.stage, item)
         ]
         self.checks += found
         return [check for check in found if not check.holds]
 
-    def judge(self, store: Store, artifact: Artifact, item: str, say: Callable[[str], None]) -> tuple[Check, ...]:
+    def judge(self, artifact: Artifact, item: str, say: Callable[[str], None]) -> tuple[Check, ...]:
         """The limits that an artifact breaks; raises BadData for one that does not only warn."""
-        broken = self.breaches(store, artifact, item)
+        broken = self.breaches(artifact, item)
         for check in broken:
             if check.fails:
                 raise BadData(f"{check}; its artifact is kept: change the run's field expect to go on with it")
@@ -117,7 +117,7 @@ class Limits:
         return tuple(broken)
 
 
-def _value(store: Store, artifact: Artifact, fact: str) -> float | None:
+def _value(artifact: Artifact, fact: str) -> float | None:
     facts: Mapping[str, Any] = artifact.facts
     name, _, update = fact.partition("@")
     if update:
@@ -129,7 +129,7 @@ def _value(store: Store, artifact: Artifact, fact: str) -> float | None:
         rejected = facts.get("rejected_by", {}) if fact == "rejected_share" else {}
         return float(part - sum(rejected.get(rule, 0) for rule in EXPECTED_RULES)) / whole
     if fact in ("seconds", "bytes") and fact not in facts:
-        manifest = store.find(artifact.stage, artifact.key)
+        manifest = artifact.manifest
         return {"seconds": manifest.seconds, "bytes": float(bytes_of(manifest))}[fact] if manifest else None
     found = facts.get(fact)
     return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None

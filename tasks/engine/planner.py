@@ -141,7 +141,7 @@ class Planner(Engine):
             self.lookups[call.key] = look_up(self.store, self.site, call, self.scope.attempt_at(call))
         lookup = self.lookups[call.key]
         if isinstance(lookup, Hit):
-            broken = tuple(self.limits.breaches(self.store, lookup.artifact, call.item))
+            broken = tuple(self.limits.breaches(lookup.artifact, call.item))
             self.rows.append(StageResult.of(call, "hit", lookup, broken=broken))
             return lookup.artifact
         waits_for = tuple(dict.fromkeys(self._to_make[i.key] for i in call.inputs if i.key in self._to_make))

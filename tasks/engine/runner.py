@@ -94,7 +94,7 @@ class Runner(Engine):
             yield resolution
             hit = resolution.hit
             assert hit
-            broken = settings.limits.judge(settings.store, hit.artifact, call.item, settings.display.say)
+            broken = settings.limits.judge(hit.artifact, call.item, settings.display.say)
         except BaseException as error:
             state: StageState = "pruned" if isinstance(error, Pruned) else "failed"
             seconds = time.monotonic() - started

@@ -45,14 +45,12 @@ def training_text(weights: Artifact) -> dict[str, int | str]:
 
     A field whose manifest was deleted is missing.
     """
-    store = weights.store
     fields: dict[str, Any] = {}
-    manifest = store.find(weights.stage, weights.key)
+    manifest = weights.manifest
     # Follow these arguments, not all inputs: a training with initial weights has another run's text as an input too.
     # ``pairs`` twice: with synthetic pairs, those of the shards are a mixture with cleaned ones.
     for argument in ("run", "shards", "pairs", "pairs"):
-        reference = manifest.arguments.get(argument) if manifest else None
-        manifest = store.find(reference["artifact"], reference["key"]) if reference else None
+        manifest = weights.store.given(manifest, argument)
         if manifest:
             fields |= {**manifest.arguments.get("corpus", {}), **manifest.arguments.get("sharding", {})}
     return {name: fields[name] for name in ("source_language", "target_language", "max_pieces") if name in fields}

@@ -46,9 +46,7 @@ def all_heads(folder: Path) -> dict[str, tuple[NDArray[np.float64], list[str], l
 
 def given(made: Artifact, argument: str) -> Artifact | None:
     """The artifact that the stage of ``made`` was given; None where its manifest was removed."""
-    manifest = made.store.find(made.stage, made.key)
-    reference = manifest.arguments.get(argument) if manifest else None
-    found = made.store.find(reference["artifact"], reference["key"]) if reference else None
+    found = made.store.given(made.manifest, argument)
     return made.store.artifact(found) if found else None
 
 

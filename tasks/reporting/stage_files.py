@@ -82,7 +82,7 @@ def whole(*files: Path) -> Iterator[RunFile]:
 
 def _may_copy(call: StageCall) -> bool:
     """Whether sentences of the texts that the stage reads, itself or by its inputs, may be copied."""
-    inputs = (each.store.find(each.stage, each.key) for each in call.inputs)
+    inputs = (each.manifest for each in call.inputs)
     return may_copy([call.form, *(manifest.arguments for manifest in inputs if manifest)])
 
 

@@ -79,7 +79,7 @@ def _still_registered(made: Artifact, site: Site) -> bool:
 
 def _model_files(made: Artifact) -> dict[str, Mapping[str, Any]]:
     """Sums of the files of the registered model, from the manifests of the artifacts that hold them."""
-    registered = made.store.find(made.stage, made.key)
+    registered = made.manifest
     if registered is None:
         return {}
     own = {f"artifacts/{name}": sums for name, sums in registered.files.items() if name.startswith(f"{VOCABULARY}/")}

@@ -32,15 +32,15 @@ from tasks.reporting.remarks import dev_set, run_remarks
 
 
 def _remarks(run: Artifact, hypotheses: Mapping[str, Artifact], scores: Mapping[str, Artifact]) -> list[str]:
-    translations = {name: made.store.find(made.stage, made.key) for name, made in hypotheses.items()}
-    dev = dev_set(run.store.find(run.stage, run.key), translations)
+    translations = {name: made.manifest for name, made in hypotheses.items()}
+    dev = dev_set(run.manifest, translations)
     facts = ({name: made.facts for name, made in each.items()} for each in (hypotheses, scores))
     return run_remarks(dev, run.facts, *facts)
 
 
 def _synthetic(pairs: Artifact, corpus: Artifact) -> dict[str, Any]:
     """What the page says of synthetic pairs."""
-    manifest = pairs.store.find(pairs.stage, pairs.key)
+    manifest = pairs.manifest
     files = [artifact.path() / "pairs.parquet" for artifact in (pairs, corpus)]
     return {
         "about": about_synthetic(manifest, pairs.store.find) if manifest else (),

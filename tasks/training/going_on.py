@@ -61,7 +61,7 @@ def origin_of(store: Store, site: Site, call: StageCall, forced: bool) -> Origin
 
 def _asked_for(store: Store, call: StageCall, artifact: Artifact) -> Origin:
     """The training that ``continued`` holds."""
-    manifest = store.find(artifact.stage, artifact.key)
+    manifest = artifact.manifest
     name = f"{artifact.stage}-{artifact.key}"
     update = whole_state(store, manifest) if manifest else 0
     if manifest is None or not update:

@@ -35,9 +35,9 @@ def artifact(folder: Path, name: str, facts: Mapping[str, Any]) -> Artifact:
 def test_a_limit_is_the_least_or_greatest_value_of_a_fact(tmp_path: Path, text: str, holds: bool) -> None:
     limits = Limits.parse([text])
     found = artifact(tmp_path, "score", {"bleu": 20.0, "signature": "x"})
-    assert limits.breaches(LocalStore(tmp_path), found, "test") == []
+    assert limits.breaches(found, "test") == []
     assert limits.checks == [], "a limit on another set"
-    broken = limits.breaches(LocalStore(tmp_path), found, "dev")
+    broken = limits.breaches(found, "dev")
     assert [check.holds for check in limits.checks] == [holds]
     assert len(broken) == (not holds)
 
@@ -54,7 +54,7 @@ def test_shares_rates_and_curves_are_facts_too(tmp_path: Path) -> None:
     assert broken == limits.checks
     clean = Limits.parse(["clean.rejected_share <= 0.1", "clean.length_ratio >= 1"])
     counts = {"rejected": 8, "read": 20, "rejected_by": {"empty": 5, "not_in": 2, "distinct": 1}}
-    clean.breaches(LocalStore(tmp_path), artifact(tmp_path, "clean", counts), "")
+    clean.breaches(artifact(tmp_path, "clean", counts), "")
     assert [check.value for check in clean.checks] == [0.25, None]
 
 

@@ -159,7 +159,7 @@ def test_the_paper_s_row_limits_and_synthetic_pairs_have_a_part_of_the_page_wher
     plain = (out / "report.html").read_text()
     assert not [part for part in parts if part in plain]
     limits = Limits.parse(["score.val.bleu >= 20", "warn score.val.chrf >= 60", "score.val.ter <= 1"])
-    limits.breaches(LocalStore(tmp_path), Artifact("score", "k", tmp_path, facts={"bleu": 21.5, "chrf": 50}), "val")
+    limits.breaches(Artifact("score", "k", tmp_path, facts={"bleu": 21.5, "chrf": 50}), "val")
     monkeypatch.setattr("tasks.stages.report.checks", lambda: limits.checks)
     pairs = synthetic(LocalStore(tmp_path / "store"))
     corpus, shards = data(tmp_path / "data")
