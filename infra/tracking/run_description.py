@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 LONGEST_KEY = 250
@@ -15,7 +14,6 @@ SCORE_STAGE = "score"
 """The stage whose numbers are those of the run."""
 MARKS = re.compile(r"([\\`*_\[\]<>#|])")
 """Characters that mean something in Markdown."""
-NO_FACTS: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass
@@ -41,6 +39,11 @@ class StageRow:
         """The address of its run's page below that of MLflow; "" while it has none."""
         return f"#/experiments/{self.experiment}/runs/{self.run_id}" if self.run_id else ""
 
+    @property
+    def linked(self) -> str:
+        """The label, with a link to the page if there is one."""
+        return f"[{self.label}]({self.page})" if self.page else self.label
+
 
 def run_description(lines: Sequence[StageRow], why: str = "") -> str:
     """Markdown: why it failed or was pruned, links to curves and report, the scores, the stages.
@@ -49,28 +52,21 @@ def run_description(lines: Sequence[StageRow], why: str = "") -> str:
     """
     scored = {line.item: numeric_facts(line.facts) for line in lines if line.stage == SCORE_STAGE}
     scored = {item: numbers for item, numbers in scored.items() if numbers}
-    names = list(dict.fromkeys(name for numbers in scored.values() for name in numbers))[:8]
+    names = [*dict.fromkeys(name for numbers in scored.values() for name in numbers)][:8]
+    scores = [[name.replace("_", " "), *(_short(each.get(name, "")) for each in scored.values())] for name in names]
     pages = [(*PAGES[line.stage], line.page) for line in lines if line.stage in PAGES and not line.item and line.page]
     text = [MARKS.sub(r"\\\1", why.replace("\n", " ")), ""] if why else []
     text += [" · ".join(f"[{label}]({page}/{place})" for label, place, page in pages), ""] if pages else []
     if scored:
-        text += [_table_row(["", *scored]), _table_row(["---", *["---:"] * len(scored)])]
-        for name in names:
-            text.append(
-                _table_row([name.replace("_", " "), *(_short(numbers.get(name, "")) for numbers in scored.values())])
-            )
-        text.append("")
-    rows = []
-    for line in lines:
-        stage = f"[{line.label}]({line.page})" if line.page else line.label
-        state = f"{line.state} {line.seconds:.1f} s" if line.seconds else line.state
-        rows.append([stage, state])
+        text += [table(["", *scored], scores, "---:"), ""]
+    rows = [(line.linked, f"{line.state} {line.seconds:.1f} s" if line.seconds else line.state) for line in lines]
     return "\n".join([*text, *([table(["stage", "state"], rows)] if rows else [])])
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown; a line break or a bar in a cell becomes a space or a slash."""
-    return "\n".join(map(_table_row, [head, ["---"] * len(head), *rows]))
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str = "---") -> str:
+    """A table in Markdown, whose columns after the first have an alignment; a line break or a bar in a cell becomes a
+    space or a slash."""
+    return "\n".join(map(_table_row, [head, ["---", *[align] * (len(head) - 1)], *rows]))
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

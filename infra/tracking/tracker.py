@@ -23,7 +23,7 @@ from infra.tracking.mlflow_runs import (
     RunFile,
     TrackedDataset,
 )
-from infra.tracking.run_description import NO_FACTS, SCORE_STAGE, StageRow, numeric_facts, run_description
+from infra.tracking.run_description import SCORE_STAGE, StageRow, numeric_facts, run_description
 from infra.tracking.write_queue import WriteQueue
 
 __all__ = ["OVERRIDES", "PARENT", "PRUNED", "SETTINGS", "RunEnd", "Tracker", "ending"]
@@ -75,7 +75,6 @@ class Tracker:
         """Begin the parent run of one pipeline run; gives its id, or "" while MLflow is away."""
         self._start_parent = partial(self._runs.start_parent, experiment, name, tags, params, _now_ms())
         self._writes.put("the run", self._parent)
-        self._writes.flush()
         return self.run_id
 
     def join(self, run_id: str) -> None:
@@ -86,7 +85,6 @@ class Tracker:
         """Describe the parent by this Markdown, in place of its stages."""
         self._text = text
         self._writes.put("the note", self._write_note)
-        self._writes.flush()
 
     def start_stage(self, stage: str, item: str, key: str, params: Mapping[str, Any]) -> str:
         """Begin the child run of one stage; gives its id, a temporary one while MLflow is away.
@@ -97,7 +95,6 @@ class Tracker:
         row = StageRow(stage, item, key, "running")
         self._rows.append(row)
         self._writes.put(row.label, partial(self._start_stage, row, params, _now_ms()))
-        self._writes.flush()
         run_id = row.run_id or f"{PENDING}{len(self._rows)}"
         self._stages[run_id] = row
         self._describe_run()
@@ -111,15 +108,14 @@ class Tracker:
         waiting = self._writes.last
         if isinstance(waiting, _MetricRows) and waiting.run_id == run_id:
             waiting.rows.extend(rows)
+            self._writes.flush()
         elif run_id:
             self._writes.put("metrics", _MetricRows(self, run_id, list(rows), of_parent))
-        self._writes.flush()
 
     def log_files(self, run_id: str, files: Callable[[], Iterable[RunFile]]) -> None:
         """Store what ``files`` gives with the run. It is called when MLflow takes them, and its error loses them."""
         if run_id:
             self._put("files", run_id, lambda real: self._runs.log_files(real, [*files()]))
-        self._writes.flush()
 
     def file_page(self, key: str, name: str) -> str:
         """The address, below that of MLflow, of a file in the run that made the artifact of ``key``; "" for none.
@@ -137,7 +133,6 @@ class Tracker:
             self._put("data", run_id, lambda real: self._runs.log_input(real, data))
         if run_id or self._start_parent is not None:
             self._writes.put("data", lambda: self._runs.log_input(self._parent(), data))
-        self._writes.flush()
 
     def finish_stage(self, run_id: str, status: str, facts: Mapping[str, Any]) -> None:
         """End a child as FINISHED, FAILED, KILLED or PRUNED; numbers among the facts become metrics, the rest tags."""
@@ -157,9 +152,7 @@ class Tracker:
             )
         self._describe_run()
 
-    def cached(
-        self, stage: str, item: str, key: str, facts: Mapping[str, Any] = NO_FACTS, state: str = "cached"
-    ) -> None:
+    def cached(self, stage: str, item: str, key: str, facts: Mapping[str, Any], state: str = "cached") -> None:
         """Name a stage that did not run here, with a link to the run that made its artifact."""
         if self._start_parent is None:
             return
@@ -228,7 +221,6 @@ class Tracker:
     def _describe_run(self) -> None:
         if self._start_parent is not None:
             self._writes.put("the note", self._write_note)
-        self._writes.flush()
 
     def _write_note(self) -> None:
         text = self._text or run_description(self._rows, self._why)

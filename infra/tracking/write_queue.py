@@ -42,8 +42,9 @@ class WriteQueue:
         return self._waiting[-1][1] if self._waiting else None
 
     def put(self, what: str, action: Callable[[], object]) -> None:
-        """Queue an action; ``what`` names it in warnings."""
+        """Queue an action, and carry out what the server takes; ``what`` names it in warnings."""
         self._waiting.append((what, action))
+        self.flush()
 
     def retry_now(self) -> None:
         """Try the next write without a pause."""

@@ -38,9 +38,8 @@ class _Bounded(io.RawIOBase):
 
     def __init__(self, stream: _Readable, limit: int, label: str) -> None:
         self._stream = stream
-        self._left = limit
+        self._left = self._limit = limit
         self._label = label
-        self._limit = limit
 
     def readable(self) -> bool:
         return True
@@ -104,11 +103,7 @@ _Decoder = lzma.LZMADecompressor | bz2.BZ2Decompressor
 
 
 class _Streams:
-    """Every compressed stream of a file, one after the other.
-
-    Unlike ``lzma.open`` and ``bz2.open``, which silently stop where a later stream is damaged or after padding. Raises
-    EOFError, and what the decoder raises.
-    """
+    """Every compressed stream of a file: ``lzma.open`` and ``bz2.open`` stop before a damaged one, or after padding."""
 
     def __init__(self, stream: IO[bytes], new_decoder: Callable[[], _Decoder]) -> None:
         self._stream = stream
@@ -144,15 +139,11 @@ class _Streams:
         return True
 
 
-def _zstd(stream: IO[bytes]) -> _Readable:
-    return cast(_Readable, pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "zstd"))
-
-
 DECOMPRESSORS: dict[str, Callable[[IO[bytes]], _Readable]] = {
     ".gz": lambda stream: gzip.GzipFile(fileobj=stream),
     ".xz": lambda stream: _Streams(stream, lzma.LZMADecompressor),
     ".bz2": lambda stream: _Streams(stream, bz2.BZ2Decompressor),
-    ".zst": _zstd,
+    ".zst": lambda stream: cast(_Readable, pa.CompressedInputStream(pa.PythonFile(stream, mode="r"), "zstd")),
 }
 MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ": ".xz", b"BZh": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}
 

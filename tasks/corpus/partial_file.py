@@ -1,11 +1,11 @@
-"""A download in progress: the bytes written so far and their checksums."""
+"""A download in progress: the bytes written so far, and how they differ from the catalogue's."""
 
 import hashlib
+import io
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from infra.fetch import BLOCK
 from infra.guards.address_secrets import public_address
 from tasks.corpus.catalogue import File
 
@@ -16,20 +16,15 @@ class PartialFile:
     def __init__(self, path: Path, file: File) -> None:
         self.path = path
         self.file = file
-        self._stream: IO[bytes] = path.open("a+b")
-        self._reset()
-        self._stream.seek(0)
-        while block := self._stream.read(BLOCK):
-            self._update(block)
+        self._stream = path.open("a+b")
+        self.size = self._stream.seek(0, io.SEEK_END)
 
     def append(self, block: bytes) -> None:
-        self._stream.write(block)
-        self._update(block)
+        self.size += self._stream.write(block)
 
     def restart(self) -> None:
         """Drop all bytes."""
-        self._stream.truncate(0)
-        self._reset()
+        self.size = self._stream.truncate(0)
 
     def discard(self) -> None:
         """Delete the file."""
@@ -43,31 +38,26 @@ class PartialFile:
     @property
     def is_complete(self) -> bool:
         """Whether size and checksum are those of the catalogue."""
-        right_size = self.size == self.file.size or not self.file.size
-        return right_size and self._checksum() == (self.file.sha256 or self.file.md5)
+        return self.size == (self.file.size or self.size) and self._checksum() == (self.file.sha256 or self.file.md5)
 
     @property
     def difference(self) -> str:
         """How the file differs from the catalogue's."""
         if self.file.size and self.size > self.file.size:
             return f"more than the expected {self.file.size} bytes"
-        if self._checksum() == (self.file.sha256 or self.file.md5):
+        found = self._checksum()
+        if found == (self.file.sha256 or self.file.md5):
             return f"{self.size} bytes instead of {self.file.size}"
-        return f"{'sha256' if self.file.sha256 else 'md5'} {self._checksum()}, {self.size} bytes"
+        return f"{'sha256' if self.file.sha256 else 'md5'} {found}, {self.size} bytes"
 
     def facts(self, origin: str) -> dict[str, Any]:
-        return {"bytes": self.size, "sha256": self._sha256.hexdigest(), "origin": public_address(origin)}
-
-    def _reset(self) -> None:
-        self.size = 0
-        self._sha256 = hashlib.sha256()
-        self._md5 = hashlib.md5(usedforsecurity=False)
-
-    def _update(self, block: bytes) -> None:
-        self.size += len(block)
-        self._sha256.update(block)
-        if not self.file.sha256:
-            self._md5.update(block)
+        """Of a complete file."""
+        sha256 = self.file.sha256 or self._sum("sha256")
+        return {"bytes": self.size, "sha256": sha256, "origin": public_address(origin)}
 
     def _checksum(self) -> str:
-        return (self._sha256 if self.file.sha256 else self._md5).hexdigest()
+        return self._sum("sha256" if self.file.sha256 else "md5")
+
+    def _sum(self, kind: str) -> str:
+        self._stream.seek(0)
+        return hashlib.file_digest(self._stream, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()

@@ -32,8 +32,10 @@ def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[pl.Se
     kind = text_suffix(member or path.name)
     with ExitStack() as stack, archives.read_errors_named(path, label):
         if kind in (".parquet", ".arrow"):
+            if member:
+                raise BadData(f"{label} cannot be read: {kind[1:].capitalize()} is not read out of an archive")
             read = table_columns.parquet if kind == ".parquet" else table_columns.arrow
-            yield from map(_series, read(path, member, column, label))
+            yield from map(_series, read(path, column, label))
             return
         stream = archives.open_text(path, member, stack)
         if kind == ".tmx":
@@ -44,12 +46,13 @@ def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[pl.Se
             yield from map(_series, table_columns.csv(stream, column, label))
             return
         lines = plain.decoded(stream, label)
+        blocks = map(pl.Series.to_list, lines)
         if kind == ".tsv" and column:
-            yield from map(_series, table_columns.tsv(map(pl.Series.to_list, lines), column, label))
+            yield from map(_series, table_columns.tsv(blocks, column, label))
         elif kind == ".jsonl":
-            yield from map(_series, json_lines.values(map(pl.Series.to_list, lines), column, label))
+            yield from map(_series, json_lines.values(blocks, column, label))
         elif kind in (".sgm", ".sgml"):
-            yield from map(_series, plain.segments(map(pl.Series.to_list, lines), label))
+            yield from map(_series, plain.segments(blocks, label))
         else:
             formats = f"text with one sentence on each line, .sgm, or a column of {', '.join(TABLES)}"
             yield from json_lines.refuse(lines, label, formats)

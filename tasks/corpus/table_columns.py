@@ -40,20 +40,16 @@ def tsv(blocks: Iterable[list[str]], column: str, label: str) -> Iterator[list[s
     return _column((line.split("\t") for block in blocks for line in block), column, label)
 
 
-def parquet(path: Path, member: str, column: str, label: str) -> Iterator[list[str]]:
+def parquet(path: Path, column: str, label: str) -> Iterator[list[str]]:
     """A column of text; nulls become empty lines."""
-    if member:
-        raise BadData(f"{label} cannot be read: Parquet is not read out of an archive")
     with pq.ParquetFile(path) as file:
         top, fields = _way_to(column, file.schema_arrow, path, label)
         for batch in file.iter_batches(TOGETHER, columns=[column]):
             yield _lines(batch.column(top), fields)
 
 
-def arrow(path: Path, member: str, column: str, label: str) -> Iterator[list[str]]:
+def arrow(path: Path, column: str, label: str) -> Iterator[list[str]]:
     """A column of text of an Arrow stream, as the library datasets saves it; nulls become empty lines."""
-    if member:
-        raise BadData(f"{label} cannot be read: Arrow is not read out of an archive")
     with path.open("rb") as file, pa.ipc.open_stream(file) as stream:
         top, fields = _way_to(column, stream.schema, path, label)
         for batch in stream:
