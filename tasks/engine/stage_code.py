@@ -161,8 +161,7 @@ class CodeIndex:
                 write_atomically(self._file, json.dumps(self._kept | {"python": sys.version}))
 
     def _read(self, name: str, path: Path) -> ModuleCode:
-        page = path.with_suffix(".html")
-        files = [path, page] if page.is_file() else [path]
+        files = [path, *(page for page in map(path.with_suffix, (".html", ".md")) if page.is_file())]
         stamps = [stamp_of(file) for file in files]
         kept = self._kept.get(name)
         if isinstance(kept, list) and len(kept) == 3 and kept[0] == [f"{path}", stamps]:

@@ -1,16 +1,20 @@
-"""Renders HTML pages that need no other file: Jinja2 templates over ``base.html``, and pictures as data URIs.
+"""Renders Markdown, and HTML pages that need no other file: Jinja2 templates, and pictures as data URIs.
 
-Text of a corpus, names and tags are foreign: templates escape them, and ``visible`` replaces what cannot be printed.
+Text of a corpus, names and tags are foreign: HTML escapes them, Markdown where a template says so, and ``visible``
+replaces what cannot be printed.
 """
 
 import base64
+import html
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from infra.tracking.run_description import table
 from tasks.durations import duration
 from tasks.evaluation.training_log import LayerCurves
 
@@ -30,12 +34,12 @@ def environment(folder: Path) -> "Environment":
 
     found = Environment(
         loader=FileSystemLoader([folder, BASE]),
-        autoescape=True,
+        autoescape=lambda name: not f"{name}".endswith(".md"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(readable=readable, duration=duration, visible=visible)
+    found.filters.update(readable=readable, duration=duration, visible=visible, markdown=markdown, table=table)
     return found
 
 
@@ -48,6 +52,12 @@ def readable(value: object) -> str:
     if isinstance(value, int) or not math.isfinite(value):
         return f"{value:,}"
     return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def markdown(text: object) -> str:
+    """Text for one line of Markdown in which nothing is markup."""
+    flat = " ".join(f"{text}".split())
+    return html.escape(re.sub(r"([\\`*_\[\]|#~])", r"\\\1", flat), quote=False)
 
 
 def score_text(facts: Mapping[str, Any], name: str) -> str:

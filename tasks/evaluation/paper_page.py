@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from infra.tracking.run_description import table as markdown_table
 from model.config.paper_models import TABLE_3
 from model.metric_names import BLEU, BLEU_PAPER_UNTWEAKED, GPU_KWH, PERPLEXITY
 from tasks.evaluation.html import BASE, Picture, environment, score_text
@@ -176,31 +175,30 @@ def _with_shape(name: str, by_row: Mapping[str, PaperComparison]) -> Cells:
 
 def markdown(title: str, lines: Sequence[PaperComparison], settings: Sequence[str] = ()) -> str:
     """The tables as Markdown; ``settings`` are those that every row was given."""
-    failures = [f"- {line.row.row}: {line.failure}" for line in lines if line.failure]
-    parts = [f"# Against the paper: {title}", ""]
-    parts += [f"With {', '.join(f'`{each}`' for each in settings)}.", ""] if settings else []
-    parts += [line for text in introduction(lines) for line in (text, "")]
-    parts += ["Failed:", "", *failures, ""] if failures else []
-    for table in paper_tables(lines):
-        parts += [f"## {table.title}", "", *([table.note, ""] if table.note else [])]
-        parts += [markdown_table(table.columns, table.rows), ""]
-    return "\n".join([*parts, "## Notes", "", *(f"- {note}" for note in NOTES), ""])
+    return _render("paper_page.md", title, lines, settings)
 
 
 def page(
     title: str, lines: Sequence[PaperComparison], picture: Picture | None = None, settings: Sequence[str] = ()
 ) -> str:
     """The tables as a self-contained HTML page, with a picture of the trainings."""
-    return (
-        environment(BASE)
-        .get_template("paper_page.html")
-        .render(
-            title=title,
-            settings=settings,
-            tables=paper_tables(lines),
-            failures=[(line.row.row, line.failure) for line in lines if line.failure],
-            introduction=introduction(lines),
-            notes=NOTES,
-            picture=picture,
-        )
-    )
+    return _render("paper_page.html", title, lines, settings, picture)
+
+
+def _render(
+    template: str,
+    title: str,
+    lines: Sequence[PaperComparison],
+    settings: Sequence[str],
+    picture: Picture | None = None,
+) -> str:
+    values = {
+        "title": title,
+        "settings": settings,
+        "tables": paper_tables(lines),
+        "failures": [(line.row.row, line.failure) for line in lines if line.failure],
+        "introduction": introduction(lines),
+        "notes": NOTES,
+        "picture": picture,
+    }
+    return environment(BASE).get_template(template).render(values)

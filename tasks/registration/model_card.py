@@ -3,9 +3,7 @@
 One card serves all: the site renders its sections as HTML, ``as_markdown`` gives the ``README.md`` of an export.
 """
 
-import html
 import json
-import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +14,10 @@ import yaml
 
 from infra.store.manifest import Manifest
 from infra.tracking.model_version import scored_sets
-from infra.tracking.run_description import table
 from model.metric_names import BLEU, BLEU_PAPER, CHRF, DEV_PERPLEXITY, GPU_KWH, PERPLEXITY, TER
 from tasks.corpus.catalogue import OWN, TERMS, may_copy
 from tasks.durations import duration
-from tasks.evaluation.html import readable, score_text, visible
+from tasks.evaluation.html import environment, readable, score_text
 from tasks.lazy_libraries import pl
 from tasks.reporting.about_synthetic import about_synthetic
 from tasks.reporting.examples import translation_examples
@@ -115,22 +112,13 @@ def model_card(
 
 def as_markdown(card: ModelCard) -> str:
     """The card with its front matter. Foreign text is escaped: it stays text where Markdown is rendered."""
-    front = yaml.safe_dump(dict(card.front), sort_keys=False, allow_unicode=True)
-    lines = ["---", front.rstrip(), "---", "", f"# {_escaped(card.name)}", ""]
-    for section in card.sections:
-        lines += [f"## {section.title}", ""]
-        lines += [line for paragraph in section.paragraphs for line in (_escaped(paragraph), "")]
-        if section.rows:
-            head, *body = section.rows
-            lines += [table(head, [[_escaped(cell) for cell in row] for row in body]), ""]
-        if section.code:
-            lines += [*(f"    {line}" for line in section.code.splitlines()), ""]
-    for kind, rows in card.examples.items():
-        lines += [f"## {kind.capitalize()} translations of {_escaped(card.example_set)}", ""]
-        for row in rows:
-            lines += [f"- {part}: {_escaped(visible(row[part]))}" for part in ("source", "reference", "hypothesis")]
-            lines += [f"  (chrF {row['chrf']:.1f})", ""]
-    return "\n".join(lines)
+    front = yaml.safe_dump(dict(card.front), sort_keys=False, allow_unicode=True).rstrip()
+    return (
+        environment(Path(__file__).parent)
+        .get_template("model_card.md")
+        .render(card=card, front=front)
+        .removesuffix("\n")
+    )
 
 
 def _use(corpus: Facts) -> tuple[str, ...]:
@@ -257,12 +245,6 @@ def _front(name: str, languages: Sequence[str], scores: Mapping[str, Facts]) -> 
         "tags": ["translation"],
         "model-index": [{"name": name, "results": results}],
     }
-
-
-def _escaped(text: object) -> str:
-    """Text for one line of Markdown in which nothing is markup."""
-    flat = " ".join(f"{text}".split())
-    return html.escape(re.sub(r"([\\`*_\[\]|#~])", r"\\\1", flat), quote=False)
 
 
 def _read_examples(file: Path | None) -> Examples:

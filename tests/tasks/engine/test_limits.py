@@ -47,9 +47,7 @@ def test_shares_rates_and_curves_are_facts_too(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     texts = ["train.tokens_per_second >= 50", "train.loss@100 <= 3", "train.loss@200 <= 9", "train.seconds <= 1"]
     limits = Limits.parse(texts)
-    broken = limits.breaches(
-        LocalStore(tmp_path), artifact(tmp_path, "train", {"target_tokens": 100, "seconds": 4}), ""
-    )
+    broken = limits.breaches(artifact(tmp_path, "train", {"target_tokens": 100, "seconds": 4}), "")
     assert [check.value for check in limits.checks] == [25, 3.5, None, 4]
     assert broken == limits.checks
     clean = Limits.parse(["clean.rejected_share <= 0.1", "clean.length_ratio >= 1"])
