@@ -7,33 +7,28 @@ in part is whole, up to ``WHOLE_FILE_BYTES``. No sentence of a text whose licenc
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from infra.store.store import Artifact
 from infra.tracking.mlflow_runs import RunFile
 from model.data.shards import Shards
 from model.metric_names import DEV_PERPLEXITY
+from tasks.cleaning.filters import SIDES
 from tasks.corpus.catalogue import may_copy
 from tasks.engine.stage import StageCall
 from tasks.evaluation.training_log import metric_rows, training_curves
 from tasks.lazy_libraries import np, pl
-from tasks.reporting.frequent_tokens import TOKENS_FILE
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+from tasks.reporting.frequent_tokens import TOKENS_FILE, token_counts
+from tasks.reporting.pictures import length_counts
 
 STAGE_FILE_BYTES = 1_000_000
 WHOLE_FILE_BYTES = 10_000_000
-SIDES = ("source", "target")
 SAMPLES = 10
 """Rejected pairs of each filter."""
-SAMPLE_PAIRS = 10_000
-"""Pairs whose pieces are counted; the corpus is shuffled, so the first ones are a random sample."""
 PIECES = 200
-"""The most frequent pieces that are shown."""
+"""The most frequent pieces of each side that are shown."""
 FORBIDDEN = RunFile("left-out.txt", b"The licence of the text forbids copies, so no sentence of it is shown here.\n")
 
 
@@ -41,6 +36,8 @@ def stage_files(call: StageCall, made: Artifact) -> Iterator[RunFile]:
     """The files about ``made``, the artifact of ``call``; none for a stage about which there is nothing to open."""
     if files := FILES.get(call.stage.name):
         yield from files(call, made)
+    if quotes := QUOTES.get(call.stage.name):
+        yield from quotes(call, made) if _may_copy(call) else (FORBIDDEN,)
 
 
 def table(name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> RunFile:
@@ -87,17 +84,18 @@ def _may_copy(call: StageCall) -> bool:
 
 
 def _clean(call: StageCall, made: Artifact) -> Iterator[RunFile]:
-    from tasks.cleaning.rejections import filter_evidence, first_rejected
-
     rules = {rule.name: rule for rule in call.arguments["filters"].rules}
     read = made.facts["read"]
     counts = made.facts["rejected_by"]
     about = {name: " ".join((type(rule).__doc__ or "").split()) for name, rule in rules.items()}
     rows = [(name, count, f"{count / read:.2%}", about.get(name, "")) for name, count in counts.items()]
     yield table("filters.json", ("filter", "rejected", f"of {read:,} pairs", "what it removes"), rows)
-    if not _may_copy(call):
-        yield FORBIDDEN
-        return
+
+
+def _rejected(call: StageCall, made: Artifact) -> Iterator[RunFile]:
+    from tasks.cleaning.rejections import filter_evidence, first_rejected
+
+    rules = {rule.name: rule for rule in call.arguments["filters"].rules}
     samples = []
     for name, pairs in first_rejected(made.path() / "rejected.parquet", SAMPLES).items():
         for pair in pairs:
@@ -106,44 +104,26 @@ def _clean(call: StageCall, made: Artifact) -> Iterator[RunFile]:
     yield table("rejected.json", ("filter", "pair_id", "found", "allowed", *SIDES), samples)
 
 
-def _learn_bpe(call: StageCall, made: Artifact) -> Iterator[RunFile]:
-    from model.data.bpe import SOURCE_FILE, TARGET_FILE, TokenizerPair
+def _learn_bpe(call: StageCall, made: Artifact) -> Iterator[RunFile]:  # noqa: ARG001
+    from model.data.bpe import SOURCE_FILE, TARGET_FILE
 
     yield from whole(made.path() / SOURCE_FILE, made.path() / TARGET_FILE)
-    pieces = TokenizerPair.load(made.path())
-    pairs = pl.read_parquet(call.arguments["corpus"].path() / "pairs.parquet", columns=list(SIDES), n_rows=SAMPLE_PAIRS)
-    rows = []
-    named = ((pieces.source, pieces.source_pieces), (pieces.target, pieces.target_pieces))
-    for side, (tokenizer, names) in zip(SIDES, named, strict=True):
-        rows += [(side, *row) for row in frequent_pieces(tokenizer, names, pairs[side].to_list())]
-    columns = ("side", "rank", "piece", f"in {pairs.height:,} pairs", "share of all pieces")
-    yield table("frequent_pieces.json", columns, rows)
-
-
-def frequent_pieces(
-    tokenizer: Tokenizer, names: Callable[[Iterable[int]], list[str]], lines: list[str]
-) -> list[tuple[int, str, int, str]]:
-    """Rank, name, count and share of the most frequent pieces; of equal ones the lower id first."""
-    counts = Counter(number for each in tokenizer.encode_batch(lines, add_special_tokens=False) for number in each.ids)
-    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:PIECES]
-    texts = names(number for number, _ in most)
-    total = counts.total()
-    return [
-        (rank, text, count, f"{count / total:.2%}")
-        for rank, (text, (_, count)) in enumerate(zip(texts, most, strict=True), start=1)
-    ]
 
 
 def _shard(call: StageCall, made: Artifact) -> Iterator[RunFile]:
+    from model.data.bpe import TokenizerPair
     from tasks.evaluation import plots
 
-    lengths = Shards(made.path()).lengths
-    source, target = (np.bincount(lengths[side]) for side in SIDES)
+    shards = Shards(made.path())
+    source, target = length_counts(shards)
     yield RunFile("lengths.png", plots.lengths({call.item: (source, target)}, plots.LIGHT))
     longest = max(len(source), len(target))
     counts = zip(*(np.pad(each, (0, longest - len(each))).tolist() for each in (source, target)), strict=True)
     rows = [(pieces, *pair) for pieces, pair in enumerate(counts) if any(pair)]
     yield table("lengths.json", ("pieces in a sentence", "source sentences", "target sentences"), rows)
+    pieces = token_counts(shards, TokenizerPair.load(call.arguments["vocabulary"].path()))
+    most = [row for _, rows in pieces.group_by("side", maintain_order=True) for row in rows.head(PIECES).rows()]
+    yield table("frequent_pieces.json", pieces.columns, most)
 
 
 def _train(call: StageCall, made: Artifact) -> Iterator[RunFile]:  # noqa: ARG001
@@ -169,9 +149,6 @@ def _average(call: StageCall, made: Artifact) -> Iterator[RunFile]:
 
 
 def _translate(call: StageCall, made: Artifact) -> Iterator[RunFile]:
-    if not _may_copy(call):
-        yield FORBIDDEN
-        return
     pairs = pl.read_parquet(call.arguments["prepared"].path() / "pairs.parquet")
     found = pl.read_parquet(made.path() / "hypotheses.parquet", columns=["pair_id", "hypothesis"])
     rows = pairs.join(found, on="pair_id", how="left", maintain_order="left")
@@ -188,10 +165,7 @@ def _score(call: StageCall, made: Artifact) -> Iterator[RunFile]:  # noqa: ARG00
     yield table("scores.json", ("measure", *fields), rows)
 
 
-def _report(call: StageCall, made: Artifact) -> Iterator[RunFile]:
-    if not _may_copy(call):
-        yield FORBIDDEN
-        return
+def _report(call: StageCall, made: Artifact) -> Iterator[RunFile]:  # noqa: ARG001
     folder = made.path()
     yield from whole(folder / "report.html", folder / TOKENS_FILE, *sorted(folder.glob("*.png")))
 
@@ -200,14 +174,14 @@ def _gap(call: StageCall, made: Artifact) -> Iterator[RunFile]:  # noqa: ARG001
     yield from whole(*(made.path() / name for name in ("gap.html", "gap.json")))
 
 
+QUOTES = {"clean": _rejected, "translate": _translate, "report": _report}
+"""Files with sentences of the text."""
 FILES: Mapping[str, Callable[[StageCall, Artifact], Iterator[RunFile]]] = {
     "clean": _clean,
     "learn_bpe": _learn_bpe,
     "shard": _shard,
     "train": _train,
     "average": _average,
-    "translate": _translate,
     "score": _score,
-    "report": _report,
     "gap": _gap,
 }
