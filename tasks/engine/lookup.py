@@ -76,7 +76,7 @@ def look_up(store: Store, site: Site, call: StageCall, attempt: str = "") -> Hit
     if damage := store.damage(manifest):
         return Miss(MissReason.DAMAGED, manifest, damage)
     artifact = store.artifact(manifest)
-    if not call.stage.still_valid(artifact, site):
+    if call.stage.still_valid and not call.stage.still_valid(artifact, site):
         return Miss(MissReason.EFFECTS_GONE, manifest)
     return Hit(artifact, change)
 

@@ -139,7 +139,7 @@ class PrefectRunner(Runner):
     def _task(self, call: StageCall, resolution: Resolution) -> Task[..., Hit | State[Any]]:
         """The Prefect task of a stage; its parameters are those that Prefect's UI shows."""
         stage = call.stage
-        planned = self.known_hit(call)
+        planned = self._hits.get(call.key)
         limited = [f"stage:{stage.name}", stage.needs]  # each may have a concurrency limit: for a stage that runs here
 
         def cache_key(context: TaskRunContext, parameters: Mapping[str, Any]) -> str:  # noqa: ARG001

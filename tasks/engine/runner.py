@@ -54,6 +54,7 @@ class Runner(Engine):
         self.rows: list[StageResult] = []
         self.launcher = launcher_of(settings)
         self._hits = {key: lookup for key, lookup in settings.plan.items() if isinstance(lookup, Hit)}
+        """By key: those of the plan and of earlier calls."""
         settings.store.say = settings.display.say
 
     def close(self) -> None:
@@ -71,13 +72,9 @@ class Runner(Engine):
     def resolve(self, call: StageCall) -> Artifact:
         """The artifact of ``call``, from the store or newly made. ``PrefectRunner`` does the same in a Prefect task."""
         with self.resolution(call) as resolution:
-            hit = self.known_hit(call) or self.make(call, resolution)
+            hit = self.make(call, resolution)
             resolution.hit = hit
         return hit.artifact
-
-    def known_hit(self, call: StageCall) -> Hit | None:
-        """The hit of the plan, or of an earlier call with the same key."""
-        return self._hits.get(call.key)
 
     @contextmanager
     def resolution(self, call: StageCall) -> Iterator[Resolution]:
@@ -115,12 +112,12 @@ class Runner(Engine):
 
     def make(self, call: StageCall, resolution: Resolution) -> Hit:
         """Have the artifact made, here or by a worker of another pool, unless there is one by now."""
-        if call.key in self._hits:  # a Prefect task is called again if Prefect's server was lost after a success
+        # Of the plan; or a Prefect task is called again, as Prefect's server was lost after a success.
+        if call.key in self._hits:
             return self._hits[call.key]
         settings = self.settings
         attempt = settings.scope.attempt_at(call)
         store = store_for(settings.store, settings.site, call)
-
         began = time.monotonic()
 
         def waiting(holder: str) -> None:

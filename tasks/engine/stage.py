@@ -89,10 +89,8 @@ class Origin:
 
 FindOrigin = Callable[[Store, Site, StageCall, bool], Origin | None]
 """Finds the finished artifact that a call continues, if any; the last argument says whether the call is forced."""
-
-
-def _no_origin(store: Store, site: Site, call: StageCall, forced: bool) -> Origin | None:  # noqa: ARG001
-    return None
+StillValid = Callable[[Artifact, Site], bool]
+"""Whether the effects of a stage outside its folder still exist."""
 
 
 class Engine(ABC):
@@ -114,9 +112,9 @@ class Stage(Generic[P]):
     body: Callable[Concatenate[Path, P], Facts]
     version: int
     resume: bool
-    still_valid: Callable[[Artifact, Site], bool]
+    still_valid: StillValid | None
     needs: Needs
-    origin: FindOrigin = _no_origin
+    origin: FindOrigin
     item: str = ""
     """Which of several items the stage is for, as in ``score test``; "" if there is only one."""
 
@@ -127,7 +125,7 @@ class Stage(Generic[P]):
     @property
     def has_side_effects(self) -> bool:
         """Whether the stage has effects outside its folder. Its artifact is valid only where those effects exist."""
-        return self.still_valid is not _always_valid
+        return self.still_valid is not None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Artifact:
         return _engine.get().resolve(self._bound(self.item, *args, **kwargs))
@@ -151,25 +149,19 @@ class Stage(Generic[P]):
         return StageCall(self, item, arguments)
 
 
-def _always_valid(artifact: Artifact, site: Site) -> bool:  # noqa: ARG001
-    return True
-
-
 def stage(
     *,
     version: int,
     resume: bool = False,
-    still_valid: Callable[[Artifact, Site], bool] = _always_valid,
+    still_valid: StillValid | None = None,
     needs: Needs = "cpu",
-    origin: FindOrigin = _no_origin,
+    origin: FindOrigin = lambda *_: None,
 ) -> Callable[[Callable[Concatenate[Path, P], Facts]], Stage[P]]:
     """Make ``body(out, ...) -> facts`` a stage.
 
     Bump ``version`` when the code gives other results. With ``resume`` the next attempt gets the folder of an
-    interrupted one.
-    ``still_valid`` tells whether the effects of the stage outside its folder (a registered version) still exist.
+    interrupted one. A stage with effects outside its folder, such as a registered version, has ``still_valid``.
     ``needs`` is the kind of worker that should make it; without such a worker the run makes it itself.
-    ``origin`` finds the finished artifact that a call continues.
     """
 
     def wrap(body: Callable[Concatenate[Path, P], Facts]) -> Stage[P]:
