@@ -45,13 +45,10 @@ class NumbersDiffer(_NamedFilter):
     different sentence; not where one side spells numbers out or separates thousands by spaces."""
 
     def keep(self) -> pl.Expr:
-        return self.numbers("source") == self.numbers("target")
-
-    @staticmethod
-    def numbers(side: str) -> pl.Expr:
-        """The side's numbers, sorted and joined by spaces."""
-        found = pl.col(side).str.extract_all(r"[0-9]+(?:[.,][0-9]+)*")
-        return found.list.eval(pl.element().str.replace_all("[.,]", "")).list.sort().list.join(" ")
+        found = (pl.col(side).str.extract_all(r"[0-9]+(?:[.,][0-9]+)*") for side in SIDES)
+        digits = pl.element().str.replace_all("[.,]", "")
+        source, target = (numbers.list.eval(digits).list.sort().list.join(" ") for numbers in found)
+        return source == target
 
 
 @dataclass(frozen=True)
@@ -94,15 +91,11 @@ class Alphabet(_NamedFilter):
             require(0 <= share <= 1, f"alphabet.{side}", share, "0 to 1")
 
     def keep(self) -> pl.Expr:
-        return pl.all_horizontal(self.letters(side) >= getattr(self, side) * self.signs(side) for side in SIDES)
+        def fits(side: str) -> pl.Expr:
+            least: pl.Expr = getattr(self, side) * pl.col(side).str.count_matches(r"\S")
+            return pl.col(side).str.count_matches(r"[\p{L}\p{M}]") >= least
 
-    @staticmethod
-    def letters(side: str) -> pl.Expr:
-        return pl.col(side).str.count_matches(r"[\p{L}\p{M}]")
-
-    @staticmethod
-    def signs(side: str) -> pl.Expr:
-        return pl.col(side).str.count_matches(r"\S")
+        return pl.all_horizontal(map(fits, SIDES))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """The catalogue of corpora: which files they consist of, and on which terms.
 
-``corpora.tsv`` and ``sets.tsv`` name the files and, in archives, their members; ``files.tsv`` has the files with their
-URLs and checksums. A file is identified by its path and its checksum; its URL
-may change without changing any key. Mirrors have the files under the same paths (``multi30k/train.en.gz``).
+``corpora.tsv`` and ``sets.tsv`` name the files and, in archives, their members; ``files.tsv`` has their URLs and sums.
+A file is identified by its path and its checksum, so its URL may change. Mirrors have it under the same path.
 """
 
 from collections.abc import Iterable, Mapping

@@ -91,14 +91,6 @@ class StageCode:
         return CodeChange(tuple(edited), tuple(versions))
 
 
-def stage_code(module: str, cache_file: Path | None = None) -> StageCode:
-    """The code of the stage in ``module``; empty for a module that is not of this project.
-
-    With ``cache_file`` only modules that were edited since are parsed again, so that a call takes a millisecond.
-    """
-    return _stage_code(module, _index(cache_file))
-
-
 def module_file(module: str) -> Path | None:
     """The file of a module of this project; None for a package at the top, and for what is no module."""
     place = PROJECT / module.replace(".", "/")
@@ -175,13 +167,16 @@ class CodeIndex:
         return ModuleCode(digest, tuple(imports))
 
 
-@cache
-def _index(cache_file: Path | None) -> CodeIndex:
-    return CodeIndex(cache_file)
+_index = cache(CodeIndex)
 
 
 @cache
-def _stage_code(module: str, index: CodeIndex) -> StageCode:
+def stage_code(module: str, cache_file: Path | None = None) -> StageCode:
+    """The code of the stage in ``module``; empty for a module that is not of this project.
+
+    With ``cache_file`` only modules that were edited since are parsed again, so that a call takes a millisecond.
+    """
+    index = _index(cache_file)
     names = sorted(index.reached(module))
     found = {name: code for name in names if (code := index.module(name))}
     index.save()

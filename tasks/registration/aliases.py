@@ -38,7 +38,7 @@ def becomes_champion(
     ``first``: the model has no other version. With less BLEU than ``min_bleu`` no version becomes champion. Where
     ``test`` cannot tell, the score alone decides.
     """
-    own = _measured(tags)
+    own = f"dev BLEU {float(tags[DEV_BLEU]):.2f} on {tags['dev_set']}"
     if float(tags[DEV_BLEU]) < min_bleu:
         return False, f"{own}, below the {min_bleu:g} that a champion needs (min_champion_bleu)"
     if champion is None:
@@ -69,10 +69,6 @@ def dev_p_value(own: Artifact, champion: Version) -> float | str:
     same_sentences("dev", theirs, ours)
     columns = (theirs["hypothesis"], ours["hypothesis"], ours["reference"])
     return difference(bleu, *(column.to_list() for column in columns)).p
-
-
-def _measured(tags: Mapping[str, str]) -> str:
-    return f"dev BLEU {float(tags[DEV_BLEU]):.2f} on {tags['dev_set']}"
 
 
 def holder(of_model: Iterable[Version], alias: str) -> Version | None:

@@ -34,6 +34,7 @@ SHAPE = ("layers", "decoder_layers", "d_model", "d_ff", "heads", "p_drop", "norm
 OPTIMISATION = (
     "updates", "epochs", "batch_tokens", "label_smoothing", "schedule", "warmup", "warmup_epochs", "seed", "precision",
 )  # fmt: skip
+NOT_KNOWN = "Not known: the artifact was removed."
 HARM = (
     "It was not tested for harmful or biased output. A wrong translation can read well, so nobody should act on one"
     " unread where a mistake does harm."
@@ -50,8 +51,6 @@ import mlflow
 model = mlflow.pyfunc.load_model({address})
 model.predict(["A dog runs."])
 """
-
-
 Rows = tuple[tuple[str, ...], ...]
 
 
@@ -99,7 +98,7 @@ def model_card(
         Section("Use", _use(corpus)),
         Section("Limits", _limits(scores, manifests)),
         Section("Data", (*_cleaning(clean), *_synthetic(manifests)), _data(corpus, manifests)),
-        Section("Training", () if train else ("Not known: the artifact was removed.",), _training(manifests)),
+        Section("Training", () if train else (NOT_KNOWN,), _training(manifests)),
         Section("Scores", (*_protocols(scores), *_choices(dev, manifests)), score_table(scores, dev)),
         Section("Energy", (_energy(train),)),
         Section("How to load", code=load),
@@ -145,7 +144,7 @@ def _limits(scores: Mapping[str, Facts], manifests: Mapping[str, Manifest]) -> t
 
 def _cleaning(clean: Manifest | None) -> tuple[str, ...]:
     if clean is None:
-        return ("Not known: the artifact was removed.",)
+        return (NOT_KNOWN,)
     facts = clean.facts
     by = ", ".join(f"{name} {readable(count)}" for name, count in facts.get("rejected_by", {}).items() if count)
     counts = f"{readable(facts.get('read', 0))} pairs read, {readable(facts.get('pairs', 0))} kept"
@@ -218,7 +217,7 @@ def score_table(scores: Mapping[str, Facts], dev: str) -> Rows:
 
 def _energy(train: Manifest | None) -> str:
     if train is None:
-        return "Not known: the artifact was removed."
+        return NOT_KNOWN
     took = f"The training took {duration(float(train.facts.get('seconds', train.seconds)))}."
     if GPU_KWH in train.facts:
         return f"{took} Its GPUs used {float(train.facts[GPU_KWH]):.3f} kWh, by their own meters."

@@ -34,10 +34,9 @@ def register_version(
     """Log the model with the run and make it the next version of ``name``; returns what ``version.json`` holds.
 
     ``run_id`` is the run of the stage, ``source_run`` that of its pipeline, which the version names as its source; ""
-    for the same. The version is created after its model is stored. Unless ``modified``, aliases are then moved
-    (``move_aliases``, ``test``), by one process of ``root`` at a time; each move adds a tag that says when and why.
-    A repeated call, after one that was killed, finds its version and moves the aliases that it should have. Its
-    description links to the pages of ``repro site`` at ``site_url``.
+    for the same. Unless ``modified``, aliases are moved (``move_aliases``, ``test``), by one process of ``root`` at a
+    time. A repeated call, after one that was killed, finds its version and moves the aliases that it should have.
+    The description links to the pages of ``repro site`` at ``site_url``.
     """
     before = versions(uri, name)
     version = _known_version(uri, before, run_id, tags, model)
@@ -74,9 +73,8 @@ def _known_version(
 ) -> Version | None:
     """The version that need not be created; its files are stored again if they are missing or damaged.
 
-    That is the one that an interrupted attempt of this run created, or one of the same model, measured in any way,
-    whose files were damaged: so an alias that points to it is good again. A version that was made from other inputs
-    does not count, as they may have changed since.
+    That is the one that an interrupted attempt of this run created, or one of the same model, made from the same inputs
+    and measured in any way, whose files were damaged: so an alias that points to it is good again.
     """
     made_from = {name: value for name, value in tags.items() if name.startswith(("key.", "digest."))}
     measured = {name: value for name, value in tags.items() if name.endswith(MEASURED)}

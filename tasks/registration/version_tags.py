@@ -16,8 +16,6 @@ from tasks.corpus.catalogue import NOISE
 from tasks.registration.lineage import dev_decoding
 from tasks.registration.model_card import score_table, scores_in_tags
 
-STAGES_WITHOUT_TAG = ("download",)
-"""Stages with so many keys that the other tags would be hard to find; the keys of later stages depend on them."""
 UNCHANGED = "as defined"
 """In place of settings, for a version of a run without overrides."""
 STAGES_WITH_DIGEST = ("prepare_sets", "clean", "learn_bpe", "average")
@@ -44,7 +42,7 @@ def version_tags(
     if test := next((name for name in tests if NOISE not in name), ""):
         tags |= {"test_set": test, TEST_BLEU: f"{scores[test].facts[BLEU]}"}
     for name, manifest in manifests.items():
-        if manifest.stage not in STAGES_WITHOUT_TAG:
+        if manifest.stage != "download":  # its many keys would hide the other tags
             tags[f"key.{name}"] = manifest.key
         if manifest.stage in STAGES_WITH_DIGEST:
             tags[f"digest.{name}"] = manifest.content
@@ -56,9 +54,7 @@ def version_tags(
 
 
 def version_description(labels: Sequence[str], tags: Mapping[str, str], site_url: str) -> str:
-    """Markdown about a version: a first line without markup, which begins with what differs from the run's own
-    settings, then scores by set with their protocol, the decision on the champion, where its lineage is, how to use it
-    and to compare it with the champion.
+    """Markdown about a version; its first line, without markup, begins with what differs from the run's own settings.
 
     ``labels`` are the version (``demo/3``) and the champion that it was compared with, if any. The tag ``report`` is
     the address of the run's report in MLflow's UI or empty, ``site_url`` that of the site.

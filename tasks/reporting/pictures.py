@@ -81,18 +81,13 @@ def picture_specs(
     yield "lengths", "Pieces in a sentence, of the training and of each set", partial(plots.lengths, counts)
     for number, (name, artifact) in enumerate(scores.items()):
         bleu = pl.read_parquet(artifact.path() / "sentences.parquet")[BLEU].to_numpy()
-        yield (
-            f"sentence_bleu_{number}",
-            f"BLEU of single sentences, {name}",
-            partial(plots.sentence_bleu, bleu, name),
-        )
-    for number, (sentence, weights) in enumerate(attention_examples(list(hypotheses.values())[-1].path())):
+        alt = f"BLEU of single sentences, {name}"
+        yield f"sentence_bleu_{number}", alt, partial(plots.sentence_bleu, bleu, name)
+    translated = list(hypotheses.values())[-1].path()
+    for number, (sentence, weights) in enumerate(attention_examples(translated)):
         alt = f"Cross-attention of {sentence['pair_id']}"
         sides = sentence["source_pieces"], sentence["hypothesis_pieces"]
         yield f"attention_{number}", alt, partial(network_plots.attention, weights, *sides)
-    if heads := all_heads(list(hypotheses.values())[-1].path()):
-        yield (
-            "heads",
-            "All heads of encoder, decoder and cross-attention",
-            partial(network_plots.attention_heads, heads, ""),
-        )
+    if heads := all_heads(translated):
+        alt = "All heads of encoder, decoder and cross-attention"
+        yield "heads", alt, partial(network_plots.attention_heads, heads, "")

@@ -42,10 +42,8 @@ def _synthetic(pairs: Artifact, corpus: Artifact) -> dict[str, Any]:
     """What the page says of synthetic pairs."""
     manifest = pairs.manifest
     files = [artifact.path() / "pairs.parquet" for artifact in (pairs, corpus)]
-    return {
-        "about": about_synthetic(manifest, pairs.store.find) if manifest else (),
-        "examples": synthetic_examples(files[0], pairs.facts, files[1]),
-    }
+    about = about_synthetic(manifest, pairs.store.find) if manifest else ()
+    return {"about": about, "examples": synthetic_examples(files[0], pairs.facts, files[1])}
 
 
 def _frequent_tokens(out: Path, shards: Artifact) -> dict[str, Any]:
