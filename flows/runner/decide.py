@@ -5,8 +5,6 @@ time (``sequential_tails``): with 5 % of error in all, any of them misses the tr
 is on one side of zero, or within ±``detect``, or when the budget is used up.
 """
 
-import hashlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from flows.runner.artifact_names import named_with_settings
-from flows.runner.group import Group, GroupResults, Members, RunOne, Say, run_group
+from flows.runner.group import Group, GroupResults, Members, RunOne, Say, digest, run_group
 from flows.runner.outcome import Outcome, stage_folder
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runner.seeds import requests_by_seed
@@ -73,9 +71,8 @@ class Question:
     def group(self) -> Group:
         """Its runs in MLflow are below one in the experiment of ``a``."""
         params = {"detect": self.detect, "budget": self.budget, "on": self.on}
-        digest = hashlib.sha256(json.dumps([self.names, self.on]).encode()).hexdigest()[:6]
         title = f"decide {' or '.join(self.names)}"
-        return Group(f"decide {digest}", title, "seed", self.a.run.name, self.a.site, (), params)
+        return Group(f"decide {digest([self.names, self.on])}", title, "seed", self.a.run.name, self.a.site, (), params)
 
     def run(self, run_one: RunOne, say: Say) -> "Decision":
         """Train until it is decided or the budget is used up; seeds that are cached cost nothing."""

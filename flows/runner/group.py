@@ -4,6 +4,8 @@ In MLflow a group is a run above those of its members; a later call with the nam
 whose stages are all cached is taken from the store. A member that fails stops no other.
 """
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -24,6 +26,11 @@ from model.metric_names import BLEU
 
 RunOne = Callable[[RunPlan], Outcome]
 Say = Callable[[str], None]
+
+
+def digest(settings: Any) -> str:
+    """Six characters that stand for what a group's name does not say."""
+    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:6]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ Rows share stages (text, vocabulary, shards, a training): the first row that nee
 not stop the others. ``flows.runs.paper_rows`` defines the rows.
 """
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -14,7 +13,7 @@ from typing import Any
 from cyclopts import Parameter
 
 from flows.runner import records
-from flows.runner.group import Group, GroupResults, RunOne, Say, run_members
+from flows.runner.group import Group, GroupResults, RunOne, Say, digest, run_members
 from flows.runner.outcome import Outcome, stage_folder
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.completion import OverridesOption
@@ -93,8 +92,8 @@ class PaperRequest:
     def page_name(self) -> str:
         """The name of the folder of its page there: the rows, and a digest of the settings if it has some."""
         settings = sorted(without_replaced(self.overrides))
-        digest = [hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:6]] if settings else []
-        return "-".join([*(word.strip() for word in self.rows.split(",")), *digest])
+        ending = [digest(settings)] if settings else []
+        return "-".join([*(word.strip() for word in self.rows.split(",")), *ending])
 
     def page(self, root: Path) -> Path:
         """The path of its page below ``root``."""

@@ -4,14 +4,12 @@ All seeds share the stages before training. The seed that the run declares needs
 and moves aliases; other seeds are runs with an override, which move none.
 """
 
-import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from flows.reproduce import STAGES
-from flows.runner.group import Group, GroupResults, RunOne, Say, run_members
+from flows.runner.group import Group, GroupResults, RunOne, Say, digest, run_members
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.overrides import run_title
 from infra.errors import BadConfiguration
@@ -88,9 +86,8 @@ def run_seeds(resolved: ResolvedRun, seeds: Sequence[int], run_one: RunOne, say:
     name = resolved.run.name
     overrides = resolved.request.overrides
     several = f"seeds {','.join(members)}"
-    digest = hashlib.sha256(json.dumps(overrides).encode()).hexdigest()[:6]
     group = Group(
-        name=f"{several} of {name}-{digest}",
+        name=f"{several} of {name}-{digest(overrides)}",
         title=run_title(several, overrides),
         noun="seed",
         experiment=name,

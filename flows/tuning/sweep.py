@@ -5,7 +5,6 @@ the run computes the same. Where the root is a bucket, the study is in this mach
 of its own, for which settings that were tried before are hits. No trial translates a test set.
 """
 
-import hashlib
 import json
 import math
 import shlex
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from flows.runner.group import Group, GroupResults, Members, RunOne, Say, run_group
+from flows.runner.group import Group, GroupResults, Members, RunOne, Say, digest, run_group
 from flows.runner.outcome import Outcome
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.completion import RUN_NAMES, OverridesOption
@@ -95,8 +94,8 @@ class ResolvedSweep:
         """``demo-3f2a91``: the run, and a digest of the request and of the run's fields: an edited run has another."""
         request = self.request
         run = canonical(replace(self.base.run, about=""))
-        common = json.dumps([request.run, sorted(request.spaces), request.on, sorted(request.overrides), run])
-        return f"{self.base.run.name}-{hashlib.sha256(common.encode()).hexdigest()[:6]}"
+        common = [request.run, sorted(request.spaces), request.on, sorted(request.overrides), run]
+        return f"{self.base.run.name}-{digest(common)}"
 
     @cached_property
     def group(self) -> Group:

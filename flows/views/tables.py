@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, JustifyMethod
+from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -158,9 +160,8 @@ def format_facts(facts: Mapping[str, Any], limit: int = 6) -> str:
     return " · ".join(f"{name.replace('_', ' ')} {number_text(value)}" for name, value in short[:limit])
 
 
-def size_text(count: int) -> str:
-    """Bytes as ``1.25 GB`` or ``0.03 MB``."""
-    return f"{count / 1e9:,.2f} GB" if count >= 1e9 else f"{count / 1e6:,.2f} MB"
+size_text = partial(decimal, precision=2)
+"""Bytes as ``1.25 GB``, ``30.00 kB`` or ``251 bytes``."""
 
 
 def age_text(seconds: float) -> str:

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from rich.filesize import decimal
 
 from flows.website.campaign import anchor
 from flows.website.registry import Score
@@ -25,7 +27,7 @@ def _environment() -> "Environment":
         score=score,
         interval=interval,
         anchor=anchor,
-        size=size,
+        size=partial(decimal, precision=2),
         short_commit=short_commit,
     )
     return environment
@@ -46,13 +48,6 @@ def static_files() -> Mapping[str, Path]:
 def moment(value: datetime) -> str:
     """A time in UTC, which is the same for every reader: ``2026-11-22 21:22``."""
     return f"{value:%Y-%m-%d %H:%M}"
-
-
-def size(count: int) -> str:
-    """Bytes as ``1.25 GB``, ``0.71 MB`` or ``251 bytes``."""
-    if count < 10_000:
-        return f"{count:,} bytes"
-    return f"{count / 1e9:,.2f} GB" if count >= 1e9 else f"{count / 1e6:,.2f} MB"
 
 
 def score(value: Score | None) -> str:
