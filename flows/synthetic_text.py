@@ -21,11 +21,7 @@ from tasks.stages.translate_text import translate_text
 
 
 def training_pairs(
-    run: Run,
-    archives: Mapping[str, Artifact],
-    sets: Mapping[str, Artifact],
-    corpus: Artifact,
-    vocabulary: Artifact,
+    run: Run, archives: Mapping[str, Artifact], sets: Mapping[str, Artifact], corpus: Artifact, vocabulary: Artifact
 ) -> Artifact:
     """The pairs that the run's model is trained on: those of ``corpus``, or what ``run.synthetic`` makes of them.
 
@@ -41,11 +37,7 @@ def training_pairs(
 
 
 def back_translated(
-    run: Run,
-    how: BackTranslation,
-    archives: Mapping[str, Artifact],
-    sets: Mapping[str, Artifact],
-    corpus: Artifact,
+    run: Run, how: BackTranslation, archives: Mapping[str, Artifact], sets: Mapping[str, Artifact], corpus: Artifact
 ) -> Artifact:
     """The pairs of ``corpus`` and those of back-translation. No monolingual line is a line of one of the sets."""
     texts = {file.path: archives[file.path] for file in files(how.monolingual)}

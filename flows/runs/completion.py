@@ -56,8 +56,6 @@ OverridesOption = Annotated[
     tuple[str, ...],
     FIELD_PATHS,
     Parameter(
-        name="--set",
-        help="set one field of the run, for example training.updates=200; repeatable",
-        show_default=False,
+        name="--set", help="set one field of the run, for example training.updates=200; repeatable", show_default=False
     ),
 ]

@@ -56,10 +56,7 @@ def _variant(name: str, about: str, model: Model = BASE_ROW.model, decoding: Dec
     return replace(base, name=row_run_name(name, PAPER, 1), about=about)
 
 
-GROUPS = {
-    "norms": ("post-ln", "pre-ln"),
-    "searches": ("own-greedy", "own-beam", "torch-greedy", "torch-beam"),
-}
+GROUPS = {"norms": ("post-ln", "pre-ln"), "searches": ("own-greedy", "own-beam", "torch-greedy", "torch-beam")}
 """Names for rows that are compared with one another: the place of the norms; layers and search."""
 VARIANTS = {
     **{

@@ -35,12 +35,7 @@ class QueuedRequest:
     """The waiting and the finished sentences of one request. The caller must call ``cancel`` at the end."""
 
     def __init__(
-        self,
-        served: ServedVersion,
-        search: Search,
-        sentences: Sequence[str],
-        share: int,
-        deadline: float,
+        self, served: ServedVersion, search: Search, sentences: Sequence[str], share: int, deadline: float
     ) -> None:
         self.served = served
         self.search = search
