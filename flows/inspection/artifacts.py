@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,13 +53,9 @@ def list_artifacts(text: str, site: Site, overrides: Sequence[str] = ()) -> list
 
     Files whose size, time and inode are as when they were last hashed count as undamaged; others are hashed.
     """
-    store = open_store(site)
-    looked_up: dict[tuple[str, str], tuple[Store, Manifest | None, str]] = {}
-    listed = []
-    for name, key in find_artifacts(store, text, overrides).items():
-        if (name.stage, key) not in looked_up:  # runs share artifacts
-            looked_up[name.stage, key] = look_up(store, name.stage, key)
-        listed.append(_listed(name, key, *looked_up[name.stage, key]))
+    look = cache(partial(look_up, open_store(site)))  # runs share artifacts
+    found = find_artifacts(open_store(site), text, overrides).items()
+    listed = (_listed(name, key, *look(name.stage, key)) for name, key in found)
     return sorted(listed, key=lambda each: each.made, reverse=True)
 
 

@@ -7,7 +7,6 @@ of its own, for which settings that were tried before are hits. No trial transla
 
 import json
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import cached_property, partial
@@ -18,6 +17,7 @@ from cyclopts import Parameter
 
 from flows.runner.group import Group, GroupResults, Members, RunOne, Say, digest, run_group
 from flows.runner.outcome import Outcome
+from flows.runner.recorded_runs import command_of
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.completion import RUN_NAMES, OverridesOption
 from flows.tuning.search_space import Direction, parse_space
@@ -190,9 +190,7 @@ class SweepResults(GroupResults):
         if best is None:
             return ""
         request = self.resolved.request
-        assignments = (*request.overrides, *best.settings)
-        place = ["--site", request.site] if request.site != "local" else []
-        return shlex.join(["repro", "run", request.run, *(w for each in assignments for w in ("--set", each)), *place])
+        return command_of(request.run, (*request.overrides, *best.settings), {"site": request.site})
 
     def ranked(self) -> "list[TrialRow]":
         """The trials with a score, the best first, then the others in their order."""

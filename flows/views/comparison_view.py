@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
@@ -37,18 +38,13 @@ def trainings_table(trainings: Mapping[str, Curves]) -> Table | None:
     if not trainings:
         return None
     table = plain_table("training", *trainings)
-    updates = []
-    perplexities = []
-    at_updates = []
+    columns = []
     for curves in trainings.values():
-        updates.append(number_text(int(max(curves.updates, default=0))))
-        checked = len(curves.dev_perplexity)
-        best = int(curves.dev_perplexity.argmin()) if checked else -1
-        perplexities.append(number_text(float(curves.dev_perplexity[best])) if checked else "")
-        at_updates.append(number_text(int(curves.dev_updates[best])) if checked else "")
-    table.add_row("updates", *updates)
-    table.add_row("best dev perplexity", *perplexities)
-    table.add_row("at update", *at_updates)
+        checks = [*zip(curves.dev_perplexity.tolist(), curves.dev_updates.astype(int).tolist(), strict=True)]
+        best = min(checks, key=itemgetter(0), default=("", ""))
+        columns.append([number_text(value) for value in (int(max(curves.updates, default=0)), *best)])
+    for title, *cells in zip(("updates", "best dev perplexity", "at update"), *columns, strict=True):
+        table.add_row(title, *cells)
     return table
 
 
