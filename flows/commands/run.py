@@ -11,12 +11,13 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from flows.commands.options import JsonOption, RunOptions
+from flows.inspection.check import compare_files
 from flows.orchestration.dispatch import dispatch, has_user_server
 from flows.runner.group import GroupFailed
 from flows.runner.outcome import Outcome, StageFailed, stage_folder
 from flows.runner.request import ResolvedRun, make_plan
 from flows.runner.seeds import parse_seeds, run_seeds
-from flows.runs.recorded_results import Sums, recorded_sums
+from flows.runs.recorded_results import recorded_sums
 from flows.views.stage_words import outcome_json
 from flows.views.tables import score_card, score_table, seed_table, stage_table
 from flows.views.terminal import print_json, say, show
@@ -25,7 +26,6 @@ from infra.guards.shown_text import shown
 from infra.servers.environment import configure_libraries
 from infra.servers.relocation import same_folder
 from infra.site import Site, open_store
-from infra.store.store import Store
 from infra.tracking.client import experiment_page
 from tasks.evaluation.seed_spread import is_own
 
@@ -89,25 +89,11 @@ def run_command(
     _show(outcome, resolved, every)
     if promote_better:
         _promote(outcome, resolved, by_score=True)
-    if compared := compare_files(outcome, open_store(resolved.site), recorded_sums(resolved.run)):
-        show(f"numerics: {compared}")
+    recorded = recorded_sums(resolved.run)
+    kind = f"strict numerics, torch here is {version('torch')}"
+    show(*(f"numerics: {said}" for said, _ in compare_files(outcome.rows, open_store(resolved.site), recorded, kind)))
     if as_json:
         print_json(outcome_json(outcome))
-
-
-def compare_files(outcome: Outcome, store: Store, recorded: Sums) -> str:
-    """Say whether the stages gave the recorded files, as strict numerics should; "" where none of them is done."""
-    equal: list[str] = []
-    different: list[str] = []
-    for row in outcome.rows:
-        known = recorded.get(row.place)
-        manifest = store.find(row.stage, row.key) if known else None
-        if known and manifest:
-            sums = {name: manifest.files.get(name, {}).get("sha256") for name in known}
-            (equal if sums == known else different).append(row.place)
-    if different:
-        return f"{', '.join(different)}: not as in flows/runs/expected.json (this is torch {version('torch')})"
-    return f"{', '.join(equal)}: as in flows/runs/expected.json, bit for bit" if equal else ""
 
 
 def _promote(outcome: Outcome, resolved: ResolvedRun, *, by_score: bool) -> None:

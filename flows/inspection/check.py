@@ -13,6 +13,8 @@ from infra.site import open_store
 from infra.store.store import Store
 from tasks.engine.planner import StageResult
 
+NOT_DONE = ("miss", "waits")
+
 
 @dataclass(frozen=True)
 class ReproductionCheck:
@@ -77,7 +79,7 @@ def compare_results(
     scores = list(_compare_scores(rows, expected))
     kind = kind_of(rows, store)
     sums = expected.digests.get(kind, {})
-    files = list(_compare_files(rows, store, sums, kind))
+    files = list(compare_files(rows, store, sums, kind))
     if not kind:
         not_compared = "weights not compared: the training does not say on which kernels it ran"
     else:
@@ -102,9 +104,10 @@ def _compare_scores(rows: Sequence[StageResult], expected: RecordedResults) -> I
                 yield f"{name} {measure} is {value:.2f}, {allowed}", abs(value - recorded) <= tolerance
 
 
-def _compare_files(rows: Sequence[StageResult], store: Store, sums: Sums, kind: str) -> Iterator[tuple[str, bool]]:
+def compare_files(rows: Sequence[StageResult], store: Store, sums: Sums, kind: str) -> Iterator[tuple[str, bool]]:
+    """For each file of a finished stage whose sum is recorded, of this ``kind``, a sentence and whether it fits."""
     for row in rows:
-        recorded = sums.get(row.place, {}) if row.state == "hit" else {}
+        recorded = {} if row.state in NOT_DONE else sums.get(row.place, {})
         manifest = store.find(row.stage, row.key) if recorded else None
         for name in recorded:
             fits = manifest is not None and manifest.files.get(name, {}).get("sha256") == recorded[name]
@@ -114,7 +117,7 @@ def _compare_files(rows: Sequence[StageResult], store: Store, sums: Sums, kind: 
 
 def kind_of(rows: Sequence[StageResult], store: Store) -> str:
     """The kind of machine that trained: kernels, threads, ranks and torch; "" where its manifest does not say."""
-    train = next((row for row in rows if row.stage == "train" and row.state == "hit"), None)
+    train = next((row for row in rows if row.stage == "train" and row.state not in NOT_DONE), None)
     manifest = store.find(train.stage, train.key) if train else None
     if manifest is None or "kernels" not in manifest.facts:
         return ""

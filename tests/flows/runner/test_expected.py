@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from sealing import FILES, sealed
 
-from flows.commands.run import compare_files
-from flows.runner.outcome import Outcome
+from flows.inspection.check import compare_files
 from flows.runs import DEMO
 from flows.runs.overrides import STRICT_NUMERICS, override
 from flows.runs.recorded_results import recorded_sums
@@ -25,12 +24,12 @@ SUM = hashlib.sha256(FILES["a.txt"]).hexdigest()
 def test_a_run_says_whether_its_files_are_the_expected_ones(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     sealed(store)
-    rows = [StageResult("clean", "", "k1", "completed"), StageResult("score", "dev", "k2", "completed")]
-    outcome = Outcome("demo", rows)
-    assert "bit for bit" in compare_files(outcome, store, {"clean": {"a.txt": SUM}})
+    rows = [StageResult("clean", "", "k1", "completed"), StageResult("score", "dev", "k2", "miss")]
+    same = [*compare_files(rows, store, {"clean": {"a.txt": SUM}, "score dev": {"a.txt": SUM}}, "strict numerics")]
+    assert same == [("a.txt of clean is as recorded of strict numerics", True)]
     for other in ({"a.txt": "0" * 64}, {"missing.txt": SUM}):
-        assert compare_files(outcome, store, {"clean": other}).startswith("clean: not as in")
-    assert compare_files(outcome, store, {"score dev": {"a.txt": SUM}}) == "", "it is not there"
+        [(said, fits)] = compare_files(rows, store, {"clean": other}, "strict numerics")
+        assert (said.endswith("of clean differs from the record of strict numerics"), fits) == (True, False)
 
 
 def test_sums_are_expected_of_the_strict_demo_alone() -> None:
@@ -54,4 +53,4 @@ def test_the_strict_demo_gives_the_expected_sums_with_two_ranks(tmp_path: Path) 
         text=True,
         check=True,
     )
-    assert "average, translate dev, translate test: as in flows/runs/expected.json, bit for bit" in done.stderr
+    assert done.stderr.count("is as recorded of strict numerics") == 3
