@@ -14,7 +14,6 @@ from flows.runner.artifact_names import check_stage
 from flows.runner.beginning import beginning_of
 from flows.runner.request import RunRequest
 from flows.runs.synthetic import COUNTED_AS
-from flows.views.stage_words import miss_text
 from infra.errors import BadConfiguration
 from infra.site import open_store
 from infra.store.store import Artifact
@@ -61,7 +60,7 @@ class _SingleStageEngine(Engine):
         lookup = look_up(store, site, call)
         if isinstance(lookup, Miss):
             place = site.remote or store.folder(call.stage.name, call.key)
-            missing = f"{call.label}, which has no artifact here: {miss_text(lookup)} ({place})"
+            missing = f"{call.label}, which has no artifact here: {lookup} ({place})"
             raise BadConfiguration(f"{self.request.label} needs {missing}; {remedy(lookup)}")
         return lookup.artifact
 

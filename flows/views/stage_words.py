@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 from flows.runner.outcome import Outcome
-from tasks.engine.lookup import Miss, MissReason
 from tasks.engine.planner import StageResult
 
 JSON_FIELDS = ("stage", "item", "key", "state", "seconds", "path", "facts")
@@ -15,7 +14,7 @@ def why(row: StageResult, is_short: bool = False) -> str:
 
     The short form names one changed module and counts the others.
     """
-    parts = [row.failure, miss_text(row.miss) if row.miss else "", f"{row.origin or ''}"]
+    parts = [row.failure, f"{row.miss or ''}", f"{row.origin or ''}"]
     if row.waits_for:
         parts.append(f"runs if the output of {', '.join(row.waits_for)} changes")
     change = row.code_change
@@ -23,23 +22,6 @@ def why(row: StageResult, is_short: bool = False) -> str:
         change = replace(change, modules=(change.modules[0], f"{len(change.modules) - 1} more"))
     parts += [f"{change}", *map(str, row.broken), *row.changes]
     return "; ".join(filter(None, parts))
-
-
-def miss_text(miss: Miss) -> str:
-    """Why a call is no hit."""
-    match miss.reason:
-        case MissReason.DAMAGED:
-            return miss.detail
-        case MissReason.INPUT_CHANGED:
-            return f"the content of {miss.detail} has changed"
-        case MissReason.CODE_CHANGED:
-            return f"{miss.change}"
-        case MissReason.CODE_UNKNOWN:
-            return "the artifact does not say by which code it was made"
-        case MissReason.EFFECTS_GONE:
-            return "the version that it registered is gone or damaged"
-        case _:
-            return f"{miss.reason}"
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from flows.views.stage_words import miss_text
 from flows.views.tables import cell, format_facts
 from infra.errors import INTERRUPTED
 from infra.guards.shown_text import shown, shown_lines
@@ -37,11 +36,10 @@ class TerminalDisplay:
         """Done and total of each call that is running, by its label."""
 
     def begin(self, call: StageCall, missing: Miss) -> None:
-        why = miss_text(missing)
         self._shown = time.monotonic()
         self._open[call.label] = (0.0, 0.0)
         self._clear()
-        self._print(f"{self.prefix}[bold]{call.label}[/bold] [dim]{call.key} · {cell(why)}[/dim]")
+        self._print(f"{self.prefix}[bold]{call.label}[/bold] [dim]{call.key} · {cell(f'{missing}')}[/dim]")
 
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
         self._open[call.label] = (done, total)

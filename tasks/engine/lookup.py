@@ -22,9 +22,9 @@ class MissReason(StrEnum):
     FORCED = "forced"
     INPUT_CHANGED = "input changed"
     CODE_CHANGED = "code changed"
-    CODE_UNKNOWN = "code not recorded"
+    CODE_UNKNOWN = "the artifact does not say by which code it was made"
     DAMAGED = "damaged"
-    EFFECTS_GONE = "effects gone"
+    EFFECTS_GONE = "the version that it registered is gone or damaged"
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,15 @@ class Miss:
     change: CodeChange = UNCHANGED
 
     def __str__(self) -> str:
-        return f"{self.reason}: {self.detail}" if self.detail else f"{self.reason}"
+        match self.reason:
+            case MissReason.DAMAGED:
+                return self.detail
+            case MissReason.INPUT_CHANGED:
+                return f"the content of {self.detail} has changed"
+            case MissReason.CODE_CHANGED:
+                return f"{self.change}"
+            case _:
+                return f"{self.reason}"
 
 
 def look_up(store: Store, site: Site, call: StageCall, attempt: str = "") -> Hit | Miss:

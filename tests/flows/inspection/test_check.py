@@ -81,7 +81,7 @@ def test_what_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
     ]
     found = compare_results("demo", rows, LocalStore(tmp_path), EXPECTED)
     assert found.differs == (
-        "average is not there as it was made (damaged: model.safetensors was altered)",
+        "average is not there as it was made (model.safetensors was altered)",
         "dev has no bleu, recorded is 91.26 ± 3.00",
     )
 
