@@ -11,8 +11,7 @@ from typing import NoReturn
 
 from flows.reproduce import STAGES, reproduce
 from flows.runner.artifact_names import check_stage
-from flows.runner.beginning import beginning_of
-from flows.runner.request import RunRequest
+from flows.runner.request import RunRequest, beginning_of
 from flows.runs.synthetic import COUNTED_AS
 from infra.errors import BadConfiguration
 from infra.site import open_store

@@ -11,14 +11,13 @@ from datetime import datetime
 
 from flows.reproduce import STAGES, reproduce
 from flows.runner import records
-from flows.runner.artifact_names import check_stage
-from flows.runner.beginning import beginning_of
+from flows.runner.artifact_names import check_stage, model_manifests
 from flows.runner.find_run import check_sets, find_run, warn_of_changed_files
 from flows.runner.interrupted import attempt_to_resume
 from flows.runner.outcome import Outcome
 from flows.runner.recorded_runs import RecordedRun, last_arguments, read_runs
 from flows.runs import Run
-from flows.runs.initial_weights import InitialWeights
+from flows.runs.initial_weights import InitialWeights, initial_weights_of
 from flows.runs.overrides import changes_results, override, without_replaced
 from flows.runs.synthetic import COUNTED_AS
 from infra.errors import BadConfiguration
@@ -145,6 +144,21 @@ def make_plan(resolved: ResolvedRun) -> RunPlan:
         rows = _with_changes(rows, store, name, initial)
     started = records.start_time(site.root, name)
     return RunPlan(resolved, started, store, scope, initial, interrupted, Outcome(name, rows), planner.lookups)
+
+
+def beginning_of(run: Run, site: Site, store: Store) -> InitialWeights | None:
+    """What ``training.start`` or ``training.continue_from`` names, None if weights are drawn at random.
+
+    Raises BadConfiguration for a name that is unknown, of another shape, or of several trainings.
+    """
+    name = run.training.continue_from
+    if not name:
+        return initial_weights_of(run, site, store)
+    found = model_manifests(store, name, "train")
+    manifest = found.get("") or next(iter(found.values()))
+    if damage := store.damage(manifest):
+        raise BadConfiguration(f"training.continue is {name!r}, but that training is damaged: {damage}")
+    return InitialWeights(name, continued=(store.artifact(manifest),))
 
 
 def _check_extras(run: Run, site: Site, to_make: Set[str]) -> None:
