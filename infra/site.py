@@ -178,10 +178,7 @@ def configured_site(name: str = "local") -> Site:
     return site
 
 
-SITES = {
-    "local": Site(),
-    "gpu": Site(device="cuda"),
-}
+SITES = {"local": Site(), "gpu": Site(device="cuda")}
 
 
 def _nearest(root: Path) -> Path:

@@ -243,10 +243,7 @@ def manifests(job: JobSpec, settings: KubernetesSettings) -> list[dict[str, Any]
                 ]
             },
             "ttlSecondsAfterFinished": KEPT_SECONDS,
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": pod | added,
-            },
+            "template": {"metadata": {"labels": labels}, "spec": pod | added},
         },
     }
     return [service, batch] if job.nodes > 1 else [batch]

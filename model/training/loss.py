@@ -29,11 +29,7 @@ class Objective(nn.Module):
     """A batch to its summed losses; the module that is trained, so that wrappers see one forward."""
 
     def __init__(
-        self,
-        transformer: Transformer,
-        smoothing: float,
-        coverage: CoverageLoss | None = None,
-        compiled: bool = False,
+        self, transformer: Transformer, smoothing: float, coverage: CoverageLoss | None = None, compiled: bool = False
     ) -> None:
         """``coverage`` is added to the loss in training; ``compiled`` lets the compiler make one pass of the softmax's
         many."""
@@ -70,11 +66,7 @@ class Objective(nn.Module):
 
 
 def smoothed_loss(
-    hidden_MD: Tensor,
-    output_ND: Tensor,
-    labels_M: Tensor,
-    smoothing: float,
-    gradient_of: SoftmaxGradient | None = None,
+    hidden_MD: Tensor, output_ND: Tensor, labels_M: Tensor, smoothing: float, gradient_of: SoftmaxGradient | None = None
 ) -> tuple[Tensor, Tensor]:
     """The smoothed ``loss`` and ``nll``, which is -log p(label) (the formulas at the top), summed over positions.
 
@@ -100,12 +92,7 @@ class _SmoothedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden_MD: Tensor,
-        output_ND: Tensor,
-        labels_M: Tensor,
-        smoothing: float,
-        gradient_of: SoftmaxGradient,
+        ctx: Any, hidden_MD: Tensor, output_ND: Tensor, labels_M: Tensor, smoothing: float, gradient_of: SoftmaxGradient
     ) -> tuple[Tensor, ...]:
         device = hidden_MD.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_MD.dtype
