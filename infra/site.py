@@ -27,6 +27,9 @@ Compile = Literal["auto", "always", "never", "update"]
 PackedAttention = Literal["torch", "own"]
 LauncherName = Literal["local", "ssh", "slurm", "kubernetes"]
 Word = TypeVar("Word", bound=str)
+NUMBERS = ("cache_bytes", "nodes", "ranks", "threads", "workers", "micro_batch_tokens")
+WORDS = {"device": Device, "launcher": LauncherName, "compile": Compile, "packed_attention": PackedAttention}
+"""Fields of a site that ``REPRO_<FIELD>`` sets: whole numbers, and those of some words."""
 
 
 def _cores() -> int:
@@ -137,7 +140,8 @@ class Site:
         if name not in SITES:
             raise BadConfiguration(f"unknown site {name!r}, known are: {', '.join(SITES)}")
         site = SITES[name]
-        device = _word("REPRO_DEVICE", site.device, Device)
+        read: dict[str, Any] = {name: _number(f"REPRO_{name.upper()}", getattr(site, name)) for name in NUMBERS}
+        read |= {name: _word(f"REPRO_{name.upper()}", getattr(site, name), words) for name, words in WORDS.items()}
         root = os.environ.get("REPRO_ROOT") or f"{_nearest(site.root)}"
         remote = check_s3_url(root) if "://" in root else ""
         place = _cache_of(remote) if remote else expanded(root)
@@ -149,25 +153,16 @@ class Site:
             site,
             root=place,
             remote=remote,
-            cache_bytes=_number("REPRO_CACHE_BYTES", site.cache_bytes),
             mirrors=tuple(os.environ.get("REPRO_MIRRORS", "").split()) or site.mirrors,
             tracking_uri=served.mlflow if served else mlflow or site.tracking_uri,
             tracking_file=served.mlflow_file if served else "",
             pages=os.environ.get("REPRO_SITE_URL", "").rstrip("/") or site.pages,
-            launcher=_word("REPRO_LAUNCHER", site.launcher, LauncherName),
-            nodes=_number("REPRO_NODES", site.nodes),
-            ranks=_number("REPRO_RANKS", site.ranks),
-            threads=_number("REPRO_THREADS", site.threads),
-            workers=_number("REPRO_WORKERS", site.workers),
             dask=os.environ.get("REPRO_DASK") or site.dask,
-            device=device,
-            gpus=visible_gpus(os.environ) if device in ("auto", "cuda") else (),
+            gpus=visible_gpus(os.environ) if read["device"] in ("auto", "cuda") else (),
             gpu_pool=os.environ.get("REPRO_GPU_POOL") or site.gpu_pool,
             strict=_word("REPRO_STRICT", "01"[site.strict], Literal["0", "1"]) == "1",
-            compile=_word("REPRO_COMPILE", site.compile, Compile),
-            packed_attention=_word("REPRO_PACKED_ATTENTION", site.packed_attention, PackedAttention),
-            micro_batch_tokens=_number("REPRO_MICRO_BATCH_TOKENS", site.micro_batch_tokens),
             rank_timeout_seconds=_number("REPRO_RANK_TIMEOUT", site.rank_timeout_seconds),
+            **read,
         )
 
 

@@ -12,10 +12,9 @@ import torch
 from .data.batch import Batch
 from .data.batches import Cursor, Update
 from .job import Facts, Job, job_of_command_line
-from .network.weights import build
 from .training.distributed import Ranks
 from .training.optimizer import optimizer_of
-from .training.setup import build_objective, prepare_device, read_configuration
+from .training.setup import build_objective, new_model, prepare_device, read_configuration
 from .training.step import TrainingStep
 
 ENOUGH_SECONDS = 0.5
@@ -25,26 +24,19 @@ TIMED = 3
 
 def work(job: Job) -> Facts:
     """Time updates of growing parts of a batch, until one takes long enough or is the whole."""
-    step = _step(job)
-    length = job.config["length"]
-    whole = max(1, step.training.batch_tokens // length)
-    sentences = min(whole, 16)
-    while (seconds := _seconds(step, sentences, length, job.config["vocabulary"])) < ENOUGH_SECONDS:
-        if sentences == whole:
-            break
-        sentences = min(whole, 4 * sentences)
-    return {"seconds": seconds * whole / sentences}
-
-
-def _step(job: Job) -> TrainingStep:
     config, training = read_configuration(job)
     training = replace(training, batching="buckets")
     device = prepare_device(job, config, training, own_attention=False)
     size = job.config["vocabulary"]
-    model = build(config, size, size).to(device)
-    model.residual_dtype = torch.bfloat16 if training.residual == "bf16" else None
+    model = new_model(config, training, (size, size), device)
     objective = build_objective(job, model, training, packed=False)
-    return TrainingStep(training, objective, optimizer_of(training, model), Ranks(), device, micro_batch_tokens=0)
+    step = TrainingStep(training, objective, optimizer_of(training, model), Ranks(), device, micro_batch_tokens=0)
+    length = job.config["length"]
+    whole = max(1, training.batch_tokens // length)
+    sentences = min(whole, 16)
+    while (seconds := _seconds(step, sentences, length, size)) < ENOUGH_SECONDS and sentences < whole:
+        sentences = min(whole, 4 * sentences)
+    return {"seconds": seconds * whole / sentences}
 
 
 def _seconds(step: TrainingStep, sentences: int, length: int, size: int) -> float:

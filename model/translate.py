@@ -16,6 +16,7 @@ Each row also holds the log-probability of the reference, so that scoring needs 
 import json
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -56,15 +57,15 @@ COLUMNS = pa.schema(
 penalty of ``pieces``."""
 
 
+@dataclass
 class ProgressReporter:
     """Lines of metrics.jsonl, at most one in ``seconds``; the place where a job that is asked to end does so."""
 
-    def __init__(self, metrics: Metrics, stop: StopSignal, total: int, seconds: float) -> None:
-        self.metrics = metrics
-        self.stop = stop
-        self.total = total
-        self.seconds = seconds
-        self.written = time.monotonic()
+    metrics: Metrics
+    stop: StopSignal
+    total: int
+    seconds: float
+    written: float = field(default_factory=time.monotonic)
 
     def phase(self, before: int) -> Callable[[int, int], None]:
         """Progress of a part of the work that begins with ``before`` sentences done. Raises JobError."""

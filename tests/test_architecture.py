@@ -138,7 +138,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "model.experimental": {"model.data", "model.errors", "model.network", "model.numerics", "model.training"},
         "model.network": {"model.config", "model.errors"},
         "model.numerics": {"model.config", "model.job"},
-        "model.speed": {"model.data", "model.job", "model.network", "model.training"},
+        "model.speed": {"model.data", "model.job", "model.training"},
         "model.train": {
             "model.config",
             "model.experimental",

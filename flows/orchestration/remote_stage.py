@@ -7,6 +7,7 @@ run already makes the same key, the call waits for that one. The caller decides 
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from uuid import UUID
 
 import httpx
@@ -49,13 +50,13 @@ def current_work_pool() -> str:
         return client.read_flow_run(UUID(present.id)).work_pool_name or ""
 
 
+@dataclass(frozen=True)
 class DeploymentDispatch:
     """Dispatches stages of ``request`` to the deployment ``stage/<pool>``."""
 
-    def __init__(self, request: RunRequest, pool: str, say: Callable[[str], None]) -> None:
-        self.request = request
-        self.pool = pool
-        self.say = say
+    request: RunRequest
+    pool: str
+    say: Callable[[str], None]
 
     def __call__(self, remote: RemoteStage) -> None:
         with get_client(sync_client=True) as client:

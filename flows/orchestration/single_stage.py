@@ -7,7 +7,6 @@ computed.
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
 from flows.reproduce import STAGES, reproduce
 from flows.runner.artifact_names import check_stage
@@ -44,31 +43,28 @@ class StageRequest:
         return f"{self.stage} {self.item}".strip()
 
 
+@dataclass(frozen=True)
 class _SingleStageEngine(Engine):
     """Takes earlier stages from the store, makes the requested one, and stops the pipeline."""
 
-    def __init__(self, runner: Runner, request: StageRequest) -> None:
-        self.runner = runner
-        self.request = request
+    runner: Runner
+    request: StageRequest
 
     def resolve(self, call: StageCall) -> Artifact:
         store = self.runner.settings.store
         site = self.runner.settings.site
         if (call.stage.name, call.item) == (self.request.stage, self.request.item):
-            self._make(call)
+            if call.key != self.request.key:
+                message = f"{self.request.label} has key {call.key} here and {self.request.key} at the other worker"
+                raise BadConfiguration(f"{message}; install the same version of this project for both")
+            self.runner.resolve(call)
+            raise StopPipeline
         lookup = look_up(store, site, call)
         if isinstance(lookup, Miss):
             place = site.remote or store.folder(call.stage.name, call.key)
             missing = f"{call.label}, which has no artifact here: {lookup} ({place})"
             raise BadConfiguration(f"{self.request.label} needs {missing}; {remedy(lookup)}")
         return lookup.artifact
-
-    def _make(self, call: StageCall) -> NoReturn:
-        if call.key != self.request.key:
-            message = f"{self.request.label} has key {call.key} here and {self.request.key} at the other worker"
-            raise BadConfiguration(f"{message}; install the same version of this project for both")
-        self.runner.resolve(call)
-        raise StopPipeline
 
 
 def run_single_stage(

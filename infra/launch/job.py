@@ -1,16 +1,20 @@
-"""The specification of a job and its end. A job is a program over files: it reads ``job.json`` and writes to ``out``.
+"""The specification of a job, how it is started, and its end. A job reads ``job.json`` and writes to ``out``.
 
 A launcher starts it, calls ``on_poll`` periodically and returns when the job succeeds; otherwise it raises the Fault
 named in the job's ``exit.json``.
 """
 
 import json
-from collections.abc import Callable, Mapping
+import os
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from infra.errors import JobFailed, fault_for
+from infra.errors import BadConfiguration, JobFailed, fault_for
+from infra.processes.children import SAFE_PATH
+from infra.processes.compute import thread_waiting
 
 EXIT = "exit.json"
 PROBE_BYTES = 2**16
@@ -63,6 +67,41 @@ class JobSpec:
 class Launcher(Protocol):
     def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
         """Run to the end; raises a Fault. Any exception stops the job before it propagates."""
+
+
+def command(job: JobSpec, python: str, rendezvous: Sequence[str] = ("--standalone",)) -> list[str]:
+    """The command line over ``job.json``: the module itself, or torchrun with the options ``rendezvous``."""
+    module = ["-m", job.module, str(job.path)]
+    if not job.distributed:
+        return [python, *module]
+    # --max-restarts=0: torchrun's own restarts hang; the stage relaunches from the newest checkpoint instead.
+    torchrun = ["-m", "torch.distributed.run", *rendezvous, f"--nproc-per-node={job.ranks_per_node}"]
+    return [python, *torchrun, "--max-restarts=0", *module]
+
+
+def variables(job: JobSpec) -> dict[str, str]:
+    """Environment variables of a job on any machine."""
+    return {
+        **SAFE_PATH,
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": str(job.threads),
+        **thread_waiting(os.environ),
+        "TOKENIZERS_PARALLELISM": "true",
+        **({"CUDA_VISIBLE_DEVICES": ",".join(job.gpus)} if job.gpus else {}),
+        # malloc reuses the heap for large tensors instead of new pages, which the kernel would have to clear.
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": "4294967296",
+        **job.environment,
+    }
+
+
+def option_words(variable: str, program: str) -> tuple[str, ...]:
+    """The options in an environment variable. Raises BadConfiguration if the shell's rules cannot split it."""
+    text = os.environ.get(variable, "")
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise BadConfiguration(f"{variable} is {text!r}, allowed are options of {program}: {error}") from None
 
 
 def raise_for_exit(job: JobSpec, status: int, last_words: str) -> None:

@@ -19,8 +19,7 @@ from typing import Any
 from infra.errors import BadConfiguration, Fault, NetworkFault, OutOfMemory
 from infra.extras import check_installed
 from infra.launch.batch_queue import QueueLauncher, QueueStatus, job_name
-from infra.launch.command import command, variables
-from infra.launch.job import EXIT, JobSpec
+from infra.launch.job import EXIT, JobSpec, command, variables
 from infra.processes import signals
 
 LABEL = "repro/job"
@@ -113,7 +112,12 @@ class Kubernetes:
 
     def submit(self, job: JobSpec) -> str:
         name = job_name(job)
-        self._delete_and_wait(name)  # a finished Job is kept for inspection and blocks its name
+        self.cancel(name)  # a finished Job is kept for inspection and blocks its name
+        deadline = time.monotonic() + DELETE_SECONDS
+        while self._request(self.batch.read_namespaced_job, name=name, ignore=404) is not None:
+            if time.monotonic() > deadline:
+                raise NetworkFault(f"Kubernetes has not deleted the earlier job {name} after {DELETE_SECONDS} s")
+            signals.wait(0.5)
         for item in manifests(job, self.settings):
             if item["kind"] == "Service":  # a Service of this name is the same one
                 self._request(self.core.create_namespaced_service, body=item, ignore=409)
@@ -148,14 +152,6 @@ class Kubernetes:
 
     def clear(self, name: str) -> None:
         self._request(self.core.delete_namespaced_service, name=name, ignore=404)
-
-    def _delete_and_wait(self, name: str) -> None:
-        self.cancel(name)
-        deadline = time.monotonic() + DELETE_SECONDS
-        while self._request(self.batch.read_namespaced_job, name=name, ignore=404) is not None:
-            if time.monotonic() > deadline:
-                raise NetworkFault(f"Kubernetes has not deleted the earlier job {name} after {DELETE_SECONDS} s")
-            signals.wait(0.5)
 
     def _request(self, method: Callable[..., Any], *, ignore: int = 0, **arguments: Any) -> Any:
         """The answer of the API; None for the HTTP status ``ignore``.

@@ -6,8 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from infra.launch.command import command, variables
-from infra.launch.job import JobSpec, raise_for_exit
+from infra.launch.job import JobSpec, command, raise_for_exit, variables
 from infra.processes import signals
 from infra.processes.children import last_line, python_path, signal_group, start, terminate_group
 

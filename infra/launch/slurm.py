@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 from infra.errors import BadConfiguration, Fault, JobFailed, NetworkFault, OutOfMemory, Preempted
 from infra.launch.batch_queue import QueueLauncher, QueueStatus, job_name
-from infra.launch.command import command, option_words, variables
-from infra.launch.job import EXIT, JobSpec
+from infra.launch.job import EXIT, JobSpec, command, option_words, variables
 from infra.processes.children import python_path
 
 PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
@@ -127,9 +126,7 @@ def script(job: JobSpec, settings: SlurmSettings) -> str:
         "--open-mode=append",
         "--requeue",
         f"--signal=TERM@{settings.notice_seconds}",
-        *([f"--partition={settings.partition}"] if settings.partition else []),
-        *([f"--account={settings.account}"] if settings.account else []),
-        *([f"--time={settings.time}"] if settings.time else []),
+        *(f"--{name}={value}" for name in ("partition", "account", "time") if (value := getattr(settings, name))),
         *settings.options,
     ]
     # Two jobs on one node may share a port; the rendezvous id still distinguishes them.

@@ -20,9 +20,8 @@ from pathlib import Path
 
 from infra.errors import BadConfiguration, JobFailed, NoSpace
 from infra.launch.batch_queue import QueueLauncher, QueueStatus, job_name
-from infra.launch.command import command, option_words, variables
 from infra.launch.far_machine import FarMachine
-from infra.launch.job import EXIT, JobSpec
+from infra.launch.job import EXIT, JobSpec, command, option_words, variables
 from infra.processes.children import PROJECT_ROOT
 from infra.processes.identity import machine_identity
 

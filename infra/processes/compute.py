@@ -21,7 +21,7 @@ BUSY = 1.5
 def keep_pages() -> None:
     """Keep freed memory in the heap for reuse, because the kernel has to clear new pages.
 
-    ``infra.launch.command`` sets the same in a job's environment, which malloc reads only at the start of a process.
+    ``infra.launch.job`` sets the same in a job's environment, which malloc reads only at the start of a process.
     One heap serves all threads, because only the first can grow without mmap. Without glibc this does nothing.
     """
     if not sys.platform.startswith("linux"):

@@ -51,14 +51,21 @@ def wait_for(is_ready: Callable[[], bool], on_wait: Callable[[], None]) -> None:
 
 
 @contextmanager
-def try_file_lock(path: Path) -> Iterator[bool]:
-    """Try to lock the file ``path`` for the block; yields whether that succeeded."""
+def _opened(path: Path) -> Iterator[int]:
+    """Open a lock's file for the block, whose end releases the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        yield try_lock(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def try_file_lock(path: Path) -> Iterator[bool]:
+    """Try to lock the file ``path`` for the block; yields whether that succeeded."""
+    with _opened(path) as descriptor:
+        yield try_lock(descriptor)
 
 
 @contextmanager
@@ -67,16 +74,12 @@ def file_lock(path: Path, on_wait: Callable[[str], None], hint: str = "") -> Ite
 
     Waits while another process holds it, and calls ``on_wait`` once a minute with that process's description and hint.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    with _opened(path) as descriptor:
 
-    def say() -> None:
-        on_wait(os.pread(descriptor, 400, 0).decode(errors="replace").strip() or "another process")
+        def say() -> None:
+            on_wait(os.pread(descriptor, 400, 0).decode(errors="replace").strip() or "another process")
 
-    try:
         wait_for(lambda: try_lock(descriptor), say)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}{hint}".encode(), 0)
         yield descriptor
-    finally:
-        os.close(descriptor)

@@ -206,9 +206,9 @@ def stop(service: Service) -> bool:
     return bool(pid or left)
 
 
-def end_leftovers(folder: Path, seconds: float = 3.0) -> int:
+def end_leftovers(folder: Path) -> int:
     """End the processes of a service without a supervisor; returns how many there were."""
-    return end_all(lambda: tagged_pids(folder), seconds)
+    return end_all(lambda: tagged_pids(folder), 3.0)
 
 
 def _rpc(service: Service) -> Any:

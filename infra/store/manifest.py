@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from infra.guards.path_names import is_artifact_name, is_path_name, is_plain_name
+from infra.guards.path_names import is_artifact_name, is_path_name
 
 MANIFEST = "manifest.json"
 LOGS = ("metrics.jsonl", "exit.json", "job.json", "job.sh", "*.log")
@@ -64,23 +64,20 @@ def parse_manifest(text: str | bytes, stage: str, key: str) -> tuple[Manifest, d
         if envelope["sha256"] != digest_of(written) or (manifest.stage, manifest.key) != (stage, key):
             return None
         return (manifest, envelope) if _is_well_formed(manifest) else None
-    except (TypeError, KeyError, ValueError, RecursionError):
+    except (AttributeError, TypeError, KeyError, ValueError, RecursionError):
         return None
 
 
 def _is_well_formed(manifest: Manifest) -> bool:
-    mappings = (manifest.arguments, manifest.inputs, manifest.facts, manifest.files, manifest.made)
-    if not all(isinstance(each, dict) for each in mappings):
-        return False
-    if not all(isinstance(file, dict) for file in manifest.files.values()):
-        return False
-    if not (is_plain_name(manifest.stage) and is_plain_name(manifest.key)):
-        return False
-    texts = (manifest.item, manifest.content, *manifest.inputs.values())
-    numbers = (manifest.version, manifest.seconds, *(file["bytes"] for file in manifest.files.values()))
+    files = manifest.files.values()
+    mappings = (manifest.arguments, manifest.inputs, manifest.facts, manifest.made, *files)
+    texts = (manifest.item, manifest.content, *manifest.inputs.values(), *(file["sha256"] for file in files))
+    numbers = (manifest.version, manifest.seconds, *(file["bytes"] for file in files))
     return (
-        all(isinstance(text, str) for text in (*texts, *(file["sha256"] for file in manifest.files.values())))
+        all(isinstance(each, dict) for each in mappings)
+        and all(isinstance(text, str) for text in texts)
         and all(isinstance(number, int | float) for number in numbers)
+        and is_artifact_name(f"{manifest.stage}/{manifest.key}")
         and manifest.content == content_digest(manifest.files)
         and all(map(is_artifact_name, manifest.inputs))
         and all(map(is_path_name, manifest.files))

@@ -121,16 +121,15 @@ class Bucket:
         return digest.hexdigest()
 
     def put_if_absent(self, name: str, content: bytes) -> None:
-        """Write a small object only if there is none.
+        """Write a small object only if there is none; else raises PreconditionFailed.
 
-        Raises PreconditionFailed, also where a repeated request meets the object of its own first try: the caller must
-        read the object to know.
+        So does a repeated request that meets the object of its own first try: the caller must read the object to know.
         """
-        self._call(name, "put_object", Key=self._key(name), Body=content, IfNoneMatch="*")
+        self.put(name, content, IfNoneMatch="*")
 
-    def put(self, name: str, content: bytes) -> None:
+    def put(self, name: str, content: bytes, **conditions: str) -> None:
         """Write a small object, replacing any."""
-        self._call(name, "put_object", Key=self._key(name), Body=content)
+        self._call(name, "put_object", Key=self._key(name), Body=content, **conditions)
 
     def upload(self, path: Path, name: str) -> None:
         """Write a file, a large one in parts."""

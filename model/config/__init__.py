@@ -1,7 +1,6 @@
-"""Configuration of model, training, averaging and decoding as frozen dataclasses, without torch.
+"""Configuration of model, training, averaging and decoding as frozen dataclasses, without torch; symbols as in Table 3.
 
-Orchestration reads them as values; a job receives them as JSON and rebuilds them with ``from_json``. The symbols are
-the paper's (Table 3). This package imports no other sub-package.
+A job receives them as JSON and rebuilds them with ``from_json``. This package imports no other sub-package.
 """
 
 from dataclasses import fields

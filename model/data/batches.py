@@ -110,7 +110,10 @@ class BatchSampler:
         pool = max(1, POOL_BATCHES * self.budget * len(self.source) // int(max(self.source.sum(), self.target.sum())))
         pool = POOL_BATCHES * self.sentences or pool
         pools = [self._sort(rows[i : i + pool]) for i in range(0, len(rows), pool)]
-        batches = [batch for rows in pools for batch in self._divide(rows)]
+        if self.sentences:
+            batches = [rows[i : i + self.sentences] for rows in pools for i in range(0, len(rows), self.sentences)]
+        else:
+            batches = [batch for rows in pools for batch in self._cut(rows, self._most(self.budget))]
         return [batches[i] for i in random.permutation(len(batches))]
 
     def updates_of(self, epochs: int) -> int:
@@ -166,12 +169,6 @@ class BatchSampler:
         shape = self._batch_shape(min(most, each) if most else each)
         return load_packed(self.shards, rows, shape, self.source_ends, self.target_ends)
 
-    def _divide(self, rows: Array) -> list[Array]:
-        """Split sorted rows into batches."""
-        if not self.sentences:
-            return self._cut(rows, self._most(self.budget))
-        return [rows[i : i + self.sentences] for i in range(0, len(rows), self.sentences)]
-
     def _most(self, budget: int) -> tuple[int, int]:
         """Maximum of source and target pieces of a batch."""
         source, target = self._batch_shape(budget).pieces if self.packed else (budget, budget)
@@ -205,14 +202,13 @@ class BatchSampler:
 
 def check_lengths(shards: Shards, config: Model, target_ends: TargetEnds = "eos") -> None:
     """Raise JobError naming the longest pair if it exceeds the learned positions."""
-    if not config.learns_positions:
+    if not config.learns_positions or not len(shards):
         return
-    for side in ("source", "target"):
-        lengths = shards.lengths[side]
-        ends = NUMBER_OF_EOS[target_ends]
-        lengths = lengths_with_ends(lengths, config.source_ends) if side == "source" else lengths + ends
-        row = int(np.argmax(lengths)) if len(shards) else 0
-        if len(shards) and lengths[row] > config.max_positions:
+    sources = lengths_with_ends(shards.lengths["source"], config.source_ends)
+    targets = shards.lengths["target"] + NUMBER_OF_EOS[target_ends]
+    for side, lengths in (("source", sources), ("target", targets)):
+        row = int(np.argmax(lengths))
+        if lengths[row] > config.max_positions:
             raise bad_data(
                 f"pair {shards.pair_id(row)} in {shards.folder} has {lengths[row]} {side} pieces, "
                 f"more than the {config.max_positions} learned positions (model.max_positions)"

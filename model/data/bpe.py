@@ -175,9 +175,8 @@ def write_normalising(vocabulary: Path, normalise: Normalise, folder: Path) -> N
 def foreign_as_substitute(scripts: Sequence[str]) -> normalizers.Replace:
     """The step of a normaliser that replaces each character of a foreign script by ``SUBSTITUTE``.
 
-    Foreign are all Unicode scripts but ``scripts``, Common (digits, punctuation, emoji) and Inherited (combining
-    marks).
-    Raises ValueError for a name that is no script.
+    Foreign are all Unicode scripts but ``scripts``, Common (digits, punctuation, emoji) and Inherited (marks). Raises
+    ValueError for a name that is no script.
     """
     own = "".join(rf"\p{{{script}}}" for script in (*scripts, "Common", "Inherited"))
     try:

@@ -24,8 +24,7 @@ from ..network.attention import Widths
 
 DRAWS = 1 << 31
 """Number of values of the 31 bits that decide whether a weight is dropped."""
-ALIGNED = 16
-"""Loops over tiles begin at multiples of this. Dropout needs multiples of 4."""
+# Loops over tiles begin at multiples of 16. Dropout needs multiples of 4.
 
 
 class Tiles(NamedTuple):

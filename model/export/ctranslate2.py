@@ -75,9 +75,8 @@ def write_folder(
 ) -> None:
     """Write a trained model, its tokenizers, ``translate.py``, ``search.json`` and a ``README.md`` into ``folder``.
 
-    ``language`` is the source's, by whose rules lines are split into sentences.
-
-    Raises JobError for incomplete weights or vocabulary, ValueError for a vocabulary of spaCy's tokens.
+    ``language`` is the source's, by whose rules lines are split into sentences. Raises JobError for incomplete weights
+    or vocabulary, ValueError for a vocabulary of spaCy's tokens.
     """
     model = load_model(weights)
     pieces = TokenizerPair.load(vocabulary)

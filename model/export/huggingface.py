@@ -67,9 +67,8 @@ def write_folder(
 ) -> None:
     """Write a trained model and its tokenizers into a folder that exists; ``README.md`` there says how to use it.
 
-    ``language`` is the source's, by whose rules that example splits a line into sentences.
-
-    Raises JobError for incomplete weights or vocabulary, ValueError for a shape that no family supports.
+    ``language`` is the source's, by whose rules that example splits a line into sentences. Raises JobError for
+    incomplete weights or vocabulary, ValueError for a shape that no family supports.
     """
     model = load_model(weights)
     pieces = TokenizerPair.load(vocabulary)

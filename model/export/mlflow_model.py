@@ -6,7 +6,7 @@ only if the model's signature lists them: ``translator_params`` lists all with t
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -56,7 +56,8 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
         ValueError that names an impossible param, or a line that is not a string or has too long a sentence.
         """
         options = translator_params(Decoding()) | (params or {})
-        search = search_of(options)
+        decoding = Decoding(**{name: options[name] for name in Decoding().search() if name in options})
+        search = Search(decoding, options["n_best"], options["split"])
         require(options["engine"] in self.engines, "engine", options["engine"], ", ".join(self.engines))
         model = replace(self.model, engine=self.engines[options["engine"]])
         translated = model.translate(lines_of(model_input), search)
@@ -81,12 +82,6 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
             required=choice == "ctranslate2",
             threads=torch.get_num_threads(),
         )
-
-
-def search_of(options: Mapping[str, Any]) -> Search:
-    """The search that the params ask for. Raises ValueError that names an impossible param."""
-    decoding = Decoding(**{name: options[name] for name in Decoding().search() if name in options})
-    return Search(decoding, options["n_best"], options["split"])
 
 
 def rows_of(lines: Sequence[Translation]) -> list[dict[str, Any]]:

@@ -191,14 +191,10 @@ class Attention(nn.Module):
         x = x.view(*x.shape[:-1], self.heads, -1)
         return x.transpose(1, 2) if x.dim() == 4 else x
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, attention_mask: PaddedMask) -> Tensor:
-        """Attend, join the heads and project: (B, T, D)."""
-        return self.out(attention_mask.attend(q, k, v, self.p_drop if self.training else 0.0))
-
-    def attend_packed(self, x_MX: Tensor, memory_SY: Tensor | None, attention_mask: PackedMask) -> Tensor:
-        """``attend`` for the joined tensors of ``PackedMask.attend``: (M, D)."""
-        p_drop = self.p_drop if self.training else 0.0
-        return self.out(attention_mask.attend(x_MX, memory_SY, self.head_widths, p_drop))
+    @property
+    def p_drop_now(self) -> float:
+        """The rate of dropout on the weights, which only training has."""
+        return self.p_drop if self.training else 0.0
 
 
 class SelfAttention(Attention):
@@ -212,9 +208,9 @@ class SelfAttention(Attention):
         """Attend over ``x`` (…, D)."""
         joined = self.query_keys_values(x)
         if isinstance(attention_mask, PackedMask):
-            return self.attend_packed(joined, None, attention_mask)
+            return self.out(attention_mask.attend(joined, None, self.head_widths, self.p_drop_now))
         q, k, v = (self.split_heads(x) for x in joined.split(self.widths, dim=-1))
-        return self.attend(q, k, v, attention_mask)
+        return self.out(attention_mask.attend(q, k, v, self.p_drop_now))
 
     def weights(self, x: Tensor, attention_mask: AttentionMask) -> Tensor:
         """The attention weights of ``forward`` without the causal mask: (B, H, T, T), each row summing to 1; packed as
@@ -245,9 +241,9 @@ class CrossAttention(Attention):
     def forward(self, x: Tensor, memory: KeysValues, attention_mask: AttentionMask) -> Tensor:
         """Attend over the keys and values of the encoder's output."""
         if isinstance(attention_mask, PackedMask):
-            return self.attend_packed(self.query(x), memory[0], attention_mask)
+            return self.out(attention_mask.attend(self.query(x), memory[0], self.head_widths, self.p_drop_now))
         k, v = memory
-        return self.attend(self.split_heads(self.query(x)), k, v, attention_mask)
+        return self.out(attention_mask.attend(self.split_heads(self.query(x)), k, v, self.p_drop_now))
 
     def weights(self, x: Tensor, memory: KeysValues, attention_mask: AttentionMask) -> Tensor:
         """The attention weights of ``forward``: (B, H, T, S), each row summing to 1; packed as of

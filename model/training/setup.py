@@ -39,8 +39,7 @@ def build_trainer(
     """The trainer of a job, at the position of its newest whole checkpoint.
 
     ``step_class`` and ``packed_attention`` replace how an update is computed, and torch's attention over packed
-    sentences (``model.train.trainer_for``).
-    Raises JobError for inputs that are missing or damaged, ValueError for a configuration that this device cannot run.
+    sentences. Raises JobError for missing or damaged inputs, ValueError for what this device cannot run.
     """
     config, training = read_configuration(job)
     device = prepare_device(job, config, training, own_attention=packed_attention is not None)
@@ -49,7 +48,7 @@ def build_trainer(
     sampler = sampler_of(config, training, shards)
     dev = load_shards(job, "dev", config, vocabulary)
     training = count_updates(training, sampler)
-    model = new_model(config, training, vocabulary, device, packed_attention)
+    model = new_model(config, training, (vocabulary.source_size, vocabulary.target_size), device, packed_attention)
     optimizer = optimizer_of(training, model)
     flops = training_flops(config, vocabulary.target_size, sampler.source, sampler.target)
     work = Work(flops / float(sampler.target.sum()), peak_flops(device_name(device)))
@@ -140,13 +139,13 @@ def count_updates(training: Training, sampler: BatchSampler) -> Training:
 def new_model(
     config: Model,
     training: Training,
-    vocabulary: TokenizerPair,
+    sizes: tuple[int, int],
     device: torch.device,
-    packed_attention: PackedAttention | None,
+    packed_attention: PackedAttention | None = None,
 ) -> Transformer:
-    """A model with the initial weights that the seed draws."""
+    """A model for vocabularies of these sizes with the initial weights that the seed draws."""
     torch.manual_seed(training.seed)
-    model = build(config, vocabulary.source_size, vocabulary.target_size).to(device)
+    model = build(config, *sizes).to(device)
     model.residual_dtype = torch.bfloat16 if training.residual == "bf16" else None
     model.packed_attention = packed_attention
     return model

@@ -13,8 +13,7 @@ import pytest
 from patience import limit
 from small_training import TRAINING, weights, write_job
 
-from infra.launch.command import command, variables
-from infra.launch.job import JobSpec
+from infra.launch.job import JobSpec, command, variables
 from infra.processes.children import PROJECT_ROOT
 
 PROGRAMS = ("ip", "unshare", "mount", "hostname")

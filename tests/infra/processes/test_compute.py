@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.launch.command import variables
-from infra.launch.job import JobSpec
+from infra.launch.job import JobSpec, variables
 from infra.processes import compute
 
 REPOSITORY = Path(__file__).resolve().parents[3]
