@@ -2,24 +2,18 @@
 
 import os
 from dataclasses import KW_ONLY, dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
+from flows.reproduce import STAGES
 from flows.runner.find_run import swapped_name
 from flows.runner.request import RunRequest
 from flows.runs.completion import RUN_NAMES, OverridesOption
 from flows.runs.overrides import STRICT_NUMERICS
 from model.config.engines import EngineChoice, Quantization
 
-
-def _stages(context: Any) -> list[str]:  # noqa: ARG001 - cyclopts passes it
-    from flows.reproduce import STAGES
-
-    return list(STAGES)
-
-
-STAGE_NAMES = Parameter(completer=_stages)
+STAGE_NAMES = Parameter(completer=lambda _: [*STAGES])
 JsonOption = Annotated[bool, Parameter(name="--json", help="print one JSON object as the last line of stdout")]
 EngineOption = Annotated[
     EngineChoice,
@@ -30,8 +24,6 @@ QuantizationOption = Annotated[
     Parameter(help="type of CTranslate2's matrices; int8 is faster and finds nearly the same translations"),
 ]
 SiteOption = Annotated[str, Parameter(help="where to compute: local or gpu")]
-
-
 SwapOption = Annotated[
     bool, Parameter(help="the run of the other direction, NAME-swapped: source and target change sides")
 ]

@@ -47,16 +47,13 @@ def select_versions(names: Sequence[str], site: Site) -> list[Version]:
 
 def decoding_config(version: Version) -> Decoding:
     """The configuration that decoded the version's dev set; the paper's defaults (§6.1) for missing tags."""
-    known = {field.name for field in fields(Decoding)}  # a version of an earlier release may have had others
     settings: dict[str, Any] = {}
-    for tag, text in version.tags.items():
-        name = tag.removeprefix(DECODING_TAG_PREFIX)
-        if name != tag and name in known:
+    for field in fields(Decoding):  # a version of an earlier release may have had others
+        if text := version.tags.get(f"{DECODING_TAG_PREFIX}{field.name}", ""):
             try:
-                value = json.loads(text)
+                settings[field.name] = json.loads(text)
             except ValueError:  # a word, as numerics is
-                value = text
-            settings[name] = value
+                settings[field.name] = text
     return Decoding(**settings)
 
 

@@ -17,6 +17,7 @@ So a shorter run takes the place of no training, and neither does a failed one.
 
 import os
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,31 +142,25 @@ def needed_artifacts(
     return needed
 
 
-@dataclass
-class _NewerStages:
-    """The stages with an artifact in the newer records of one run with the same overrides."""
-
-    in_any: set[str] = field(default_factory=set)
-    in_finished: set[str] = field(default_factory=set)
-
-
 def _kept_records(root: Path) -> Iterator[tuple[str, str, list[Name]]]:
     """What records keep, newest first: run, reason and artifacts. The head of this file has the rule and an example."""
-    newer_stages: dict[tuple[str, tuple[str, ...]], _NewerStages] = {}
+    # By run and overrides, the stages with an artifact in newer records, and in newer finished ones.
+    in_any: dict[tuple[str, tuple[str, ...]], set[str]] = {}
+    in_finished: dict[tuple[str, tuple[str, ...]], set[str]] = defaultdict(set)
     for path in record_files(root):
         try:
             record = read_run(path)
         except UnreadableRecord as error:
             raise BadData(f"{error}; so the needs of its run are unknown: repair or remove it") from error
         variant = (record.run, record.overrides)
-        is_newest = variant not in newer_stages
-        newer = newer_stages.setdefault(variant, _NewerStages())
+        is_newest = variant not in in_any
+        newer = in_any.setdefault(variant, set())
         stages = {row.stage for row in record.stages if row.has_artifact}
-        kept_stages = stages - newer.in_any
-        newer.in_any |= stages
+        kept_stages = stages - newer
+        newer |= stages
         if record.outcome == FINISHED:
-            kept_stages |= stages - newer.in_finished
-            newer.in_finished |= stages
+            kept_stages |= stages - in_finished[variant]
+            in_finished[variant] |= stages
         is_whole = is_newest or record.outcome == RUNNING
         names = [(row.stage, row.key) for row in record.stages if is_whole or row.stage in kept_stages]
         if names:

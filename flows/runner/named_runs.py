@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from flows.reproduce import STAGES
 from flows.runner.recorded_runs import RecordedRun
 from flows.runner.records import FINISHED
-from flows.runs.overrides import changes_results, without_replaced
+from flows.runs.overrides import as_options, changes_results, without_replaced
 
 Place = tuple[str, str]
 """Stage and item."""
@@ -66,9 +66,9 @@ def name_run(records: Iterable[RecordedRun], run: str, overrides: Sequence[str] 
     if same or overrides or not own:
         return NamedRun(run, same)
     newest = next((each for each in own if each.outcome == FINISHED), own[0])
-    settings = " ".join(f"--set {assignment}" for assignment in newest.overrides)
+    settings = as_options(newest.overrides)
     same = [each for each in own if each.overrides == newest.overrides]
-    return NamedRun(run, same, f"no run {run} without --set is on record here; this is the one with {settings}")
+    return NamedRun(run, same, f"no run {run} without --set is on record here; this is the one with{settings}")
 
 
 def name_seeds(records: Iterable[RecordedRun], run: str, overrides: Sequence[str] = ()) -> list[NamedRun]:

@@ -213,13 +213,12 @@ def _with_changes(
 
     def explained(row: StageResult) -> StageResult:
         place = (row.stage, row.item)
+        changes = differences(row.form, before.get(place, row.form))
         manifest = store.find(row.stage, keys[place]) if keys.get(place) else None
-        version = (
-            [f"stage version {manifest.version} -> {row.version}"]
-            if manifest and manifest.version != row.version
-            else []
-        )
-        start = [f"begins with {initial.version}"] if initial and row.stage == "train" else []
-        return replace(row, changes=(*version, *start, *differences(row.form, before.get(place, row.form))))
+        if initial and row.stage == "train":
+            changes = [f"begins with {initial.version}", *changes]
+        if manifest and manifest.version != row.version:
+            changes = [f"stage version {manifest.version} -> {row.version}", *changes]
+        return replace(row, changes=tuple(changes))
 
     return [row if row.state == "hit" else explained(row) for row in rows]

@@ -8,17 +8,13 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-
-def _runs(context: Any) -> list[str]:  # noqa: ARG001 - cyclopts passes it
-    from flows.runs import RUNS
-
-    return list(RUNS)
+from flows.runs.built_in_runs import DEMO, RUNS
+from infra.site import Site
+from infra.tracking.registry import versions
 
 
 def _fields(context: Any) -> list[str]:
     """``training.updates=`` and the like: the fields of the run that is named, or of the demo."""
-    from flows.runs import DEMO, RUNS
-
     typed = context.get("run")
     return [f"{path}=" for path in field_paths(RUNS.get(typed.value if typed else "", DEMO))]
 
@@ -33,29 +29,21 @@ def field_paths(holder: Any, prefix: str = "") -> list[str]:
     return found
 
 
-def _recorded(context: Any) -> list[str]:  # noqa: ARG001 - cyclopts passes it
-    from infra.site import Site
-
-    return sorted(folder.name for folder in (Site.named().root / "runs").glob("*") if folder.is_dir())
-
-
-def _versions(context: Any) -> list[str]:  # noqa: ARG001 - cyclopts passes it
-    from infra.site import Site
-    from infra.tracking.registry import versions
-
-    return [each.label for each in versions(Site.named().registry)]
-
-
 RecordedRunOption = Annotated[
-    str, Parameter(completer=_recorded, help="a run as `repro history` names it, or FILE.toml")
+    str,
+    Parameter(
+        completer=lambda _: sorted(folder.name for folder in (Site.named().root / "runs").glob("*") if folder.is_dir()),
+        help="a run as `repro history` names it, or FILE.toml",
+    ),
 ]
-VERSION_NAMES = Parameter(completer=_versions)
-RUN_NAMES = Parameter(completer=_runs)
-FIELD_PATHS = Parameter(completer=_fields)
+VERSION_NAMES = Parameter(completer=lambda _: [each.label for each in versions(Site.named().registry)])
+RUN_NAMES = Parameter(completer=lambda _: [*RUNS])
 OverridesOption = Annotated[
     tuple[str, ...],
-    FIELD_PATHS,
     Parameter(
-        name="--set", help="set one field of the run, for example training.updates=200; repeatable", show_default=False
+        name="--set",
+        help="set one field of the run, for example training.updates=200; repeatable",
+        show_default=False,
+        completer=_fields,
     ),
 ]

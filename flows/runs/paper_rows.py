@@ -182,16 +182,10 @@ def paper_row_of(run: Run) -> tuple[PaperRow, ...]:
     """The row of the paper that a run reproduces, overrides included; empty for any other run."""
     found = RUN_NAME.fullmatch(run.name)
     cleaned = {value.name: row for row, value in CLEANED.items()}
-    if run.name in cleaned:
-        row = cleaned[run.name]
-        corpus = PAPER
-        scale = 1
-    elif found and found[2] in PAPER_RUNS and found[1] in corpora():
-        row = found[2]
-        corpus = found[1]
-        scale = int(found[3])
-    else:
+    corpus, row, number = found.groups() if found else (PAPER, cleaned.get(run.name, ""), "1")
+    if row not in PAPER_RUNS or corpus not in corpora():
         return ()
+    scale = int(number)
     own = PAPER_RUNS[row]
     exact = all(getattr(run, each.name) == getattr(own, each.name) for each in fields(own) if each.name not in NAMING)
     size = run.vocabulary.size
