@@ -63,6 +63,10 @@ def deploy(
         raise BadConfiguration("--cron excludes --every; give one of them")
     if (activate or cron or every) and pause:
         raise BadConfiguration("--pause excludes --activate, --cron and --every; give one of them")
+    if (activate or cron or every or pause) and not runs:
+        raise BadConfiguration(
+            "--activate, --pause, --cron and --every need names of deployments, as in `repro deploy demo --activate`"
+        )
     for run in runs if any(overrides) else ():
         RunRequest(run, overrides=overrides).resolve()  # refuses a wrong field now, not at night
     configure_libraries(Site.named().root)
@@ -71,13 +75,11 @@ def deploy(
             "no Prefect server is configured: start one with `repro up`, or set PREFECT_API_URL to that of yours, "
             "for example http://127.0.0.1:4200/api"
         )
-    from flows.orchestration.deploy import deploy as deploy_file
-    from flows.orchestration.deploy import deploy_checks, own_times
+    from flows.orchestration.deploy import check_of, deployments_of, own_times
+    from flows.orchestration.deploy import deploy as deploy_chosen
     from infra.servers.prefect_states import ensure_heartbeat_automation
 
     switch: Literal["on", "off", "as it is"] = "on" if activate or cron or every else "off" if pause else "as it is"
-    if check:
-        deploy_checks(runs, switch, say, own_times(cron, every))
-    else:
-        deploy_file(FILE, runs, switch, say, own_times(cron, every), overrides)
+    chosen = [check_of(run) for run in runs] if check else deployments_of(FILE, runs, overrides)
+    deploy_chosen(chosen, switch, say, own_times(cron, every))
     ensure_heartbeat_automation()

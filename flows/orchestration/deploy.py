@@ -36,32 +36,13 @@ OWN_TIMES = "own-times"
 """The slug of the schedule whose times a user gave."""
 
 
-def deploy_checks(
-    names: Sequence[str], switch: ScheduleSwitch, say: Callable[[str], None], times: Times | None = None
-) -> None:
-    """Deploy a check of each run, nightly and paused at first. Raises BadConfiguration as ``deploy``."""
-    _deploy_all([_check_of(name) for name in names], switch, say, times)
+def deployments_of(file: Path, names: Sequence[str], overrides: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The named deployments of the file, or all; a run in a user's file (``my-run.toml``) gets one of its own.
 
-
-def deploy(
-    file: Path,
-    names: Sequence[str],
-    switch: ScheduleSwitch,
-    say: Callable[[str], None],
-    times: Times | None = None,
-    overrides: Sequence[str] = (),
-) -> None:
-    """Deploy the named deployments of the file, or all; a run in a user's file (``my-run.toml``) gets one of its own.
-
-    ``times`` replaces those of their schedules, ``overrides`` those of their runs: an empty text removes them. Raises
-    BadConfiguration for an unknown name.
+    ``overrides`` replace those of their runs: an empty text removes them. Raises BadConfiguration for an unknown name.
     """
     deployments = yaml.safe_load(file.read_text())["deployments"]
     known = [each["name"] for each in deployments]
-    if switch != "as it is" and not names:
-        raise BadConfiguration(
-            "--activate, --pause, --cron and --every need names of deployments, as in `repro deploy demo --activate`"
-        )
     own = []
     for name in names:
         if is_file(name):
@@ -76,11 +57,11 @@ def deploy(
     if overrides:
         given = {"overrides": list(filter(None, overrides))}
         chosen = [each | {"parameters": each["parameters"] | given} for each in chosen]
-    _deploy_all(chosen, switch, say, times)
+    return chosen
 
 
-def _deploy_all(
-    chosen: Sequence[dict[str, Any]], switch: ScheduleSwitch, say: Callable[[str], None], times: Times | None
+def deploy(
+    chosen: Sequence[dict[str, Any]], switch: ScheduleSwitch, say: Callable[[str], None], times: Times | None = None
 ) -> None:
     """Deploy ``chosen``, at ``times`` if they are given, and the pools that they need."""
     timed = [each | {"schedules": [{"times": times, "slug": OWN_TIMES}]} if times else each for each in chosen]
@@ -100,7 +81,7 @@ def _deployment_of(name: str) -> dict[str, Any]:
     return _nightly(run.name, run.about, "prefect_flows.reproduce", path, "own", "0 2 * * *")
 
 
-def _check_of(name: str) -> dict[str, Any]:
+def check_of(name: str) -> dict[str, Any]:
     """The deployment of a run's check. Raises BadConfiguration for a run of which nothing is recorded."""
     expected_of(name)
     about = f"Repeats {name} in a folder of its own; fails if scores or files are not as recorded."

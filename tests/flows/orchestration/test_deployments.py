@@ -107,11 +107,11 @@ def test_a_run_in_a_file_gets_a_deployment_that_names_the_file(tmp_path: Path, m
     assert [each["active"] for each in made["schedules"]] == [False]
     Path("demo.toml").write_text('extends = "demo"\n')
     with pytest.raises(BadConfiguration, match="demo.toml is named 'demo' like a built-in run; rename it"):
-        deploying.deploy(REPOSITORY / "prefect.yaml", ["demo.toml"], "as it is", print)
+        deploying.deployments_of(REPOSITORY / "prefect.yaml", ["demo.toml"])
     with pytest.raises(BadConfiguration, match=r"'dem'; did you mean .*demo.*\? known are: demo, .*FILE.toml"):
-        deploying.deploy(REPOSITORY / "prefect.yaml", ["dem"], "as it is", print)
+        deploying.deployments_of(REPOSITORY / "prefect.yaml", ["dem"])
     with pytest.raises(BadConfiguration, match=r"unknown deployment 'mine'; did you mean mine.toml\?"):
-        deploying.deploy(REPOSITORY / "prefect.yaml", ["mine"], "as it is", print)
+        deploying.deployments_of(REPOSITORY / "prefect.yaml", ["mine"])
 
 
 @pytest.mark.parametrize("times", ["0 22 * *", "0 25 * * *", "daily", "@daily at 3"])
@@ -130,11 +130,11 @@ def test_a_wrong_interval_is_refused_and_a_right_one_is_kept_in_utc() -> None:
 
 
 def test_a_check_is_deployed_for_a_run_whose_results_are_recorded() -> None:
-    made = deploying._check_of("demo")
+    made = deploying.check_of("demo")
     assert [each["active"] for each in made["schedules"]] == [False]
     module, _, function = made["entrypoint"].rpartition(".")
     assert getattr(importlib.import_module(module), function) is check_flow.check
     with pytest.raises(BadConfiguration, match="demo-distilled"):
-        deploying._check_of("demo-distilled")
+        deploying.check_of("demo-distilled")
     with pytest.raises(BadConfiguration, match="--check"):
         deploy_command(check=True)
