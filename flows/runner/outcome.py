@@ -40,13 +40,10 @@ class Outcome:
 
     def seed_spreads(self, own_seed: int) -> list[SeedSpread]:
         """The scores by seed, where the run has models of several; ``own_seed`` is that of the run's own model."""
-        by_set: dict[str, dict[str, dict[str, Any]]] = {
-            name: {seed_item(own_seed): c} for name, c in self.own_scores.items()
-        }
+        by_set: dict[str, dict[str, dict[str, Any]]] = {}
         for item, card in self.scores.items():
-            if not is_own(item):
-                name, _, system = item.rpartition("/")
-                by_set.setdefault(name, {})[system] = card
+            name, system = (item, seed_item(own_seed)) if is_own(item) else item.rsplit("/", 1)
+            by_set.setdefault(name, {})[system] = card
         return seed_spreads({name: systems for name, systems in by_set.items() if len(systems) > 1})
 
     @property
