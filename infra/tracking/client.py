@@ -1,6 +1,6 @@
 """Opens MLflow's client without telemetry or chatter and with short retries; ends and removes runs that are left over.
 
-One process at a time creates a SQLite file. A run's tag ``process`` names the process that executes it.
+A run's tag ``process`` names the process that executes it.
 """
 
 import json

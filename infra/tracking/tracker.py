@@ -1,7 +1,4 @@
-"""Tracks a pipeline run in MLflow: a parent run, one child for each stage, and a description that a person can read.
-
-While MLflow does not answer, writes wait in a queue, one warning says so, and the pipeline goes on.
-"""
+"""Tracks a pipeline run in MLflow: a parent run, one child for each stage, and a description that a person can read."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""Filters for noisy text: crawled pages, mined pairs, mixtures of sources.
-
-Like the rules of ``filters``, whose docstring says what a rule reads; few of them suit clean corpora.
-"""
+"""Filters for noisy text: crawled pages, mined pairs, mixtures of sources. Few of them suit clean corpora."""
 
 from __future__ import annotations
 

@@ -1,13 +1,9 @@
-"""Downloads a file of the catalogue and checks it: mirrors first, then upstream. A later attempt resumes.
-
-``fetch_file(file, folder, ("http://mirror",))`` writes ``folder/<name>``. Needs nothing of the file's content.
-"""
+"""Downloads a file of the catalogue and checks it: mirrors first, then upstream. A later attempt resumes."""
 
 import io
 import logging
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from infra.errors import BadData, Fault, NetworkFault, NoSpace
@@ -137,11 +133,8 @@ def _check_space(folder: Path, size: int, name: str) -> None:
         )
 
 
-@contextmanager
-def _open_source(url: str, offset: int) -> Iterator[Download]:
+def _open_source(url: str, offset: int) -> AbstractContextManager[Download]:
     if url.startswith(EMBEDDED):
         stream = io.BytesIO(demo_corpus.content(url.removeprefix(EMBEDDED)))
-        yield Download(stream, stream.read)
-        return
-    with open_download(url, offset) as source:
-        yield source
+        return nullcontext(Download(stream, stream.read))
+    return open_download(url, offset)

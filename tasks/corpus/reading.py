@@ -1,7 +1,4 @@
-"""Reads corpus files as aligned lines: plain, compressed or archived text, WMT's SGM, TMX, or a column of a table.
-
-Memory does not grow with the files.
-"""
+"""Reads corpus files as aligned lines, in bounded memory: plain or packed text, WMT's SGM, TMX, a column of a table."""
 
 from __future__ import annotations
 

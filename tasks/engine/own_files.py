@@ -93,10 +93,8 @@ def _imported(source: Source, folder: Path) -> set[str]:
 
 
 def _neighbour(folder: Path, name: str) -> dict[str, Source]:
-    """The modules that ``import name`` loads from ``folder``; none if Python finds another module of this name.
-
-    So files beside a user's file shadow nothing.
-    """
+    """The modules that ``import name`` loads from ``folder``; none if Python finds another module of this name. So
+    files beside a user's file shadow nothing."""
     if _is_foreign(name) or not name.isidentifier():
         return {}
     present = sys.modules.get(name)

@@ -37,15 +37,6 @@ class Resolution:
     """Why each failed try failed."""
 
 
-@dataclass
-class NewArtifact:
-    """An artifact while a body makes it: the body fills ``out`` and returns ``facts``; then ``artifact`` is sealed."""
-
-    out: Path
-    facts: Facts = field(default_factory=dict)
-    artifact: Artifact | None = None
-
-
 class Runner(Engine):
     """Runs stages one after the other, and the calls of ``Stage.map`` on threads."""
 
@@ -131,10 +122,7 @@ class Runner(Engine):
                 if isinstance(lookup, Miss):
                     settings.display.begin(call, lookup)
                 if isinstance(lookup, Miss) and call.stage.needs not in settings.dispatch:
-                    with self._new_artifact(store, call, attempt, lock) as new:
-                        new.facts = call.stage.body(new.out, **call.arguments)
-                    assert new.artifact
-                    lookup = Hit(new.artifact, is_new=True)
+                    lookup = Hit(self._make_here(store, call, attempt, lock), is_new=True)
             if isinstance(lookup, Miss):
                 lookup = Hit(self._make_elsewhere(call, attempt), is_new=True)
         self._hits[call.key] = lookup
@@ -151,19 +139,16 @@ class Runner(Engine):
             return look_up(settings.store, settings.site, call, attempt)
         return lookup
 
-    @contextmanager
-    def _new_artifact(self, store: Store, call: StageCall, attempt: str, lock: int) -> Iterator[NewArtifact]:
-        """Give the body that the block calls a folder and a run in MLflow, and seal the folder at the end.
-
-        Its jobs inherit the lock, so they keep it if this process is killed.
-        """
+    def _make_here(self, store: Store, call: StageCall, attempt: str, lock: int) -> Artifact:
+        """Call the body with a folder and a run in MLflow, and seal the folder at the end. Its jobs inherit the lock,
+        so they keep it if this process is killed."""
         name = call.stage.name
         settings = self.settings
         inputs = call.input_contents
         resumable = (inputs or {"": call.key}) if call.stage.resume else {}
         origin = call.stage.origin(store, settings.site, call, bool(attempt))
-        new = NewArtifact(store.begin(name, call.key, resumable, attempt))
-        if origin and not any(new.out.iterdir()):
+        out = store.begin(name, call.key, resumable, attempt)
+        if origin and not any(out.iterdir()):
             settings.display.say(f"{call.label} {origin}")
         run_id = ""
         try:
@@ -183,12 +168,12 @@ class Runner(Engine):
                 say=settings.display.say,
             )
             with stage_context(context):
-                yield new
-            if replaced := [artifact for artifact in call.inputs if artifact.is_replaced()]:
+                facts = call.stage.body(out, **call.arguments)
+            if replaced := [each for each in call.inputs if each.is_replaced()]:
                 raise BadData(f"{replaced[0].folder} was replaced while {call.label} read it; run again")
             made = provenance() | ({"origin": origin.record} if origin else {})
-            new.artifact = store.seal(
-                new.out,
+            artifact = store.seal(
+                out,
                 {
                     "stage": name,
                     "key": call.key,
@@ -196,7 +181,7 @@ class Runner(Engine):
                     "item": call.item,
                     "arguments": call.form,
                     "inputs": inputs,
-                    "facts": new.facts,
+                    "facts": facts,
                     "seconds": round(time.monotonic() - started, 3),
                     "made": made | code_of(store, call).record,
                 },
@@ -204,14 +189,15 @@ class Runner(Engine):
         except BaseException as error:
             if call.stage.resume:
                 with suppress(OSError):  # not empty: work to resume; not there: sealed, but it could not be sent
-                    new.out.rmdir()
+                    out.rmdir()
             else:
-                _keep_evidence(new.out, store.failed_folder(name, call.key))
+                _keep_evidence(out, store.failed_folder(name, call.key))
             self._finish(run_id, *_end_by(error))
             raise
         with settings.tracker_lock:
-            settings.tracker.log_files(run_id, partial(settings.files, call, new.artifact))
-        self._finish(run_id, "FINISHED", new.facts)
+            settings.tracker.log_files(run_id, partial(settings.files, call, artifact))
+        self._finish(run_id, "FINISHED", facts)
+        return artifact
 
     def _make_elsewhere(self, call: StageCall, attempt: str) -> Artifact:
         """Have a worker of another pool make the artifact."""
@@ -264,17 +250,13 @@ def _end_by(error: BaseException) -> tuple[str, Facts]:
 @contextmanager
 def _failures_noted(resolution: Resolution, root: Path) -> Iterator[None]:
     """Note why the try in this block failed; the OSError of a full or absent disk becomes a Fault."""
-    failures = resolution.failures
     try:
         yield
     except Pruned:
         raise
-    except OSError as error:
-        fault = fault_of_disk(error, root)
-        failures.append(describe(fault or error))
-        if fault is None:
-            raise
-        raise fault from error
     except BaseException as error:
-        failures.append(describe(error))
+        fault = fault_of_disk(error, root) if isinstance(error, OSError) else None
+        resolution.failures.append(describe(fault or error))
+        if fault:
+            raise fault from error
         raise

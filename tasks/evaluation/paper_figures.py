@@ -59,10 +59,6 @@ class PaperFigures:
         """The metric of our score cards that follows this protocol."""
         return METRICS[self.protocol]
 
-    @property
-    def sentences(self) -> int:
-        return SENTENCES[self.set_name]
-
 
 FIGURES = (metric_names.PERPLEXITY, metric_names.BLEU, "parameters", "updates", "gpu_hours", "flops")
 """The columns of ``paper_rows.tsv`` with figures. ``gpu_hours``: 8 P100 for 12 hours and for 3.5 days (§5.2).

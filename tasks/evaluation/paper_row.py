@@ -1,7 +1,7 @@
 """Compare a run with the row of the paper that it reproduces.
 
-Takes the row, the facts of the training and the card of the set, and returns a ``PaperComparison``. Differences are
-computed only if corpus, set and protocol are the row's, and only for BLEU: perplexity depends on the vocabulary.
+Differences are computed only if corpus, set and protocol are the row's, and only for BLEU: perplexity depends on the
+vocabulary.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Any
 from model.config import Model, count_parameters
 from model.config.keying import unkeyed_default
 from model.metric_names import BLEU, BLEU_PAPER, BLEU_PAPER_UNTWEAKED, GPU_KWH, PERPLEXITY
-from tasks.evaluation.paper_figures import ROWS, PaperFigures
+from tasks.evaluation.paper_figures import ROWS, SENTENCES, PaperFigures
 
 BLEU_METRICS = (BLEU_PAPER, BLEU_PAPER_UNTWEAKED, BLEU)
 """BLEU of the card by protocol: paper, paper_untweaked (both English-German only) and 13a."""
@@ -64,7 +64,7 @@ class PaperComparison:
         """Ours minus the paper's, for figures that may be compared."""
         paper = self.row.published
         own = self.ours
-        same_set = own.get("set") == paper.set_name and own.get("sentences") == paper.sentences
+        same_set = own.get("set") == paper.set_name and own.get("sentences") == SENTENCES[paper.set_name]
         if not (self.row.exact and same_set and paper.metric in own and paper.figures):
             return {}
         return {BLEU: round(own[paper.metric] - paper.figures[BLEU], 2)}

@@ -149,10 +149,8 @@ def student_tail(value: float, freedom: float) -> float:
 
 
 def _student(freedom: float) -> tuple[Any, Any, float]:
-    """Angles, the probability to stay below each, and the freedom within bounds.
-
-    t is √freedom · tan(angle), and the angle has the density cos(angle)^(freedom - 1).
-    """
+    """Angles, the probability to stay below each, and the freedom within bounds. t is √freedom · tan(angle), and the
+    angle has the density cos(angle)^(freedom - 1)."""
     freedom = min(max(freedom, 1.0), LARGEST_FREEDOM)
     width = math.pi / 2 / GRID
     density = np.cos(width * (np.arange(GRID) + 0.5)) ** (freedom - 1)

@@ -1,7 +1,6 @@
 """Compare two systems' hypotheses for one set: the difference in each metric, and whether it may be chance.
 
-Takes the tables that ``score`` writes (pair_id, source, reference, hypothesis, bleu, chrf). Returns the differences
-with two-sided p-values by paired bootstrap (Koehn 2004) and the sentences that differ most.
+Takes the tables that ``score`` writes; p-values are two-sided, by paired bootstrap (Koehn 2004).
 """
 
 from __future__ import annotations

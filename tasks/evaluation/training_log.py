@@ -1,7 +1,4 @@
-"""Reads the log of a training, ``metrics.jsonl``: learning curves, speed, and signs of collapse by layer.
-
-Older trainings have fewer of the metrics, or none.
-"""
+"""Reads ``metrics.jsonl`` of a training: learning curves, speed, signs of collapse by layer. Older ones have fewer."""
 
 from __future__ import annotations
 

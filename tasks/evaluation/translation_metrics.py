@@ -186,10 +186,9 @@ def percentile_interval(resampled: Sequence[float] | Counts) -> tuple[float, flo
 def paired_p_value(difference: float, resampled: Sequence[float] | Counts) -> float:
     """The probability that equal systems differ by at least ``difference``, in either direction.
 
-    ``resampled`` are the differences of both systems on resampled corpora. They spread around the observed difference
-    as those of equal systems spread around zero, so their distances from their own mean are what chance alone makes.
-    sacreBLEU's ``--paired-bs`` centres the absolute differences instead and counts those above the observed one, so of
-    differences that keep their sign it counts one tail, and gives about half of this.
+    ``resampled`` are the differences of both systems on resampled corpora. Their distances from their own mean are what
+    chance alone makes. sacreBLEU's ``--paired-bs`` centres the absolute differences instead, so of differences that
+    keep their sign it counts one tail, and gives about half of this.
     """
     gaps = np.asarray(resampled)
     beyond = int((np.abs(gaps - gaps.mean()) >= abs(difference)).sum())

@@ -169,10 +169,8 @@ def _made_by(systems: Sequence[Lineage]) -> Iterator[DifferingField]:
 
 
 def _codes(made: Sequence[Manifest | None]) -> tuple[str, ...]:
-    """The commit of each, with the modules that differ from the first one's; all empty where no module differs.
-
-    A system that does not have the stage is left alone: its settings say so.
-    """
+    """The commit of each, with the modules that differ from the first one's; all empty where no module differs. A
+    system that does not have the stage is left alone: its settings say so."""
     first = next((manifest.made for manifest in made if manifest), {})
     texts = []
     for manifest in made:

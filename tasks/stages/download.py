@@ -12,11 +12,7 @@ MAX_CONCURRENT_DOWNLOADS = 4
 
 @stage(version=1, resume=True)
 def download(out: Path, file: File) -> Facts:
-    """Download ``file`` and check its checksum.
-
-    out/
-      train.en.gz      the file under its own name
-    """
+    """Download ``file`` and check its checksum."""
     facts = fetch_file(file, out, site().mirrors)
     for stray in out.iterdir():  # an interrupted attempt may have left other files
         if stray.name != file.name:

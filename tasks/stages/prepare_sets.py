@@ -48,11 +48,7 @@ def _with_noise(pairs: pl.DataFrame, evaluation: EvaluationSet) -> pl.DataFrame:
 
 @stage(version=1)
 def prepare_sets(out: Path, evaluation: EvaluationSet, source: Artifact, target: Artifact) -> Facts:
-    """Write one dev or test set.
-
-    out/
-      pairs.parquet    pair_id, source, target
-    """
+    """Write one dev or test set as ``pairs.parquet``: ``pair_id``, ``source``, ``target``."""
     texts = evaluation.source.file, evaluation.target.file
     pairs = read_set(evaluation, *(side.path() / file.name for side, file in zip((source, target), texts, strict=True)))
     pairs.write_parquet(out / "pairs.parquet", compression="zstd")
