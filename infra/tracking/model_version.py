@@ -21,12 +21,7 @@ BY_REGISTRATION = ", by registration"
 """Follows the name of the user in a move that a registration made by scores; a move by hand has the name alone."""
 FIRST = "first of its name"
 """Says, in the reason of a promotion, that the model had no other version."""
-GROUPED_TAGS = {
-    "keys": "key.",
-    "digests": DIGEST_TAG,
-    "decoding": "decoding.",
-    "changes": "changed.",
-}
+GROUPED_TAGS = {"keys": "key.", "digests": DIGEST_TAG, "decoding": "decoding.", "changes": "changed."}
 """The tags of a version's run, and those of versions of before, that hold, as JSON, all tags with a prefix."""
 SCORES_TAG = "scores"
 """The tag that holds all tags ``<set>.<fact>``."""

@@ -106,12 +106,7 @@ def resolve(uri: str, text: str) -> Version:
 
 
 def create_version(
-    uri: str,
-    name: str,
-    model_id: str,
-    run_id: str,
-    tags: Mapping[str, str],
-    model_description: str = "",
+    uri: str, name: str, model_id: str, run_id: str, tags: Mapping[str, str], model_description: str = ""
 ) -> Version:
     """Register a logged model as the next version of the model ``name``, which is created if there is none.
 

@@ -11,15 +11,7 @@ from typing import Any
 from infra.servers.relocation import DATABASE
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.tracking.client import refusals, refused
-from infra.tracking.mlflow_runs import (
-    MAX_TAG_LENGTH,
-    OVERRIDES,
-    PARENT,
-    SETTINGS,
-    MlflowRuns,
-    RunFile,
-    TrackedDataset,
-)
+from infra.tracking.mlflow_runs import MAX_TAG_LENGTH, OVERRIDES, PARENT, SETTINGS, MlflowRuns, RunFile, TrackedDataset
 from infra.tracking.run_description import SCORE_STAGE, StageRow, numeric_facts, run_description
 from infra.tracking.write_queue import WriteQueue
 

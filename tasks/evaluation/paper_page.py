@@ -186,11 +186,7 @@ def page(
 
 
 def _render(
-    template: str,
-    title: str,
-    lines: Sequence[PaperComparison],
-    settings: Sequence[str],
-    picture: Picture | None = None,
+    template: str, title: str, lines: Sequence[PaperComparison], settings: Sequence[str], picture: Picture | None = None
 ) -> str:
     values = {
         "title": title,

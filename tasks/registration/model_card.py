@@ -77,10 +77,7 @@ class ModelCard:
 
 
 def model_card(
-    version: str,
-    tags: Mapping[str, str],
-    manifests: Mapping[str, Manifest],
-    sentences_of: Callable[[str], Path | None],
+    version: str, tags: Mapping[str, str], manifests: Mapping[str, Manifest], sentences_of: Callable[[str], Path | None]
 ) -> ModelCard:
     """The card of the version ``demo/3``. Its scores are those of its tags, which outlive the artifacts.
 
