@@ -48,7 +48,7 @@ from infra.servers import prefect_states
 from infra.store.store import Artifact
 from tasks.engine.lookup import Hit
 from tasks.engine.run_settings import RunSettings
-from tasks.engine.runner import Resolution, Runner
+from tasks.engine.runner import Runner
 from tasks.engine.stage import StageCall
 
 RETRIES = 3
@@ -114,8 +114,8 @@ class PrefectRunner(Runner):
         ``make`` keeps the hit; what the task returns is only shown in Prefect.
         """
         self._cache_folder.mkdir(parents=True, exist_ok=True)
-        with self.resolution(call) as resolution:
-            run_stage = self._task(call, resolution)
+        with self.resolution(call) as failures:
+            run_stage = self._task(call, failures)
             for calls_left in reversed(range(MAX_CALLS)):
                 wait_for_server()
                 try:
@@ -132,11 +132,9 @@ class PrefectRunner(Runner):
             self._completed.add(call.label)
             if state.name == prefect_states.PRUNED:
                 raise Pruned(f"{state.message}")
-            hit = self._hits[call.key]
-            resolution.hit = hit
-        return hit.artifact
+        return self._hits[call.key].artifact
 
-    def _task(self, call: StageCall, resolution: Resolution) -> Task[..., Hit | State[Any]]:
+    def _task(self, call: StageCall, failures: list[str]) -> Task[..., Hit | State[Any]]:
         """The Prefect task of a stage; its parameters are those that Prefect's UI shows."""
         stage = call.stage
         planned = self._hits.get(call.key)
@@ -164,7 +162,7 @@ class PrefectRunner(Runner):
         def run_stage(item: str, key: str, arguments: Mapping[str, Any]) -> Hit | State[Any]:  # noqa: ARG001
             self._progress_shown.pop(call.label, None)
             try:
-                hit = planned or self.make(call, resolution)
+                hit = self.make(call, failures)
             except Pruned as pruned:
                 return Completed(name=prefect_states.PRUNED, message=f"{pruned}")
             get_run_logger().info("%s is %s", call.label, hit.artifact.folder)

@@ -4,7 +4,6 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -25,16 +24,6 @@ from tasks.engine.stage import Engine, Facts, StageCall, StageContext, stage_con
 
 EVIDENCE = ("job.log", "metrics.jsonl", "rejected.parquet", "refused.json")
 """Files of a stage that say why it failed."""
-
-
-@dataclass
-class Resolution:
-    """One call while it is resolved."""
-
-    hit: Hit | None = None
-    """What the block of ``Runner.resolution`` has to set."""
-    failures: list[str] = field(default_factory=list)
-    """Why each failed try failed."""
 
 
 class Runner(Engine):
@@ -62,38 +51,35 @@ class Runner(Engine):
 
     def resolve(self, call: StageCall) -> Artifact:
         """The artifact of ``call``, from the store or newly made. ``PrefectRunner`` does the same in a Prefect task."""
-        with self.resolution(call) as resolution:
-            hit = self.make(call, resolution)
-            resolution.hit = hit
-        return hit.artifact
+        with self.resolution(call) as failures:
+            self.make(call, failures)
+        return self._hits[call.key].artifact
 
     @contextmanager
-    def resolution(self, call: StageCall) -> Iterator[Resolution]:
-        """Append the result of the call that the block resolves to ``rows``; raises what the block raises.
+    def resolution(self, call: StageCall) -> Iterator[list[str]]:
+        """Append the result of the call that the block makes to ``rows``; raises what the block raises.
 
-        Raises StopPipeline after the last stage that was asked for, BadData for an artifact that breaks a limit.
+        Gives the list of why each try failed. Raises StopPipeline after the last stage that was asked for, BadData for
+        an artifact that breaks a limit.
         """
         signals.check()
         settings = self.settings
         settings.scope.check(call)
         started = time.monotonic()
-        resolution = Resolution()
+        failures: list[str] = []
         try:
-            yield resolution
-            hit = resolution.hit
-            assert hit
+            yield failures
+            hit = self._hits[call.key]
             broken = settings.limits.judge(hit.artifact, call.item, settings.display.say)
         except BaseException as error:
             state: StageState = "pruned" if isinstance(error, Pruned) else "failed"
             seconds = time.monotonic() - started
-            failures = tuple(resolution.failures)
-            self._end(StageResult.of(call, state, seconds=seconds, failure=describe(error), failures=failures))
+            self._end(StageResult.of(call, state, seconds=seconds, failure=describe(error), failures=tuple(failures)))
             raise
         self._hits[call.key] = Hit(hit.artifact, hit.change)
         if hit.is_new:
             seconds = time.monotonic() - started
-            failures = tuple(resolution.failures)
-            self._end(StageResult.of(call, "completed", hit, broken=broken, seconds=seconds, failures=failures))
+            self._end(StageResult.of(call, "completed", hit, broken=broken, seconds=seconds, failures=tuple(failures)))
             return
         row = StageResult.of(call, "cached", hit, broken=broken)
         self._end(row)
@@ -101,7 +87,7 @@ class Runner(Engine):
             settings.tracker.cached(call.stage.name, call.item, call.key, row.facts, row.label)
             log_datasets(settings.tracker, "", call)
 
-    def make(self, call: StageCall, resolution: Resolution) -> Hit:
+    def make(self, call: StageCall, failures: list[str]) -> Hit:
         """Have the artifact made, here or by a worker of another pool, unless there is one by now."""
         # Of the plan; or a Prefect task is called again, as Prefect's server was lost after a success.
         if call.key in self._hits:
@@ -116,7 +102,7 @@ class Runner(Engine):
             so_far = f" {duration(waited)} so far" if waited > 1 else ""
             settings.display.say(f"{call.label}: waiting{so_far} for {holder}, which makes the same artifact")
 
-        with _failures_noted(resolution, settings.store.root):
+        with _failures_noted(failures, settings.store.root):
             with file_lock(store.lock_file(call.stage.name, call.key), waiting, settings.hint) as lock:
                 lookup = self._look_again(store, call, attempt)
                 if isinstance(lookup, Miss):
@@ -248,7 +234,7 @@ def _end_by(error: BaseException) -> tuple[str, Facts]:
 
 
 @contextmanager
-def _failures_noted(resolution: Resolution, root: Path) -> Iterator[None]:
+def _failures_noted(failures: list[str], root: Path) -> Iterator[None]:
     """Note why the try in this block failed; the OSError of a full or absent disk becomes a Fault."""
     try:
         yield
@@ -256,7 +242,7 @@ def _failures_noted(resolution: Resolution, root: Path) -> Iterator[None]:
         raise
     except BaseException as error:
         fault = fault_of_disk(error, root) if isinstance(error, OSError) else None
-        resolution.failures.append(describe(fault or error))
+        failures.append(describe(fault or error))
         if fault:
             raise fault from error
         raise

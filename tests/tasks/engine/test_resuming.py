@@ -11,7 +11,7 @@ from infra.store.local import LocalStore
 from infra.store.store import Artifact
 from tasks.engine.lookup import Hit
 from tasks.engine.planner import Attempt, Scope
-from tasks.engine.runner import Resolution, Runner
+from tasks.engine.runner import Runner
 from tasks.engine.stage import Facts, StageCall, engine, stage
 
 
@@ -55,11 +55,11 @@ def test_a_retry_of_a_forced_stage_resumes_the_previous_try(tmp_path: Path, monk
         return {"tries": tries + 1}
 
     class TwiceOver(Runner):
-        def make(self, call: StageCall, resolution: Resolution) -> Hit:
+        def make(self, call: StageCall, failures: list[str]) -> Hit:
             try:
-                return super().make(call, resolution)
+                return super().make(call, failures)
             except NetworkFault:
-                return super().make(call, resolution)
+                return super().make(call, failures)
 
     monkeypatch.setattr(fails_once, "__signature__", inspect.signature(total.body), raising=False)
     monkeypatch.setattr(total, "body", fails_once)

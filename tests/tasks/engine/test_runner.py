@@ -38,7 +38,7 @@ from tasks.engine import jobs
 from tasks.engine.lookup import Hit
 from tasks.engine.planner import Planner, Scope
 from tasks.engine.run_settings import RemoteStage
-from tasks.engine.runner import Resolution, Runner
+from tasks.engine.runner import Runner
 from tasks.engine.stage import Facts, JobRequest, StageCall, current_stage, engine, stage
 from tasks.engine.stage_code import CodeChange, StageCode
 
@@ -261,11 +261,11 @@ def test_a_strict_worker_names_the_code_that_differs_at_another(
 
 def test_failed_tries_are_kept_with_the_result(tmp_path: Path) -> None:
     class ThreeTimes(Runner):
-        def make(self, call: StageCall, resolution: Resolution) -> Hit:
+        def make(self, call: StageCall, failures: list[str]) -> Hit:
             for _ in range(2):
                 with contextlib.suppress(BadData):
-                    return super().make(call, resolution)
-            return super().make(call, resolution)
+                    return super().make(call, failures)
+            return super().make(call, failures)
 
     tries = iter(range(3))
 
