@@ -1,7 +1,7 @@
 """Run a job of a stage: start it by the site's launcher on locked GPUs, pass its metrics to MLflow and the display."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from infra.launch.batch_queue import QueueLauncher
 from infra.launch.job import JobSpec, Launcher
@@ -72,45 +72,44 @@ def job_spec(site: Site, request: JobRequest) -> JobSpec:
     return job
 
 
-@dataclass(frozen=True)
-class StageJobs:
-    """Runs the jobs of one stage and logs their metrics under ``run_id``. They inherit the file descriptor ``lock``."""
+def run_job(
+    settings: RunSettings,
+    launcher: Launcher,
+    progress: Progress,
+    call: StageCall,
+    run_id: str,
+    lock: int,
+    request: JobRequest,
+) -> None:
+    """Run a job of a stage to its end, and log its metrics under ``run_id``; raises the Fault that it ends with.
 
-    settings: RunSettings
-    launcher: Launcher
-    progress: Progress
-    call: StageCall
-    run_id: str
-    lock: int
+    It inherits the file descriptor ``lock``.
+    """
+    site = settings.site
+    label = call.label
+    job = job_spec(site, request)
+    is_here = site.launcher == "local"
+    if is_here and (load := load_remark()):
+        settings.display.say(f"{label}: {load}: other programs slow it down")
+    # Other launchers get their GPUs from the scheduler.
+    gpus = site.gpus if call.stage.needs == "gpu" and is_here else ()
 
-    def run(self, request: JobRequest) -> None:
-        """Run a job to its end; raises the Fault that it ends with."""
-        settings = self.settings
-        site = settings.site
-        label = self.call.label
-        job = job_spec(site, request)
-        is_here = site.launcher == "local"
-        if is_here and (load := load_remark()):
-            settings.display.say(f"{label}: {load}: other programs slow it down")
-        # Other launchers get their GPUs from the scheduler.
-        gpus = site.gpus if self.call.stage.needs == "gpu" and is_here else ()
+    tail = MetricsTail(request.out / METRICS)
+    of_parent = RUN_CURVES if call.stage.name == "train" and not call.item else ()
 
-        tail = MetricsTail(request.out / METRICS)
-        of_parent = RUN_CURVES if self.call.stage.name == "train" and not self.call.item else ()
+    def poll() -> None:
+        settings.store.share(request.out)
+        rows = tail.read()
+        if rows:
+            with settings.tracker_lock:
+                settings.tracker.log_rows(run_id, rows, of_parent)
+            last = rows[-1]
+            progress(call, last.get("done", 0), last.get("total", 0), describe_metrics(rows))
+            settings.watch(call, rows)
 
-        def poll() -> None:
-            settings.store.share(request.out)
-            rows = tail.read()
-            if rows:
-                with settings.tracker_lock:
-                    settings.tracker.log_rows(self.run_id, rows, of_parent)
-                last = rows[-1]
-                self.progress(self.call, last.get("done", 0), last.get("total", 0), describe_metrics(rows))
-                settings.watch(self.call, rows)
+    def waiting() -> None:
+        settings.display.say(f"{label}: waiting for a GPU of this machine")
 
-        def waiting() -> None:
-            settings.display.say(f"{label}: waiting for a GPU of this machine")
-
-        with lock_gpus(gpus, job.ranks, waiting) as locked:
-            job = replace(job, gpus=locked.names, pass_fds=(self.lock, *locked.locks))
-            self.launcher.run(job, poll)
+    with lock_gpus(gpus, job.ranks, waiting) as locked:
+        job = replace(job, gpus=locked.names, pass_fds=(lock, *locked.locks))
+        launcher.run(job, poll)

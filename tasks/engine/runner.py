@@ -16,7 +16,7 @@ from infra.tracking.provenance import provenance
 from infra.tracking.tracker import PRUNED
 from tasks.durations import duration
 from tasks.engine.datasets import log_datasets
-from tasks.engine.jobs import StageJobs, launcher_of
+from tasks.engine.jobs import launcher_of, run_job
 from tasks.engine.lookup import Hit, Miss, MissReason, code_of, look_up, remedy, store_for
 from tasks.engine.planner import StageResult, StageState
 from tasks.engine.run_settings import RemoteStage, RunSettings
@@ -145,7 +145,7 @@ class Runner(Engine):
             context = StageContext(
                 site=settings.site,
                 call=call,
-                run_job=StageJobs(settings, self.launcher, self.progress, call, run_id, lock).run,
+                run_job=partial(run_job, settings, self.launcher, self.progress, call, run_id, lock),
                 progress=partial(self.progress, call),
                 tracker=settings.tracker,
                 run_id=run_id,

@@ -8,7 +8,6 @@ MLflow alone may move an alias in the same milliseconds, and the last move stand
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from infra.store.store import Artifact
 from infra.tracking.model_version import BY_REGISTRATION, FIRST, PREFERRED, Version
@@ -76,29 +75,13 @@ def holder(of_model: Iterable[Version], alias: str) -> Version | None:
     return next((version for version in of_model if alias in version.aliases), None)
 
 
-@dataclass(frozen=True)
-class AliasDecision:
-    """What a registration did to the aliases."""
-
-    held: tuple[str, ...]
-    """The aliases that its version has."""
-    reason: str
-    """Why the version is champion, or is not."""
-    compared: Version | None
-    """The version that it was compared with."""
-
-    @property
-    def text(self) -> str:
-        return f"{'' if CHAMPION in self.held else 'not '}champion: {self.reason}"
-
-
 def move_aliases(
     uri: str, own: Version, before: Sequence[Version], min_bleu: float, test: SentenceTest
-) -> AliasDecision:
+) -> tuple[list[str], str, Version | None]:
     """Give a version that is being registered the alias candidate, and champion if it wins (``becomes_champion``).
 
     ``own`` is the version, ``before`` are the model's versions when its registration began. A repeated call moves
-    nothing again.
+    nothing again. Returns the aliases that it has, why it is or is not champion, and what it was compared with.
     """
     now = versions(uri, own.name)
     own = next(version for version in now if version.version == own.version)
@@ -111,7 +94,7 @@ def move_aliases(
         held.append(alias)
         if alias not in own.aliases:
             set_alias(uri, own, alias, why, f"{user()}{BY_REGISTRATION}")
-    return AliasDecision(tuple(held), reason, compared)
+    return held, f"{'' if CHAMPION in held else 'not '}champion: {reason}", compared
 
 
 def _champion(

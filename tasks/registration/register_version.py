@@ -46,14 +46,11 @@ def register_version(
         about = model_description(name, tags)
         version = create_version(uri, name, model_id, source_run or run_id, all_tags, about)
     champion = holder(before, CHAMPION)
-    held = []
+    held: list[str] = []
     decision = "a run with overrides moves no alias"
     if not modified:
         with file_lock(root / "locks" / "aliases", lambda _: None):
-            moved = move_aliases(uri, version, before, min_champion_bleu, test)
-        champion = moved.compared
-        held = [*moved.held]
-        decision = moved.text
+            held, decision, champion = move_aliases(uri, version, before, min_champion_bleu, test)
     if version.stage_run == run_id and version.tags.get("decision") != decision:
         labels = [f"{name}/{each.version}" for each in (version, champion) if each]
         all_tags = {**all_tags, "decision": decision}
