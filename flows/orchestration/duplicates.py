@@ -39,12 +39,7 @@ def duplicate_run(flow: Flow[..., Any]) -> str:
         named = FlowFilter.model_validate({"name": {"any_": [flow.name]}})
         for other in client.read_flow_runs(flow_filter=named, flow_run_filter=running):
             same = _parameters(other, defaults) == _parameters(own, defaults)
-            if (
-                same
-                and other.id != own.id
-                and _running_since(other) < _running_since(own)
-                and has_heartbeat(client, other)
-            ):
+            if same and _running_since(other) < _running_since(own) and has_heartbeat(client, other):
                 return f"the same run is already running: {other.name} ({url_for(other) or other.id})"
     return ""
 

@@ -169,10 +169,12 @@ class Kubernetes:
             status = error.status or 0
             if status == ignore:
                 return None
-            temporary = status in (0, 408, 429) or status >= 500
-            raise (NetworkFault if temporary else BadConfiguration)(
-                f"the Kubernetes API answers {status} to {method.__name__}: {_message(error)}"
-            ) from None
+            try:
+                said = json.loads(error.body)["message"]
+            except (TypeError, ValueError, KeyError):
+                said = error.reason
+            kind = NetworkFault if status in (0, 408, 429) or status >= 500 else BadConfiguration
+            raise kind(f"the Kubernetes API answers {status} to {method.__name__}: {said}") from None
 
 
 def kubernetes_launcher() -> QueueLauncher:
@@ -313,11 +315,3 @@ def _phase(pod: Any) -> str:
     unschedulable = [condition for condition in pod.status.conditions or () if condition.reason == "Unschedulable"]
     why = f" (Unschedulable: {unschedulable[0].message or ''})" if unschedulable else ""
     return f"{pod.status.phase or 'Pending'}{why}"
-
-
-def _message(error: Any) -> str:
-    """The sentence in an ApiException's JSON body, otherwise its HTTP reason."""
-    try:
-        return str(json.loads(error.body)["message"])
-    except (TypeError, ValueError, KeyError):
-        return str(error.reason)

@@ -7,8 +7,9 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from ..errors import JobError, bad_data
 from ..job import Facts, Job, Metrics
 
 FACTS = "facts"
+"""In the last row of a finished training."""
 Values = dict[str, float]
 
 
@@ -105,7 +107,7 @@ class MetricsLogger:
         back = f"the last checkpoint is of update {self.last_saved}" if self.last_saved else "there is no checkpoint"
         return JobError("diverged", f"{what} update {update} is not finite, at learning rate {rate:.3g}; {back}")
 
-    def write(self, update: int, values: Values) -> None:
+    def write(self, update: int, values: Mapping[str, Any]) -> None:
         if self.metrics:
             self.metrics.write(update, self.total, values)
 
@@ -114,11 +116,6 @@ class MetricsLogger:
         if self.metrics:
             print(sentence, file=sys.stderr, flush=True)
             self.metrics.write(update, self.total, {"damaged": sentence})
-
-    def write_facts(self, facts: Facts) -> None:
-        """Write the last row, which holds the facts for a job that is restarted after its end."""
-        if self.metrics:
-            self.metrics.write(self.total, self.total, {FACTS: facts})
 
 
 def to_perplexity(mean: float) -> float:

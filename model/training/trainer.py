@@ -22,7 +22,7 @@ from .checkpoint import Checkpoints
 from .distributed import Ranks
 from .flops import Work
 from .hardware import GpuMeter, cpu_kernels, memory_bytes
-from .metrics import LossSums, MetricsLogger
+from .metrics import FACTS, LossSums, MetricsLogger
 from .position import Position, after_validation, is_finished
 from .step import TrainingStep, UpdateReader
 from .validation import Validation
@@ -169,7 +169,7 @@ class Trainer:
             self.validate()
         facts = self.facts()
         if self.ranks.is_main:
-            self.metrics.write_facts(facts)
+            self.metrics.write(self.metrics.total, {FACTS: facts})  # for a job that is restarted after its end
             self.policy.last = self.position.update
             if self.training.patience:
                 self.checkpoints.write_best(self.position)
