@@ -1,12 +1,11 @@
 """``repro status``."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, SiteOption
 from flows.runner.interrupted import forget, unfinished
-from flows.runner.recorded_runs import RecordedRun
 from flows.views.tables import state_table
 from flows.views.terminal import print_json, print_text, say, show
 from infra.errors import Fault
@@ -52,7 +51,7 @@ def status(
     if programs:
         show(state_table(programs))
     if as_json:
-        print_json({**form(programs), "interrupted": [*map(_as_json, interrupted)]})
+        print_json({**form(programs), "interrupted": [each.as_json() for each in interrupted]})
     elif interrupted:
         again = "; `repro status` lists them no more" if close else ", and --close takes them off this list"
         say(f"these runs were interrupted; their finished stages are kept{again}. To resume them:")
@@ -67,13 +66,3 @@ def status(
         raise Fault(f"no service is running under {folder.parent}; start it with `repro up`")
     if bad := [each.name for each in programs if not each.healthy]:
         raise Fault(f"not healthy: {', '.join(bad)}; see the logs in {folder / 'logs'}")
-
-
-def _as_json(run: RecordedRun) -> dict[str, Any]:
-    return {
-        "run": run.run,
-        "overrides": list(run.overrides),
-        "started": run.path.stem,
-        "command": run.command,
-        "record": f"{run.path}",
-    }

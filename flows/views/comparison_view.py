@@ -27,25 +27,21 @@ LONGEST_VALUE = 60
 
 def differing_table(names: Sequence[str], fields: Sequence[DifferingField]) -> Table:
     """One row per field in which the systems differ."""
-    table = plain_table("differs in", *names)
-    for field in fields:
-        table.add_row(cell(field.name), *(cell(_cut(value)) for value in field.values))
-    return table
+    rows = ([field.name, *map(_cut, field.values)] for field in fields)
+    return plain_table("differs in", *names, rows=rows)
 
 
 def trainings_table(trainings: Mapping[str, Curves]) -> Table | None:
     """Length and best dev perplexity of each training; None if no training is left."""
     if not trainings:
         return None
-    table = plain_table("training", *trainings)
     columns = []
     for curves in trainings.values():
         checks = [*zip(curves.dev_perplexity.tolist(), curves.dev_updates.astype(int).tolist(), strict=True)]
         best = min(checks, key=itemgetter(0), default=("", ""))
         columns.append([number_text(value) for value in (int(max(curves.updates, default=0)), *best)])
-    for title, *cells in zip(("updates", "best dev perplexity", "at update"), *columns, strict=True):
-        table.add_row(title, *cells)
-    return table
+    rows = zip(("updates", "best dev perplexity", "at update"), *columns, strict=True)
+    return plain_table("training", *trainings, rows=rows)
 
 
 def scores_table(names: Sequence[str], comparisons: Sequence[Sequence[Comparison]]) -> Table:

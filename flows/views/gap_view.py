@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.table import Table
 
-from flows.views.tables import cell, plain_table
+from flows.views.tables import plain_table
 
 BAR = 24
 """Characters of the longest bar."""
@@ -22,25 +22,18 @@ def gap_tables(values: Mapping[str, Any]) -> Iterator[Table]:
         rows.append((each["about"], f"{each['score']:+.2f}", _interval(each), drawn))
     own = values["system"]
     rows.append((f"{own['about']} on {values['set']} ({values['protocol']})", f"{own['score']:.2f}", _interval(own)))
-    yield _table(("from the claim to the score", "BLEU", "95 % interval", ""), rows)
+    yield plain_table("from the claim to the score", "BLEU", "95 % interval", "", rows=rows)
     fields = ("name", "claimed", "here", "command", "cost")
     if values["differences"]:
         differences = [[each[name] for name in fields] for each in values["differences"]]
-        yield _table(("needs a training", "claimed", "here", "command", "costs"), differences)
+        yield plain_table("needs a training", "claimed", "here", "command", "costs", rows=differences)
     beside = [(each["about"], f"{each['score']:.2f}", _interval(each)) for each in values["beside"]]
-    yield _table(("measured beside it", "BLEU", "95 % interval"), beside)
+    yield plain_table("measured beside it", "BLEU", "95 % interval", rows=beside)
     other = claim["set_name"] not in ("", values["set"])
     warning = [f"the claim is of {claim['set_name']}, this score of {values['set']}: other sentences"] if other else []
     if values["left_out"] or warning:
-        yield _table(("not in the bars",), [[each] for each in (*warning, *values["left_out"])])
+        yield plain_table("not in the bars", rows=[[each] for each in (*warning, *values["left_out"])])
 
 
 def _interval(row: Mapping[str, Any]) -> str:
     return f"{row['low']:.2f} … {row['high']:.2f}"
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = plain_table(*columns)
-    for row in rows:
-        table.add_row(*map(cell, row))
-    return table

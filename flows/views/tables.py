@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -55,9 +55,8 @@ def score_card(scores: Mapping[str, Mapping[str, Any]]) -> Group:
     has_case = not any("lower-cased" in facts.get("source_input", "") for facts in scores.values())
     titles = CARD if has_case else LOWER_CASED | CARD
     columns = {title: name for title, name in titles.items() if any(name in facts for facts in scores.values())}
-    table = plain_table("set", *columns, right=columns, whole=columns)
-    for each, facts in scores.items():
-        table.add_row(cell(each), *(score_text(facts, name) for name in columns.values()))
+    rows = ([each, *(score_text(facts, name) for name in columns.values())] for each, facts in scores.items())
+    table = plain_table("set", *columns, rows=rows, right=columns, whole=columns)
     signatures = dict.fromkeys(f"{facts['signature']}" for facts in scores.values() if "signature" in facts)
     notes = [f"BLEU: {shown_lines(each)}" for each in signatures]
     if not has_case:
@@ -67,10 +66,9 @@ def score_card(scores: Mapping[str, Mapping[str, Any]]) -> Group:
 
 def score_table(scores: Mapping[str, Mapping[str, Any]]) -> Table:
     """Every protocol: one row per metric, one column per evaluation set."""
-    table = plain_table("score", *scores, right=scores)
-    for name in metric_names(scores):
-        table.add_row(name, *(number_text(card.get(name, "")) for card in scores.values()))
-    return table
+    names = metric_names(scores)
+    rows = ([name, *(number_text(card.get(name, "")) for card in scores.values())] for name in names)
+    return plain_table("score", *scores, rows=rows, right=scores)
 
 
 def seed_table(seeds: Sequence[int], spreads: Sequence[SeedSpread]) -> Table:
@@ -138,13 +136,23 @@ def cell(text: str) -> str:
     return escape(shown_lines(text))
 
 
-def plain_table(*columns: str, right: Collection[str] = (), whole: Collection[str] = ()) -> Table:
-    """A table without lines; the columns ``right`` are flush right, the cells of ``whole`` stay on one line."""
+def plain_table(
+    *columns: str,
+    rows: Iterable[Sequence[str]] = (),
+    right: Collection[str] = (),
+    whole: Collection[str] = (),
+) -> Table:
+    """A table without lines, with rows of plain text.
+
+    The columns ``right`` are flush right, the cells of ``whole`` stay on one line.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
         justify: JustifyMethod = "right" if name in right else "left"
         is_whole = name in whole
         table.add_column(cell(name), justify=justify, no_wrap=is_whole, overflow="ellipsis" if is_whole else "fold")
+    for row in rows:
+        table.add_row(*map(cell, row))
     return table
 
 
