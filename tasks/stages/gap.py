@@ -138,7 +138,7 @@ def _repaired(what: Condition, cause: TextCause) -> Condition:
 def _text_causes(
     table: pl.DataFrame, claimed: pl.DataFrame | None, language: str
 ) -> tuple[list[TextCause], list[TextCause]]:
-    """Causes that the claim's text does not have, and those of which that is not known."""
+    """Causes that the claim's text does not have, and those that it has too or of which that is not known."""
     written, expected, _ = _condition(table)
     if claimed is None:
         found = text_causes(written, expected, language)
@@ -148,7 +148,9 @@ def _text_causes(
         changed = changed_references(expected, claimed["reference"].to_list())
         expected = claimed["reference"].to_list()
     theirs = {each.about for each in text_causes(*_condition(claimed)[:2], language)}
-    return [*changed, *(each for each in text_causes(written, expected, language) if each.about not in theirs)], []
+    found = text_causes(written, expected, language)
+    ours = [each for each in found if each.about not in theirs]
+    return [*changed, *ours], [each for each in found if each.about in theirs]
 
 
 def _marked(made: Mapping[str, Manifest], set_name: str, store: Store) -> Iterator[tuple[str, Iterable[str]]]:
