@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model.config.engines import Quantization
+from model.config.decoding import Quantization
 
 if TYPE_CHECKING:
     from model.decoding.version_translator import VersionTranslator

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from flows.inference.export import Target
 from flows.views.terminal import say
 from infra.site import configured_site, open_store
-from model.config.engines import Quantization
+from model.config.decoding import Quantization
 
 
 def export(

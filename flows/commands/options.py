@@ -11,7 +11,7 @@ from flows.runner.find_run import swapped_name
 from flows.runner.request import RunRequest
 from flows.runs.completion import RUN_NAMES, OverridesOption
 from flows.runs.overrides import STRICT_NUMERICS
-from model.config.engines import EngineChoice, Quantization
+from model.config.decoding import EngineChoice, Quantization
 
 STAGE_NAMES = Parameter(completer=lambda _: [*STAGES])
 JsonOption = Annotated[bool, Parameter(name="--json", help="print one JSON object as the last line of stdout")]

@@ -12,7 +12,7 @@ from infra.extras import check_installed
 from infra.site import Site
 from infra.tracking.model_files import local_folder
 from infra.tracking.model_version import Version
-from model.config.engines import Quantization
+from model.config.decoding import Quantization
 
 Target = Literal["ctranslate2", "huggingface"]
 LIBRARIES: Mapping[Target, str] = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}

@@ -12,7 +12,7 @@ from infra.tracking.model_files import local_folder
 from infra.tracking.model_version import PREFERRED, Version
 from infra.tracking.registry import resolve, versions
 from model.config import Decoding
-from model.config.engines import COMPARED, EngineChoice, Quantization
+from model.config.decoding import COMPARED, EngineChoice, Quantization
 from model.data.word_splitting import WordSplitting
 from model.errors import JobError
 

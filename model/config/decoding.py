@@ -7,6 +7,13 @@ from typing import Any, Literal
 from .keying import require, require_choices, unkeyed, unkeyed_default
 from .numerics import Numerics
 
+EngineChoice = Literal["auto", "own", "ctranslate2"]
+"""Who searches for translations."""
+Quantization = Literal["float32", "int8"]
+"""The type of CTranslate2's matrices."""
+COMPARED = 100
+"""Sentences of the dev set by which the engines are compared."""
+
 
 @dataclass(frozen=True)
 class Averaging:

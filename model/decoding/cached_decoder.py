@@ -223,11 +223,8 @@ def normalisation(norm: nn.Module) -> Function:
     """The function of a LayerNorm, or of an Identity."""
     if not isinstance(norm, nn.LayerNorm):
         return norm
-    shape = norm.normalized_shape
-    weight = norm.weight
-    bias = norm.bias
-    eps = norm.eps
-    return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
+    arguments = (norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+    return lambda x: torch.layer_norm(x, *arguments)
 
 
 def residual(around: Residual) -> Callable[[Tensor, Function], Tensor]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, get_args
 
-from ..config.engines import EngineChoice
+from ..config.decoding import EngineChoice
 from ..config.keying import require
 from .translation import Hypothesis, Search
 from .translator import Translator

@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from ..config import Decoding, Model
-from ..config.engines import Quantization
+from ..config.decoding import Quantization
 from ..config.keying import require
 from ..config.special_pieces import BOS, EOS, SPECIAL_TOKENS, UNK
 from ..data import word_splitting

@@ -21,7 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from ..config import Decoding
-from ..config.engines import COMPARED, Quantization
+from ..config.decoding import COMPARED, Quantization
 from ..config.special_pieces import UNK
 from ..data.bpe import TokenizerPair
 from ..decoding.translation import Hypothesis, Search

@@ -16,7 +16,7 @@ import mlflow
 import torch
 
 from model.config import Decoding
-from model.config.engines import EngineChoice
+from model.config.decoding import EngineChoice
 from model.config.keying import require
 from model.decoding.search_engine import Opened, SearchEngine
 from model.decoding.sentence_splitting import DEFAULT_LANGUAGE, splitter

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..config import Decoding
-from ..config.engines import Quantization
+from ..config.decoding import Quantization
 from ..decoding.search_engine import Opened
 from ..decoding.translator import Translator
 

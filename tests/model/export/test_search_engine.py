@@ -14,7 +14,7 @@ import torch
 from small_models import LINES, SMALL, sources, write_model
 
 from model.config import Decoding
-from model.config.engines import EngineChoice
+from model.config.decoding import EngineChoice
 from model.decoding.search_engine import CTRANSLATE2, OWN, SearchEngine
 from model.decoding.translation import Search
 from model.decoding.translator import Translator
