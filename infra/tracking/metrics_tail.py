@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,13 @@ class MetricsTail:
 
     def read(self) -> list[dict[str, Any]]:
         """Rows written since the last call; a line that a killed writer left broken is skipped."""
-        return list(_rows(self.read_lines()))
+        rows = []
+        for line in self.read_lines().split(b"\n"):
+            with suppress(ValueError):
+                row = json.loads(line)
+                if isinstance(row, dict):
+                    rows.append(row)
+        return rows
 
     def read_lines(self) -> bytes:
         """Lines written since the last call; none while there is no file."""
@@ -35,13 +41,3 @@ class MetricsTail:
         whole = block[: block.rfind(b"\n") + 1]
         self._offset += len(whole)
         return whole
-
-
-def _rows(lines: bytes) -> Iterator[dict[str, Any]]:
-    for line in lines.split(b"\n"):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict):
-            yield row

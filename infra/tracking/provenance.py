@@ -3,6 +3,7 @@
 import getpass
 import platform
 import subprocess
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -44,8 +45,6 @@ def provenance() -> dict[str, str]:
         "python": platform.python_version(),
     }
     for library in LIBRARIES:
-        try:
+        with suppress(PackageNotFoundError):
             made[library] = version(library)
-        except PackageNotFoundError:
-            continue
     return made

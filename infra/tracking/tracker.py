@@ -134,11 +134,7 @@ class Tracker:
         if run_id:
             end_ms = _now_ms()
             self._put("facts", run_id, lambda real: self._runs.log_facts(real, facts))
-            self._put(
-                "the end of a stage",
-                run_id,
-                lambda real: self.client.set_terminated(real, _mlflow_status(status), end_time=end_ms),
-            )
+            self._put("the end of a stage", run_id, lambda real: self._terminate(real, status, end_ms))
         self._describe_run()
 
     def cached(self, stage: str, item: str, key: str, facts: Mapping[str, Any], state: str = "cached") -> None:
@@ -169,12 +165,9 @@ class Tracker:
         self._describe_run()
         if self._start_parent is not None:
             end_ms = _now_ms()
-            shown = _mlflow_status(status)
             if status == PRUNED:
                 self._writes.put("why it was pruned", lambda: self.client.set_tag(self._parent(), "pruned", why))
-            self._writes.put(
-                "the end of the run", lambda: self.client.set_terminated(self._parent(), shown, end_time=end_ms)
-            )
+            self._writes.put("the end of the run", lambda: self._terminate(self._parent(), status, end_ms))
         self._writes.flush_all(patient=status != "KILLED")
 
     def _put(self, what: str, run_id: str, write: Callable[[str], object]) -> None:
@@ -198,6 +191,9 @@ class Tracker:
     def _start_stage(self, row: StageRow, params: Mapping[str, Any], start_ms: int) -> None:
         row.run_id = self._runs.start_stage(self._parent(), row, params, start_ms)
         row.experiment = self.experiment_id
+
+    def _terminate(self, run_id: str, status: str, end_ms: int) -> None:
+        self.client.set_terminated(run_id, "KILLED" if status == PRUNED else status, end_time=end_ms)
 
     def _log_headline(self, row: StageRow) -> None:
         numbers = {f"{row.item}.{name}": value for name, value in numeric_facts(row.facts).items()}
@@ -253,10 +249,6 @@ class _MetricRows:
             columns = ("time", "done", *self.of_parent)
             chosen = [{name: row[name] for name in columns if name in row} for row in self.rows]
             runs.log_metrics(self.tracker._parent(), chosen)
-
-
-def _mlflow_status(status: str) -> str:
-    return "KILLED" if status == PRUNED else status
 
 
 def _now_ms() -> int:

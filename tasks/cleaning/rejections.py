@@ -71,11 +71,8 @@ def refusal(folder: Path) -> dict[str, Any]:
 def first_rejected(file: Path, samples: int) -> dict[str, list[dict[str, str]]]:
     """Up to ``samples`` pairs of each filter from the beginning of ``rejected.parquet``, each with ``pair_id``."""
     begin = pl.read_parquet(file, n_rows=ROWS_LOOKED_AT, columns=["pair_id", "source", "target", "filter"])
-    rows = begin.group_by("filter", maintain_order=True).head(samples).to_dicts()
-    found: dict[str, list[dict[str, str]]] = {}
-    for row in rows:
-        found.setdefault(row.pop("filter"), []).append(row)
-    return found
+    groups = begin.partition_by("filter", as_dict=True, include_key=False, maintain_order=True)
+    return {name: rows.head(samples).to_dicts() for (name,), rows in groups.items()}
 
 
 def _sample(rule: Filter, pair: pl.DataFrame) -> RejectedPair:

@@ -63,10 +63,9 @@ def _number(value: float, kinds: tuple[Any, ...]) -> float:
 @cache
 def _declared(kind: type) -> dict[str, tuple[Any, ...]]:
     """The types declared for each field of a dataclass; empty if a declaration has an unknown name."""
-    try:
+    with suppress(NameError):
         return {name: _members(hint) for name, hint in get_type_hints(kind).items()}
-    except NameError:
-        return {}
+    return {}
 
 
 def _members(hint: Any) -> tuple[Any, ...]:

@@ -70,10 +70,8 @@ def is_retryable(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     """Whether the class of the fault allows a retry."""
     try:
         state.result()
-    except Fault as fault:
-        return fault.retry
-    except BaseException:
-        return False
+    except BaseException as error:
+        return isinstance(error, Fault) and error.retry
     return False
 
 

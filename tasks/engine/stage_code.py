@@ -204,12 +204,10 @@ def _imports(module: str, path: Path, tree: ast.Module) -> Iterator[str]:
 @cache
 def _library_version(name: str) -> str:
     """The installed version of a library; "" for the standard library and what is not installed under that name."""
-    if name in sys.stdlib_module_names:
-        return ""
-    try:
-        return version(name).partition("+")[0]
-    except PackageNotFoundError:
-        return ""
+    if name not in sys.stdlib_module_names:
+        with suppress(PackageNotFoundError):
+            return version(name).partition("+")[0]
+    return ""
 
 
 def _minor(libraries: Mapping[str, str]) -> str:
