@@ -89,8 +89,8 @@ def new(
     file = Path(f"{name}{SUFFIX}")
     if file.exists() and not replace:
         raise BadConfiguration(f"{file} exists; give another name, or --replace")
-    seconds = seconds_of(budget) if budget else 0.0
-    if seconds is None:
+    seconds = seconds_of(budget) or 0.0
+    if budget and not seconds:
         raise BadConfiguration(f"--budget is {budget!r}, allowed are hours and minutes, such as 30m or 1h30m")
     source, target = save_pipes([source, target], name, replace)
     sides = TextFile.parse(source, "--source"), TextFile.parse(target, "--target")
@@ -132,10 +132,12 @@ def new(
     base = find_run(like or fitted.name)
     write_atomically(file, toml_of(run, base, like if is_file(like) else ""))
     model = run.model
+    training = run.training
+    trained = f"{training.epochs} epochs in" if training.epochs else f"{training.updates:,}"
     say(
         f"wrote {file}: {known[0]}-{known[1]}, {pairs:,} pairs, {model.layers} layers of {model.d_model}, "
-        f"dropout {model.p_drop:g}, {run.vocabulary.size:,} pieces, {run.training.updates:,} updates of "
-        f"{run.training.batch_tokens:,} tokens; the rest as in {base.name}"
+        f"dropout {model.p_drop:g}, {run.vocabulary.size:,} pieces, {trained} updates of "
+        f"{training.batch_tokens:,} tokens; the rest as in {base.name}"
     )
     if remarks:
         say(f"after the text or the command is mended, --replace writes {file} again")
@@ -144,9 +146,13 @@ def new(
 
 def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
     """The first of the runs that learns enough within the ``budget`` (seconds; 0: none); says how long it trains."""
+    if not budget and runs[0].training.epochs:
+        return runs[0]
     measured = partial(seconds_of_update, length=length)
     try:
         run, seconds = within(budget, runs, measured) if budget else (runs[0], measured(runs[0]))
+    except ValueError as error:
+        raise BadConfiguration(f"--budget does not fit --like: {error}") from error
     except Fault as fault:
         if budget or isinstance(fault, BadConfiguration):
             raise

@@ -34,6 +34,7 @@ def stop(
     """
     from flows.runner.artifact_names import parse_name
     from flows.runner.recorded_runs import with_overrides
+    from flows.runner.records import FINISHED
     from flows.runner.stopping import starts_at_work, stop_left_jobs, stop_start
 
     where = configured_site(site)
@@ -49,4 +50,5 @@ def stop(
         raise BadConfiguration(f"{len(chosen)} starts are at work, allowed is one by --set, or --all: {commands}")
     for ended in [left] if left else (stop_start(where, each, say) for each in chosen):
         kept = sum(stage.has_artifact for stage in ended.stages)
-        print_text(f"stopped {name}: {kept} finished stages are kept. To resume it: {ended.command}")
+        stopped = f"stopped {name}: {kept} finished stages are kept. To resume it: {ended.command}"
+        print_text(f"{name} finished before it could be stopped" if ended.outcome == FINISHED else stopped)

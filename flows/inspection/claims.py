@@ -48,18 +48,11 @@ PAIRS = {"wmt14-ende": 4_500_000, "wmt14-enfr": 36_000_000, "multi30k-ende": 29_
 """Pairs of a corpus that this root need not have (§5.1 of the paper)."""
 MUCH = 2
 """The claim's training saw so many times the pairs or tokens of ours, at least, where that is said first."""
-WITH_DEFAULTS = {
-    "vocabulary": Vocabulary,
-    "sharding": Sharding,
-    "augment": Augment,
-    "model": Model,
-    "training": Training,
-    "averaging": Averaging,
-    "filters.normalise": Normalise,
-}
+ROOTS = {kind.__name__.lower(): kind for kind in (Vocabulary, Sharding, Augment, Model, Training, Averaging)}
+WITH_DEFAULTS = {**ROOTS, "filters.normalise": Normalise}
 DEFAULTS = {f"{root}.{each.name}": each.default for root, kind in WITH_DEFAULTS.items() for each in fields(kind)}
-ASSIGNMENT = re.compile(r" (?=[a-z_]+(?:\.[\w.]+)?=)")
-"""The spaces between the assignments of a version's tag."""
+ASSIGNMENT = re.compile(r"(?<![:;,]) (?=[a-z_]+(?:\.[\w.]+)?=)")
+"""The spaces between the assignments of a version's tag, not those in a value: ``a=1; 8000: b=1``."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.inspection.artifact_graph import Name, artifacts_of_tags, read_graph
+from flows.inspection.artifact_graph import ArtifactGraph, Name, artifacts_of_tags, read_graph
 from flows.inspection.garbage_collection import needed_artifacts
 from infra.processes.locks import try_file_lock
 from infra.site import Site, open_store
@@ -43,12 +43,18 @@ def plan_deletion(site: Site, version: Version) -> Deletion:
     needed = needed_artifacts(store, site, (), graph.nodes)
     shared = {artifact for each in others.values() for artifact in artifacts_of_tags(each)}
     for_gc = [each for each, why in needed.items() if why == f"version {version.label}" and each not in shared]
-    children = [label for label, each in others.items() if each.tags.get("start") == version.label]
+    weights = {name for name in artifacts_of_tags(version) if name[0] == "average"}
+    children = [label for label, each in others.items() if weights & read_by_training(each, graph)]
     folder = stored_folder(site.registry, version)
     below = folder and MODEL_ID.search(f"{folder}") and folder.is_relative_to(site.root.absolute())
     is_own = below and not any(each.source == version.source for each in others.values())
     home = store if site.shares_tracking else store.local()
     return Deletion(version, home, folder if is_own else None, graph.registration(version.label), for_gc, children)
+
+
+def read_by_training(version: Version, graph: ArtifactGraph) -> set[Name]:
+    """What the training of a version was made from; with ``training.start`` weights are among it."""
+    return {source for name in artifacts_of_tags(version) if name[0] == "train" for source in graph.inputs(name)}
 
 
 def delete(site: Site, planned: Deletion) -> None:

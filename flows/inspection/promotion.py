@@ -44,7 +44,10 @@ def _seeds_win(own: Version, champion: Version | None, min_bleu: float, site: Si
         theirs, ours = (find_group(each.label, site) for each in (champion, own))
     except BadConfiguration as error:
         return False, f"its seeds were not compared: {error}"
-    keys = [{system.scores[own.dev].key for system in group.systems.values()} for group in (theirs, ours)]
+    scores = [[system.scores.get(own.dev) for system in group.systems.values()] for group in (theirs, ours)]
+    if None in (*scores[0], *scores[1]):
+        return False, f"its seeds were not compared: the score of one on {own.dev} was removed"
+    keys = [{score.key for score in each if score} for each in scores]
     if len(ours.systems) < FEWEST_SEEDS or keys[0] & keys[1]:
         return False, ""
     gap = compare_on(own.dev, theirs, ours, site)[0].difference

@@ -66,8 +66,7 @@ def find_group(text: str, site: Site) -> SeedGroup:
     found += [_system(text, seed, store) for seed in name_seeds(read_runs(store.root, run), run, overrides)]
     found = [each for each in found if "train" in each.lineage]
     if not found:
-        hint = did_you_mean(run, RUNS) if run not in RUNS else ""
-        hint = hint or f": `repro run {text} --seeds 1,2,3`"
+        hint = (run not in RUNS and did_you_mean(run, RUNS)) or f": `repro run {text} --seeds 1,2,3`"
         raise BadConfiguration(f"{text!r} has no finished run with scores here{hint}")
     systems: dict[int, ScoredSystem] = {}
     for each in found:

@@ -48,11 +48,16 @@ def stop_start(site: Site, start: RecordedRun, say: Callable[[str], None]) -> Re
     names = cancel_flow_runs(FLOWS, start.process) if server_configured() else []
     if names:
         say(f"{start.run}: Prefect cancels the flow run {', '.join(names)}")
-    elif process_state(start.process) == "alive":
+    elif (state := process_state(start.process)) == "alive":
         pid = int(start.process.split("/")[3])
         say(f"{start.run}: process {pid} of this machine is interrupted; it writes a last checkpoint first")
-        os.kill(pid, signal.SIGINT)
-    else:
+        try:
+            os.kill(pid, signal.SIGINT)
+        except ProcessLookupError:  # it has just ended
+            pass
+        except PermissionError:
+            raise Fault(f"{start.run} runs in process {pid} of {start.who}: only that user can stop it") from None
+    elif state == "elsewhere":
         where = f"on another machine ({start.who}), and no Prefect server here has it"
         raise Fault(f"{start.run} runs {where}: stop it there")
     for _ in range(int(END_SECONDS / POLL_SECONDS)):
@@ -74,11 +79,13 @@ def stop_left_jobs(site: Site, run: str, overrides: Sequence[str], say: Callable
     if not isinstance(launcher, QueueLauncher) or start is None or start.outcome == RUNNING:
         return None
     launcher.say = say
+    store = open_store(site)
     found = None
     for row in start.stages:
-        for out in open_store(site).unfinished_folders(row.stage, row.key):
+        for out in store.unfinished_folders(row.stage, row.key):
             job = JobSpec(f"model.{row.stage}", {}, {}, out, {})
-            if (out / launcher.queue.file).exists() and (name := launcher.queue.find(job)):
+            is_left = (out / launcher.queue.file).exists() and not store.is_locked(row.stage, row.key)
+            if is_left and (name := launcher.queue.find(job)):
                 say(f"{run}: the launcher of {name} is gone; {row.stage} writes a last checkpoint")
                 if not launcher.end(name, job):
                     raise Fault(f"{name} of {row.stage} has not ended")

@@ -9,6 +9,8 @@ from infra.errors import BadConfiguration
 from tasks.corpus.archives import MAGIC
 
 STANDARD_INPUT = "-"
+DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+"""Where a path names a file that is open already, which can be read once."""
 
 
 def save_pipes(words: Sequence[str], name: str, replace: bool) -> Iterator[str]:
@@ -21,7 +23,7 @@ def save_pipes(words: Sequence[str], name: str, replace: bool) -> Iterator[str]:
     for each in words:
         file, colon, column = each.partition(":")
         path = Path(file)
-        is_pipe = file == STANDARD_INPUT or path.is_fifo() or (path.is_relative_to("/dev") and path.exists())
+        is_pipe = file == STANDARD_INPUT or path.is_fifo() or (file.startswith(DESCRIPTORS) and path.exists())
         if is_pipe and file not in saved:
             saved[file] = _save(file, bool(column), f"{name}.piped-{len(saved) + 1}", replace)
         yield f"{saved[file]}{colon}{column}" if is_pipe else each

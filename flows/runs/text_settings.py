@@ -8,6 +8,7 @@ from flows.runs.built_in_runs import MULTI30K_ENDE, PAPER_BASE, WMT14_SAMPLE_END
 from flows.runs.overrides import override
 from flows.runs.run import Run
 from infra.errors import BadConfiguration
+from model.config.keying import require
 from tasks.tables import read_table
 
 BASES = {"tiny": MULTI30K_ENDE, "small": WMT14_SAMPLE_ENDE, "base": PAPER_BASE}
@@ -24,16 +25,10 @@ ENOUGH = 0.4
 
 def _of_length(run: Run, updates: int) -> Run:
     """The run with so many updates; its warm-up, checkpoints and dev checks keep their shares of them."""
-    training = run.training
-    share = updates / training.updates
-    shortened = replace(
-        training,
-        updates=updates,
-        warmup=max(1, round(training.warmup * share)),
-        checkpoint_every=max(1, round(training.checkpoint_every * share)),
-        dev_every=max(1, round(training.dev_every * share)),
-    )
-    return replace(run, training=shortened)
+    share = updates / run.training.updates
+    names = ("warmup", "checkpoint_every", "dev_every")
+    shortened = {name: max(1, round(getattr(run.training, name) * share)) for name in names}
+    return replace(run, training=replace(run.training, updates=updates, **shortened))
 
 
 def fitting(pairs: int, size: str = "") -> list[Run]:
@@ -60,8 +55,10 @@ def within(budget: float, runs: list[Run], seconds_of_update: Callable[[Run], fl
     """The first of the runs that learns enough in the seconds of a budget, and its seconds an update.
 
     The clock ends its training too, as other work on the machine may slow the updates down. Raises BadConfiguration if
-    even the last of them has too few updates.
+    even the last of them has too few updates, and ValueError for a training that no clock can end.
     """
+    epochs = runs[0].training.epochs
+    require(epochs == 0, "training.epochs", epochs, "0, and a number of updates")
     left = max(0.0, budget * (1 - OTHER_SHARE) - OTHER_STAGES)
     for run in runs:
         seconds = seconds_of_update(run)

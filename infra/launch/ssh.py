@@ -47,10 +47,11 @@ for name in ("inputs", "code", "jobs"):
     os.makedirs(os.path.join(folder, name), exist_ok=True)
 gpus = [name for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()]
 free = shutil.disk_usage(folder).free / 2**30
+print(os.path.abspath(shutil.which(sys.argv[2])))
 print(os.path.realpath(folder))
 print(f"torch {metadata.version('torch')}, {len(gpus)} GPUs, {free:.1f} GiB free for {folder}")
 """
-"""For the Python there: prints the absolute folder and a description, or ends with one sentence."""
+"""For the Python there: prints its path, the folder's and a description, or ends with one sentence."""
 # For the shell there; $job is the job's folder.
 PREPARE = 'if [ -d "$job" ]; then rm -rf "$job.new"; mv "$job" "$job.new"; fi'
 START = """
@@ -85,13 +86,16 @@ class SshQueue:
     folder: str = "repro-jobs"
     """Where files go there: absolute, or below the home folder; ``examine`` makes it absolute."""
     python: str = "python3"
-    """Its Python with the five packages of a job."""
+    """Its Python with the five packages of a job: a program of its PATH, or a path as ``folder`` is."""
     file = "job.sh"
 
     def examine(self) -> str:
         """A description of the machine. Raises BadConfiguration if no job could run there."""
-        said = self.machine.run(shlex.join([self.python, "-c", CHECK, self.folder]))
-        self.folder, description = said.splitlines()
+        said = self.machine.run(shlex.join([self.python, "-c", CHECK, self.folder, self.python])).splitlines()
+        if len(said) != 3:
+            text = " ".join(said)[:200]
+            raise BadConfiguration(f"`ssh {self.machine.host}` prints of itself, allowed is nothing: {text!r}")
+        self.python, self.folder, description = said
         return f"{self.machine.host}: {description}"
 
     def description(self, job: JobSpec) -> str:
@@ -124,8 +128,9 @@ class SshQueue:
             return QueueStatus("running", f"runs on {host}") if "running" in said else QueueStatus("pending", waits)
         if "full" in said:
             return QueueStatus("ended", "ended", NoSpace(f"no space left on {host} for {self.folder}"))
-        if said and said[0].isdigit():  # a shell adds 128 to the signal
-            return QueueStatus("ended", "ended", status=min(int(said[0]), 128 - int(said[0]), key=abs))
+        if said and said[0].isdigit():
+            code = int(said[0])  # a shell adds 128 to the signal
+            return QueueStatus("ended", "ended", status=code if code <= 128 else 128 - code)
         return QueueStatus("ended", "ended", JobFailed(f"{name} was killed, or its machine was restarted"))
 
     def cancel(self, name: str) -> None:
@@ -177,8 +182,11 @@ def ssh_queue() -> SshQueue:
     host, folder, python = (os.environ.get(f"REPRO_SSH_{name}", "") for name in ("HOST", "FOLDER", "PYTHON"))
     if not host:
         raise BadConfiguration("the launcher is 'ssh', but REPRO_SSH_HOST is not set")
+    if host.startswith("-"):
+        raise BadConfiguration(f"REPRO_SSH_HOST is {host!r}, allowed is user@address or a name of ~/.ssh/config")
     machine = FarMachine(host, option_words("REPRO_SSH_OPTIONS", "ssh"))
-    return SshQueue(machine, folder.removeprefix("~/") or SshQueue.folder, python or SshQueue.python)
+    folder, python = (word.removeprefix("~/") for word in (folder, python))
+    return SshQueue(machine, folder or SshQueue.folder, python or SshQueue.python)
 
 
 def ssh_launcher(queue: SshQueue | None = None) -> QueueLauncher:

@@ -9,6 +9,7 @@ becomes large (a CUSUM test).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tasks.lazy_libraries import np, pl
 
@@ -18,7 +19,7 @@ MOST_SHIFT = 10
 AROUND = 101
 """Lines whose mean is subtracted."""
 BLOCK = 500
-"""Lines over which the sides are correlated, each at its best shift."""
+"""Lines, or a few more, over which the sides are correlated, at their best shift; few lines correlate by chance."""
 MOST_DEVIATION = 3.0
 MOST_CORRELATION = 0.9
 MOST_OF_A_LINE = 5.0
@@ -68,10 +69,10 @@ def _facing(source: np.ndarray, target: np.ndarray, by: int, begin: int, end: in
 def _correlation(source: np.ndarray, target: np.ndarray) -> np.ndarray:
     """The correlation of each description where the sides correspond, whatever the shift is there."""
     best = []
-    for begin in range(0, source.shape[1], BLOCK):
-        shifts = range(-MOST_SHIFT, MOST_SHIFT + 1)
-        pairs = [_facing(source, target, by, begin, begin + BLOCK) for by in shifts]
-        best.append(max(((here * there).mean(1) for here, there in pairs if here.size), key=np.sum))
+    lines = source.shape[1]
+    for begin, end in pairwise(np.linspace(0, lines, max(lines // BLOCK, 1) + 1, dtype=int)):
+        pairs = [_facing(source, target, by, begin, end) for by in range(-MOST_SHIFT, MOST_SHIFT + 1)]
+        best.append(max(((here * there).mean(1) for here, there in pairs), key=np.sum))
     mean: np.ndarray = np.mean(best, 0)
     return mean.clip(0, MOST_CORRELATION)
 

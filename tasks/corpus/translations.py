@@ -41,8 +41,9 @@ def read_side(path: Path, side: Literal["hyp", "ref"], wanted: str = "") -> list
         author = part.get("system") or part.get("translator") or ""
         found.setdefault(author, []).extend(" ".join(text.split()) for text in texts)
     if len(found) > 1 and wanted not in found:
-        raise BadData(f"{path.name} has translations by {', '.join(sorted(found))}: name one of them with --name")
-    return found.get(wanted) or next(iter(found.values()))
+        way_out = "name one of them with --name" if side == "hyp" else "save one of them as plain text"
+        raise BadData(f"{path.name} has translations by {', '.join(sorted(found))}: {way_out}")
+    return found[wanted if wanted in found else next(iter(found))]
 
 
 def _column(path: Path, column: str) -> list[str]:

@@ -6,7 +6,9 @@ Words are compared with those of the set's own sides, so this works for any lang
 import re
 from collections.abc import Iterator, Sequence
 
-WORD = re.compile(r"\w+")
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
+"""Thai, Lao, Burmese, Khmer, Japanese, Chinese: scripts without spaces, of which two characters count as a word."""
+WORD = re.compile(rf"(?=([{UNSPACED}]{{2}}))|([^\W{UNSPACED}]+)")
 PLACES = 10
 """Parts of the set; references are also compared with lines that are so far away, as those of another set are."""
 CLEARLY = 1.1
@@ -37,10 +39,12 @@ def doubts(hypotheses: Sequence[str], references: Sequence[str], sources: Sequen
 def where_lines_differ(hypotheses: Sequence[str], references: Sequence[str]) -> str:
     """From which line on the hypotheses are those of other references, as lines are missing or too many; "" if the
     words do not tell."""
-    written, expected = ([{*WORD.findall(line.lower())} for line in s] for s in (hypotheses, references))
     missing = len(references) > len(hypotheses)
+    by = abs(len(references) - len(hypotheses))
+    if by > min(len(references), len(hypotheses)):  # another file, perhaps a large one
+        return ""
+    written, expected = ([{*WORD.findall(line.lower())} for line in s] for s in (hypotheses, references))
     few, many = (written, expected) if missing else (expected, written)
-    by = len(many) - len(few)
     before, after = ([len(a & b) for a, b in zip(few, s, strict=False)] for s in (many, many[by:]))
     total = sum(after)
     sums = [total, *(total := total + own - shifted for own, shifted in zip(before, after, strict=True))]

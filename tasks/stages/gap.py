@@ -118,8 +118,7 @@ def _sentences(score: Artifact) -> pl.DataFrame:
 
 
 def _card(score: Artifact) -> dict[str, Any]:
-    card: dict[str, Any] = json.loads((score.path() / "card.json").read_text())
-    return card
+    return dict(json.loads((score.path() / "card.json").read_text()))
 
 
 def _condition(table: pl.DataFrame, made: Artifact | None = None) -> Condition:

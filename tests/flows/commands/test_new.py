@@ -6,6 +6,7 @@ import io
 import json
 import re
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from flows.commands.new import new
 from flows.runner.find_run import find_run
 from flows.runner.request import RunRequest
 from flows.runs import languages
+from flows.runs.piped_text import save_pipes
 from flows.runs.text_settings import fitting
 from infra.errors import BadConfiguration, Fault, NetworkFault
 from infra.store.files import write_atomically
@@ -116,6 +118,7 @@ def test_columns_of_a_table(text: Path, capsys: pytest.CaptureFixture[str]) -> N
         ({"dev": ("few.en", "few.de")}, "--dev has 2 pairs, allowed are at least 50"),
         ({"source": "few.en", "target": "few.de", "dev": None, "replace": True}, "too few to hold out 200"),
         ({"budget": "half an hour"}, "--budget is 'half an hour'"),
+        ({"budget": "0m"}, "--budget is '0m'"),
         ({"budget": "1m"}, "--budget is 1m, allowed is at least 4m"),
         ({"dev": None}, "mine.dev.en exists"),
         ({"source": "mine.dev.en", "target": "dev.de", "dev": None, "replace": True}, "the text itself"),
@@ -150,6 +153,22 @@ def test_the_amount_of_text_and_the_budget_choose_the_settings(text: Path, capsy
     assert less.training.updates <= 30 * 60 * 0.9 < run.training.updates
     assert 0 < less.training.minutes < 30
     assert less.training.checkpoint_every < run.training.checkpoint_every, "as many checkpoints"
+
+
+def test_no_budget_is_given_to_a_training_counted_in_epochs(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (text / "like.toml").write_text('extends = "demo"\nname = "like"\n[training]\nupdates = 0\nepochs = 3\n')
+    words = {"source": "data/train.en.gz", "target": "data/train.de.gz", "dev": ("dev.en", "dev.de")}
+    with pytest.raises(BadConfiguration, match="--budget does not fit --like: training.epochs is 3"):
+        new("mine", **words, like="like.toml", budget="30m")
+    new("mine", **words, like="like.toml")
+    assert "3 epochs in updates of" in capsys.readouterr().err
+
+
+def test_only_what_can_be_read_once_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv", dir="/dev/shm") as file, Path("/dev/null").open() as opened:
+        assert [*save_pipes([f"{file.name}:1"], "mine", False)] == [f"{file.name}:1"]
+        assert [*save_pipes([f"/dev/fd/{opened.fileno()}:1"], "mine", False)] == ["mine.piped-1.csv:1"]
 
 
 def test_lines_that_shift_and_pipes_of_json_lines(

@@ -1,6 +1,9 @@
 """Verbs that people type: what they do to a finished run, and where a wrong word leads."""
 
+import os
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,14 +13,16 @@ from flows.commands.delete import delete
 from flows.commands.down import down
 from flows.commands.logs import logs
 from flows.commands.stop import stop
-from flows.inspection.deletion import plan_deletion
-from flows.runner import records
-from flows.runner.recorded_runs import read_headers
-from flows.runner.records import FINISHED, RUNNING
+from flows.inspection.deletion import plan_deletion, read_by_training
+from flows.runner import records, stopping
+from flows.runner.recorded_runs import read_headers, read_run
+from flows.runner.records import FINISHED, KILLED, RUNNING
 from flows.runner.request import RunRequest, plan
 from infra.errors import BadConfiguration, Fault
+from infra.launch.batch_queue import QueueLauncher
 from infra.processes.identity import process_identity
-from infra.site import configured_site
+from infra.processes.locks import file_lock
+from infra.site import configured_site, open_store
 from infra.tracking.registry import resolve, versions
 
 
@@ -57,6 +62,48 @@ def test_logs_are_the_measurements_of_a_job_and_nothing_is_at_work_to_stop(capsy
 
 
 @pytest.mark.usefixtures("small")
+def test_what_cannot_be_stopped_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    start = next(read_headers(configured_site().root, "small"))
+
+    def refuse(*_: int) -> None:
+        raise PermissionError
+
+    def end(*_: int) -> None:
+        records.change(start.path, outcome=FINISHED)
+        raise ProcessLookupError
+
+    records.change(start.path, outcome=RUNNING, process=process_identity())
+    monkeypatch.setattr(stopping.os, "kill", refuse)
+    with pytest.raises(Fault, match=f"process {os.getpid()} of .*: only that user can stop it"):
+        stop("small")
+    monkeypatch.setattr(stopping.os, "kill", end)
+    stop("small")
+    assert "small finished before it could be stopped" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("small")
+def test_a_queue_keeps_a_job_that_another_run_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = configured_site()
+    start = next(read_headers(site.root, "small"))
+    records.change(start.path, outcome=KILLED)
+    row = next(row for row in read_run(start.path).stages if row.stage == "train")
+    store = open_store(site)
+    out = store.root / "train" / f"{row.key}.partial-1"
+    out.mkdir()
+    (out / "job.sh").touch()
+    ended: list[str] = []
+    queue = SimpleNamespace(file="job.sh", find=lambda _: "job 1")
+    launcher = QueueLauncher(queue)  # type: ignore[arg-type]
+    monkeypatch.setattr(launcher, "end", lambda name, _: not ended.append(name))
+    monkeypatch.setitem(stopping.LAUNCHERS, "local", lambda: launcher)
+    with file_lock(store.lock_file("train", row.key), print), pytest.raises(Fault, match="small is not at work"):
+        stop("small")
+    assert not ended
+    stop("small")
+    assert ended == ["job 1"]
+
+
+@pytest.mark.usefixtures("small")
 def test_servers_that_a_run_in_a_terminal_uses_stay_up_unless_forced(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,3 +133,12 @@ def test_a_version_is_deleted_with_what_serves_it_alone(capsys: pytest.CaptureFi
     assert planned.folder
     assert not planned.folder.exists()
     assert [row.stage for row in plan(RunRequest("small")).rows if row.state != "hit"] == ["register"]
+
+
+def test_a_version_whose_training_began_from_another_is_its_child() -> None:
+    label = SimpleNamespace(tags={"key.average": "a1", "key.train": "t1"})
+    child = SimpleNamespace(tags={"key.average": "a2", "key.train": "t2"})
+    inputs = {("train", "t1"): (("shard", "s"),), ("train", "t2"): (("shard", "s"), ("average", "a1"))}
+    graph: Any = SimpleNamespace(inputs=inputs.__getitem__)
+    found = [("average", "a1") in read_by_training(each, graph) for each in (label, child)]  # type: ignore[arg-type]
+    assert found == [False, True]

@@ -43,6 +43,8 @@ def test_a_budget_lowers_updates_then_takes_a_smaller_model() -> None:
     assert smaller.training.updates <= 900
     with pytest.raises(BadConfiguration, match="--budget is 2m, allowed is at least 4m"):
         within(120, runs, lambda _: 1.0)
+    with pytest.raises(ValueError, match="training.epochs is 3, allowed is 0"):
+        within(900, [override(runs[0], ["training.updates=0", "training.epochs=3"])], lambda _: 1.0)
     assert [seconds_of(each) for each in ("30m", "2h", "1h30m", "0.5h")] == [1_800, 7_200, 5_400, 1_800]
 
 

@@ -40,9 +40,27 @@ def test_the_settings_are_those_of_the_environment(monkeypatch: pytest.MonkeyPat
     for name, value in (("HOST", "box"), ("FOLDER", "~/jobs"), ("OPTIONS", "-p 2222 -i 'a key'")):
         monkeypatch.setenv(f"REPRO_SSH_{name}", value)
     assert ssh_queue() == SshQueue(FarMachine("box", ("-p", "2222", "-i", "a key")), "jobs", "python3")
+    monkeypatch.setenv("REPRO_SSH_PYTHON", "~/venv/bin/python")
+    assert ssh_queue().python == "venv/bin/python"
+    monkeypatch.setenv("REPRO_SSH_HOST", "-V")
+    with pytest.raises(BadConfiguration, match="REPRO_SSH_HOST is '-V'"):
+        ssh_queue()
+    monkeypatch.setenv("REPRO_SSH_HOST", "box")
     monkeypatch.setenv("REPRO_SSH_OPTIONS", "'a")
     with pytest.raises(BadConfiguration, match="REPRO_SSH_OPTIONS is "):
         ssh_queue()
+
+
+def test_folder_and_python_are_where_that_machine_says(programs: Programs, queue: SshQueue) -> None:
+    programs.answer("ssh", "/home/me/venv/bin/python\n/disk/far\ntorch 2\n")
+    assert queue.examine() == "me@box: torch 2"
+    assert (queue.python, queue.folder) == ("/home/me/venv/bin/python", "/disk/far")
+
+
+def test_a_machine_that_greets_is_refused(programs: Programs, queue: SshQueue) -> None:
+    programs.answer("ssh", "Welcome!\n/python\n/far\ntorch 2\n")
+    with pytest.raises(BadConfiguration, match="`ssh me@box` prints of itself, allowed is nothing: 'Welcome! "):
+        queue.examine()
 
 
 def test_what_is_sent_and_in_which_order(programs: Programs, queue: SshQueue, job: JobSpec) -> None:
@@ -87,6 +105,8 @@ def test_the_script_starts_the_job_on_the_copies(queue: SshQueue, job: JobSpec) 
         ("alive\n", "pending", 1, None),
         ("0\n", "ended", 0, None),
         ("137\n", "ended", -9, None),
+        ("127\n", "ended", 127, None),
+        ("128\n", "ended", 128, None),
         ("running\n", "ended", 1, JobFailed),
         ("", "ended", 1, JobFailed),
         ("running\nfull\n", "ended", 1, NoSpace),

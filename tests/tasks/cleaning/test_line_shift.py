@@ -43,6 +43,11 @@ def test_texts_without_any_sign_raise_no_alarm(texts: list[str]) -> None:
     assert not find_line_shift(*[pl.Series(texts, dtype=pl.String)] * 2)
 
 
+def test_the_few_lines_after_the_last_block_say_nothing() -> None:
+    english, german = of_demo()
+    assert not find_line_shift(pl.Series(english[:2_001]), pl.Series(german[4_000:6_001]))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not SOURCES, reason="REPRO_MIRRORS names no corpora")
 def test_real_corpora_raise_no_alarm_and_planted_shifts_are_found() -> None:

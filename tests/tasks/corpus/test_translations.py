@@ -38,6 +38,9 @@ def test_xml_with_several_systems_is_read_by_name(tmp_path: Path) -> None:
     assert read_side(file, "hyp", "B")[:2] == ["Ein Hund läuft. B", "Zwei <Frauen> & ein Kind B"]
     with pytest.raises(BadData, match="by A, B: name one"):
         read_side(file, "hyp", "google")
+    file.write_text(xml("A", "B").replace("hyp system", "ref translator").replace("/hyp", "/ref"))
+    with pytest.raises(BadData, match="by A, B: save one"):
+        read_side(file, "ref")
     file.write_text(xml("A")[:-30])
     with pytest.raises(BadData, match="cut short"):
         read_side(file, "hyp")

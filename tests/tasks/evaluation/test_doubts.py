@@ -32,6 +32,15 @@ def test_the_place_of_a_line_that_is_missing_or_too_many_is_named(place: int) ->
     assert abs(int(found[1]) - (place + 1)) <= 2
     assert "3 lines are too many" in where_lines_differ([*bad[:place], "", "", "", *bad[place:]], REFERENCES)
     assert not where_lines_differ(OTHERS[:-1], REFERENCES)
+    assert not where_lines_differ(REFERENCES * 3, REFERENCES), "another file, whose words nobody needs to count"
+
+
+def test_text_without_spaces_is_compared_by_its_characters() -> None:
+    chance = random.Random(1)
+    references = ["".join(chance.choices("我昨天去北京大学图书馆看书他们在公园踢足球", k=20)) for _ in range(100)]
+    translations = [line[:6] + line[9:] for line in references]
+    assert not [*doubts(translations, references)]
+    assert "another order" in " ".join(doubts([*translations[1:], translations[0]], references))
 
 
 def test_each_mistake_is_named() -> None:
