@@ -1,6 +1,7 @@
 """What is wrong with a text is seen in it, and what it costs is measured on the same resampled sentences."""
 
 import numpy as np
+import polars as pl
 import pytest
 from sacrebleu.metrics import BLEU
 from sacremoses import MosesTokenizer
@@ -8,6 +9,7 @@ from sacremoses import MosesTokenizer
 from model.metric_names import BLEU_INTL, BLEU_SENTENCES
 from tasks.evaluation.score_gap import Condition, explain, known, measure
 from tasks.evaluation.text_causes import changed_references, text_causes
+from tasks.stages.gap import _text_causes
 
 EXPECTED = [f"Der Hund {n} sieht, wie die Katze-Nummer {n * 7 % 11} läuft." for n in range(60)]
 WRITTEN = [line if n % 3 else line.replace("sieht", "hört") for n, line in enumerate(EXPECTED)]
@@ -78,3 +80,15 @@ def test_changed_references_are_named() -> None:
     assert lower.repair(WRITTEN, []) == (WRITTEN, EXPECTED)
     assert "tokenised" in changed_references([line.replace(".", " .") for line in EXPECTED], EXPECTED)[0].about
     assert "others" in changed_references([*EXPECTED[1:], ""], EXPECTED)[0].about
+
+
+def test_a_fault_of_text_that_the_claim_has_too_is_no_cause_but_is_shown() -> None:
+    lower = [line.lower() for line in WRITTEN]
+    tables = {
+        name: pl.DataFrame({"pair_id": range(60), "hypothesis": written, "reference": EXPECTED})
+        for name, written in (("lower", lower), ("cased", WRITTEN))
+    }
+    for claimed in tables:
+        causes, beside = _text_causes(tables["lower"], tables[claimed], "de")
+        found = [any("translations are lower-cased" in each.about for each in side) for side in (causes, beside)]
+        assert found == [claimed == "cased", claimed == "lower"]
