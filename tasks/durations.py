@@ -16,10 +16,13 @@ def seconds_of(text: str) -> float | None:
 
 
 def duration(seconds: float) -> str:
-    """``48 s``, ``12 min 05 s``, ``3 h 20 min``."""
+    """``48 s``, ``12 min 05 s``, ``3 h 20 min``; from 1,000 hours on ``57 days`` or ``15 years``."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
+    if whole >= 3_600_000:
+        days = whole / 86_400
+        return f"{days:.0f} days" if days < 731 else f"{days / 365.25:,.0f} years"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

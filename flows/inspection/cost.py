@@ -1,7 +1,8 @@
 """Estimates what a run costs before it starts: time, disk, energy and money of the stages that are not cached.
 
 A stage costs what the most similar recorded one did, scaled by the work of both: of a training updates × tokens ×
-parameters, of a translation sentences × parameters × beam, of the others the bytes that they read.
+parameters, of a translation sentences × parameters × beam, of the others the bytes that they read. A training takes at
+most its ``minutes``.
 """
 
 import math
@@ -107,28 +108,27 @@ class _Estimator:
             return self._unknown(row, "the size of what it reads is not known")
         recorded = [each for each in self._recorded if (each.stage, each.version) == (row.stage, row.version)]
         known = [(each, self._work(row.stage, each.arguments, each)) for each in recorded if self._same_device(each)]
-        usable = [(each, done) for each, done in known if done and done.amount and _is_comparable(row, work, done)]
+        usable = [(each, done) for each, done in known if done and done.amount]
+        if row.stage == "download":  # the cost of one file says nothing of another
+            usable = [(each, done) for each, done in usable if work.settings == done.settings]
         if not usable:
             return self._unknown(row, "none like it on record" if recorded else "no such stage on record")
         manifest, done = max(usable, key=lambda pair: _similarity(work, *pair))
-        scale = work.amount / done.amount
+        by_work = (work.amount / done.amount, work.unit)
+        scale, unit = min(by_work, (_limit(row) / (manifest.seconds or 1), "training.minutes"))
         # More updates are not more weights.
         growth = self._parameters(row.form) / (manifest.facts.get("parameters") or 1) if row.stage == "train" else scale
         size = self._bytes[row.key] = bytes_of(manifest) * growth
         energy = manifest.facts.get("gpu_kwh")
+        kwh = energy * scale if isinstance(energy, int | float) else None
         name = f"{manifest.stage} {manifest.item}".strip()
         basis = f"{name} {manifest.key[:8]} of {manifest.made.get('at', '')[:10]}"
-        return StageCost(
-            row.stage,
-            row.item,
-            row.state,
-            manifest.seconds * scale,
-            size,
-            energy * scale if isinstance(energy, int | float) else None,
-            f"{basis}, {manifest.seconds:,.0f} s × {scale:.3g} by {work.unit}",
-        )
+        basis += f", {manifest.seconds:,.0f} s × {scale:.3g} by {unit}"
+        return StageCost(row.stage, row.item, row.state, manifest.seconds * scale, size, kwh, basis)
 
     def _unknown(self, row: StageResult, why: str) -> StageCost:
+        if (limit := _limit(row)) < math.inf:
+            return StageCost(row.stage, row.item, row.state, limit, None, None, f"training.minutes: {why}")
         return StageCost(row.stage, row.item, row.state, None, None, None, why)
 
     def _same_device(self, manifest: Manifest) -> bool:
@@ -167,9 +167,9 @@ class _Estimator:
         return count_parameters(model, size, size)
 
 
-def _is_comparable(row: StageResult, work: _Work, done: _Work) -> bool:
-    """The cost of one file's download says nothing of another."""
-    return row.stage != "download" or work.settings == done.settings
+def _limit(row: StageResult) -> float:
+    """Seconds after which the clock ends the stage."""
+    return 60 * row.form["training"].get("minutes", 0) or math.inf if row.stage == "train" else math.inf
 
 
 def _similarity(work: _Work, manifest: Manifest, done: _Work) -> tuple[bool, float, str]:

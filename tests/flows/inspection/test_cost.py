@@ -43,7 +43,7 @@ def cost(*overrides: str, **more: float) -> RunCost:
 
 
 def of(found: RunCost, label: str) -> StageCost:
-    return next(each for each in found.stages if each.label == label)
+    return next(each for each in found.stages if f"{each.stage} {each.item}".strip() == label)
 
 
 def test_a_training_scales_with_its_updates_from_a_record_of_the_same_model(root: Path) -> None:
@@ -56,6 +56,10 @@ def test_a_training_scales_with_its_updates_from_a_record_of_the_same_model(root
     assert found.seconds == pytest.approx(150, rel=1e-3)
     assert found.gpu_kwh == pytest.approx(1.5, rel=1e-3)
     assert found.bytes == pytest.approx(1000, rel=1e-3), "more updates are not more weights"
+    limited = of(cost("training.updates=300", "training.minutes=1"), "train")
+    assert (limited.seconds, limited.gpu_kwh) == pytest.approx((60, 0.6)), "the clock ends it"
+    unlike = of(cost("training.updates=0", "training.epochs=3", "training.minutes=1"), "train")
+    assert unlike.seconds == 60, "of epochs nothing else is known"
     priced = cost("training.updates=300", rate=2.0)
     assert priced.money == pytest.approx(priced.seconds / 3600 * 2)
     assert "train train1000 of 2026-11-22, 50 s × 3 by tokens × parameters" in found.basis.replace(
