@@ -173,6 +173,14 @@ def _die_with_torchrun() -> None:
             os._exit(1)
 
 
+def seconds_since_launch() -> float:
+    """Seconds since torchrun was started, before the imports; 0 without torchrun."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return 0.0
+    ticks = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[19]
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(ticks) / os.sysconf("SC_CLK_TCK")
+
+
 def classify_error(error: Exception) -> tuple[ExitReason, str]:
     """The reason and the message for ``exit.json``."""
     text = str(error).strip().splitlines()

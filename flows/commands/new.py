@@ -167,7 +167,7 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
         say(f"the budget chose a smaller model: {chosen} (docs/own-text.md)")
     if budget:
         most = duration(60 * run.training.minutes)
-        say(f"beside other work the training stops after {most}, with fewer updates; the other stages may take longer")
+        say(f"the training alone ends after {most}, even with fewer updates; a busy machine makes the rest longer")
     if budget and updates == runs[0].training.updates:
         say("this is within the budget; so much text needs no more updates")
     return run

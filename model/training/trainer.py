@@ -16,7 +16,7 @@ from ..config import Training
 from ..data.batches import BatchSampler, Cursor, Update
 from ..data.prefetch import read_ahead
 from ..errors import JobError
-from ..job import Facts, StopSignal
+from ..job import Facts, StopSignal, seconds_since_launch
 from ..network.weights import save_model_config
 from .checkpoint import Checkpoints
 from .distributed import Ranks
@@ -46,7 +46,8 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self.policy = self.checkpoints.policy
-        self.started = time.monotonic() - self.position.seconds
+        before = seconds_since_launch() if self.training.minutes else 0.0
+        self.started = time.monotonic() - before - self.position.seconds
         self.epochs_done = 0.0
 
     def run(self, stop: StopSignal) -> None:
@@ -114,7 +115,8 @@ class Trainer:
         )
 
     def seconds(self) -> float:
-        """The seconds of the training so far, also before it was resumed; where they end it, those of the main rank."""
+        """The seconds of the training so far, also before it was resumed; with ``minutes`` the main rank's, whose
+        clock starts when the job is launched."""
         here = time.monotonic() - self.started
         return self.ranks.broadcast(round(1000 * here)) / 1000 if self.training.minutes else here
 

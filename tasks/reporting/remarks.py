@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from infra.store.manifest import Manifest
-from model.metric_names import BEST_DEV_PERPLEXITY, DEV_PERPLEXITY, PERPLEXITY
+from model.metric_names import BEST_DEV_PERPLEXITY, BEST_UPDATE, DEV_PERPLEXITY, PERPLEXITY, STOPPED_EARLY
 
 CUT_SHARE = 0.05
 """Of a set's translations; below it, single sentences went wrong."""
@@ -13,15 +13,20 @@ WORSE = 1.005
 Facts = Mapping[str, Any]
 
 
-def cut_translations(set_name: str, facts: Facts) -> list[str]:
-    """Says that a share of ``CUT_SHARE`` or more of a set's translations has no end, by the facts of ``translate``."""
+def cut_translations(set_name: str, facts: Facts, train: Facts) -> list[str]:
+    """Says that a share of ``CUT_SHARE`` or more of a set's translations has no end, by the facts of ``translate``.
+
+    ``train`` says whether the clock ended the training.
+    """
     cut = facts.get("unfinished", 0)
     sentences = facts.get("sentences", 0)
     if not cut or cut < CUT_SHARE * sentences:
         return []
+    # With a best update patience may have ended it.
+    field = "minutes" if train.get(STOPPED_EARLY) and BEST_UPDATE not in train else "updates"
     return [
         f"{cut:,} of {sentences:,} translations of {set_name} were cut at the maximum length: train longer"
-        " (training.updates), or allow longer translations (decoding.max_extra, decoding.max_ratio)"
+        f" (training.{field}), or allow longer translations (decoding.max_extra, decoding.max_ratio)"
     ]
 
 
@@ -44,7 +49,7 @@ def worse_weights(dev: str, train: Facts, score: Facts) -> list[str]:
 
 def run_remarks(dev: str, train: Facts, translations: Mapping[str, Facts], scores: Mapping[str, Facts]) -> list[str]:
     """All warnings; ``translations`` and ``scores`` are facts by set name."""
-    cut = [remark for name, facts in translations.items() for remark in cut_translations(name, facts)]
+    cut = [remark for name, facts in translations.items() for remark in cut_translations(name, facts, train)]
     return [*cut, *worse_weights(dev, train, scores.get(dev, {}))]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from infra.errors import JobFailed, Preempted
 from infra.store.store import Artifact
 from model.config import Model, Training
+from model.metric_names import STOPPED_EARLY, UPDATES
 from tasks.engine.stage import Facts, JobRequest, current_stage, job_facts, stage
 from tasks.training.going_on import begin_from, keep_state, newest_checkpoint, origin_of
 
@@ -48,7 +49,12 @@ def train(
         try:
             present.run_job(job)
             keep_state(out, present.call.key)
-            return job_facts(out)
+            facts = job_facts(out)
+            minutes = facts.get("seconds", 0.0) / 60
+            if facts.get(STOPPED_EARLY) and 0 < training.minutes <= minutes:
+                done = f"{facts[UPDATES]:,} of {training.updates:,} updates in {minutes:.1f} minutes"
+                present.say(f"the clock ended the training: {done} (training.minutes)")
+            return facts
         except (JobFailed, Preempted):
             # A job that left a newer checkpoint is relaunched without using one of the stage's retries.
             if newest_checkpoint(out) <= before:

@@ -11,9 +11,17 @@ from tasks.reporting.remarks import CUT_SHARE, WORSE, cut_translations, dev_set,
 @given(st.integers(1, 10_000), st.floats(0, 1))
 def test_a_share_of_cut_translations_is_a_warning(sentences: int, share: float) -> None:
     cut = round(share * sentences)
-    found = cut_translations("val", {"sentences": sentences, "unfinished": cut})
+    found = cut_translations("val", {"sentences": sentences, "unfinished": cut}, {})
     assert bool(found) == (cut > 0 and cut >= CUT_SHARE * sentences)
     assert all(f"{cut:,} of {sentences:,}" in each and "val" in each and "max_extra" in each for each in found)
+
+
+@pytest.mark.parametrize(
+    ("train", "field"),
+    [({"stopped_early": True}, "minutes"), ({"stopped_early": False}, "updates"), ({}, "updates")],
+)
+def test_the_advice_names_what_ended_the_training(train: dict[str, bool], field: str) -> None:
+    assert f"training.{field}" in cut_translations("val", {"sentences": 1, "unfinished": 1}, train)[0]
 
 
 @given(st.floats(1, 1e6), st.floats(1, 1e6), st.none() | st.floats(1, 1e6))

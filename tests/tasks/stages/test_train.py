@@ -1,5 +1,8 @@
-"""The training stage: what it says of a training that it resumes."""
+"""The training stage: what it says of a training that it resumes, and of one that the clock ended."""
 
+import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +12,17 @@ from infra.errors import JobFailed
 from infra.site import Site
 from infra.store.store import Artifact
 from infra.tracking.tracker import Tracker
+from model.config import Training
 from tasks.engine.stage import JobRequest, StageCall, StageContext, stage_context
 from tasks.stages.train import train
+
+
+def call_train(out: Path, training: Training, job: Callable[[JobRequest], None], said: list[str]) -> None:
+    call = StageCall(train, "", {})
+    around = StageContext(Site(root=out), call, job, lambda *_: None, Tracker("", out), "", say=said.append)
+    inputs = [Artifact(name, "k", out) for name in ("shards", "dev", "vocabulary")]
+    with stage_context(around):
+        train.body(out, *inputs, MODEL, training)
 
 
 def test_it_says_from_which_update_it_resumes(tmp_path: Path) -> None:
@@ -18,12 +30,22 @@ def test_it_says_from_which_update_it_resumes(tmp_path: Path) -> None:
         raise JobFailed("no memory")
 
     said: list[str] = []
-    site = Site(root=tmp_path)
-    call = StageCall(train, "", {})
-    around = StageContext(site, call, fails, lambda *_: None, Tracker("", tmp_path), "", say=said.append)
-    inputs = [Artifact(name, "k", tmp_path) for name in ("shards", "dev", "vocabulary")]
     for expected in ([], ["train resumes from update 28"]):
-        with stage_context(around), pytest.raises(JobFailed):
-            train.body(tmp_path, *inputs, MODEL, TRAINING)
+        with pytest.raises(JobFailed):
+            call_train(tmp_path, TRAINING, fails, said)
         assert said == expected
         (tmp_path / "checkpoints" / "00000028").mkdir(parents=True, exist_ok=True)
+
+
+@pytest.mark.parametrize(("seconds", "by_clock"), [(450.0, True), (440.0, False)])
+def test_it_says_that_the_clock_ended_it(tmp_path: Path, seconds: float, by_clock: bool) -> None:
+    def ends_early(job: JobRequest) -> None:
+        facts = {"updates": 230, "stopped_early": True, "seconds": seconds}
+        (job.out / "exit.json").write_text(json.dumps({"facts": facts}))
+
+    said: list[str] = []
+    out = tmp_path / "out"
+    out.mkdir()
+    call_train(out, replace(TRAINING, updates=326, minutes=7.5), ends_early, said)
+    expected = "the clock ended the training: 230 of 326 updates in 7.5 minutes (training.minutes)"
+    assert said == [expected] * by_clock
