@@ -25,6 +25,8 @@ from tasks.cleaning.filters import SIDES
 from tasks.durations import duration, seconds_of
 
 Pair = tuple[str, str]
+POOR_UPDATES = 600
+"""By the measurements in docs/own-text.md, fewer updates give a poor model."""
 
 
 def new(
@@ -73,10 +75,6 @@ def new(
     zstd -dc pairs.jsonl.zst | repro new my-run --source -:translation.en --target -:translation.de
 
     repro new my-run --source hf://datasets/ME/MINE/train.parquet:en --target hf://datasets/ME/MINE/train.parquet:de
-
-    repro plan my-run.toml
-
-    repro run my-run.toml
     """
     try:
         require_name(name, "name")
@@ -120,6 +118,7 @@ def new(
     except ValueError as error:
         raise BadConfiguration(f"{error}") from error
     frames = {each: pl.concat([first.head(0), *own_text.read(*pair)]) for each, pair in sets.items()}
+    say(f"checking {pairs:,} pairs ...")
     report = own_text.look(*sides, pairs, run.filters, list(frames.values()), held)
     _say_report(report)
     remarks = [
@@ -149,6 +148,7 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
     if not budget and runs[0].training.epochs:
         return runs[0]
     measured = partial(seconds_of_update, length=length)
+    say("timing updates of the model on this machine ...")
     try:
         run, seconds = within(budget, runs, measured) if budget else (runs[0], measured(runs[0]))
     except ValueError as error:
@@ -161,6 +161,8 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
     updates = run.training.updates
     whole = duration(seconds * updates * (1 + OTHER_SHARE) + OTHER_STAGES)
     say(f"the run takes about {whole} here: {updates:,} updates, each {seconds:.2f} s, measured now, and other stages")
+    if updates < POOR_UPDATES:
+        say(f"expect a poor model: {updates:,} updates; docs/own-text.md shows what budgets reach")
     usual = runs[0].model
     if run.model != usual:
         chosen = f"{run.model.layers} layers of {run.model.d_model}, not {usual.layers} of {usual.d_model}"

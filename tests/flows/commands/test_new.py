@@ -148,7 +148,12 @@ def test_the_amount_of_text_and_the_budget_choose_the_settings(text: Path, capsy
     assert (run.model, run.training) == (fitting(pairs)[0].model, fitting(pairs)[0].training)
     assert f"{run.training.updates:,} updates, each 1.00 s" in capsys.readouterr().err
     new("less", **words, budget="30m")
-    assert re.search(r"the budget chose a smaller model: \d layers of \d+, not 4 of 128", capsys.readouterr().err)
+    said = capsys.readouterr().err
+    assert re.search(r"the budget chose a smaller model: \d layers of \d+, not 4 of 128", said)
+    assert re.search(rf"timing updates .*checking {pairs:,} pairs", said, re.DOTALL)
+    assert "poor model" not in said
+    new("poor", **words, budget="10m")
+    assert "expect a poor model: 450 updates" in capsys.readouterr().err
     less = find_run("less.toml")
     assert less.training.updates <= 30 * 60 * 0.9 < run.training.updates
     assert 0 < less.training.minutes < 30
