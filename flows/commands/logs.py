@@ -28,7 +28,7 @@ def logs(
         bool, Parameter(name=("--follow", "-f"), help="go on until the run ends; Ctrl-C leaves it running")
     ] = False,
     every: Annotated[
-        bool, Parameter(name="--all-lines", help=f"all lines of a stage, not its last {LINES} alone")
+        bool, Parameter(name="--all-lines", help=f"all lines, torchrun's traces too, not the last {LINES} alone")
     ] = False,
     overrides: OverridesOption = (),
     site: SiteOption = "local",
@@ -57,7 +57,7 @@ def logs(
             place = (log.row.stage, log.row.item)
             if place not in shown:
                 say(f"{start.run}: {log.row.label} {log.state}; {log.folder or 'there is no log of it'}")
-                lines = [*log.new_lines()]
+                lines = [*log.new_lines(every)]
                 left_out = 0 if every else max(0, len(lines) - LINES)
                 if left_out:
                     say(f"{left_out} earlier lines are left out; --all-lines prints them")
@@ -67,7 +67,7 @@ def logs(
             known.row = log.row
             known.start = start
         for log in shown.values():
-            for line in log.new_lines():
+            for line in log.new_lines(every):
                 print_text(line)
         if not follow or start.outcome != RUNNING:
             break

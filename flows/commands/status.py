@@ -14,7 +14,7 @@ from infra.servers.service_settings import FOLDER
 from infra.service import lifecycle
 from infra.service.supervision import as_json as form
 from infra.service.supervision import states
-from infra.site import Site
+from infra.site import Site, open_store
 
 
 def status(
@@ -25,7 +25,7 @@ def status(
     site: SiteOption = "local",
     as_json: JsonOption = False,
 ) -> None:
-    """Show the programs of the service, and list interrupted runs by the commands that resume them.
+    """Show the programs of the service and the runs at work; list interrupted runs by the commands that resume them.
 
     Of each program: state, start, health, address and log. Every run with work also closes dead runs when it begins.
 
@@ -33,10 +33,12 @@ def status(
 
     For example:
 
-    repro status
-
     repro status --close
     """
+    from flows.inspection.stage_logs import StageLog
+    from flows.runner.recorded_runs import read_headers, with_stages
+    from flows.runner.records import RUNNING
+
     where = Site.named(site)
     folder = where.root.absolute() / FOLDER
     if close:
@@ -48,10 +50,17 @@ def status(
     service = lifecycle.running(folder)
     programs = states(service) if service else []
     interrupted = unfinished(where)
+    store = open_store(where)
+    at_work = [start for each in read_headers(store.root) if each.outcome == RUNNING and (start := with_stages(each))]
     if programs:
         show(state_table(programs))
+    for start in () if as_json else at_work:
+        logs = (StageLog(store, row, start) for row in start.stages)
+        stages = ", ".join(log.row.label for log in logs if log.is_at_work) or "between stages"
+        print_text(f"{start.run} is at work since {start.started.astimezone():%Y-%m-%d %H:%M}: {stages}")
     if as_json:
-        print_json({**form(programs), "interrupted": [each.as_json() for each in interrupted]})
+        lists = {"at_work": at_work, "interrupted": interrupted}
+        print_json(form(programs) | {name: [each.as_json() for each in found] for name, found in lists.items()})
     elif interrupted:
         again = "; `repro status` lists them no more" if close else ", and --close takes them off this list"
         say(f"these runs were interrupted; their finished stages are kept{again}. To resume them:")

@@ -6,6 +6,7 @@ artifact is fetched.
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +27,13 @@ from infra.store.store import Store
 from infra.tracking.metrics_tail import MetricsTail
 from tasks.engine.jobs import METRICS
 from tasks.engine.progress import describe_metrics
+
+TORCHRUN = re.compile(
+    r"^[A-Z]\d{4} .*torch/distributed/elastic/.*\n"
+    r"|^Traceback .*\n(?: .*\n)+torch\.distributed\.elastic\..*\n(?:={20,}\n(?:.*\n)*?={20,}\n)?",
+    re.MULTILINE,
+)
+"""What torchrun adds when its processes end: where it stood itself, not why they failed."""
 
 
 class StageLog:
@@ -63,7 +71,7 @@ class StageLog:
         holder = self._holder
         if holder and self.start.outcome == RUNNING:
             return "is at work" if self._is_own else f"is at work in {holder}"
-        ended = f"is {row.state}"
+        ended = row.state if row.state == "failed" else f"is {row.state}"
         if self.start.outcome == KILLED and not row.has_artifact:
             ended = WAS_INTERRUPTED if holder or self.folder or row.failures else "was not reached"
         doing = "its job is about to end" if self._is_own else f"{holder} makes the same artifact now"
@@ -78,12 +86,13 @@ class StageLog:
         """Whether the process that makes it is that of this start."""
         return self._holder.split()[1:2] == self.start.process.split("/")[3:4]
 
-    def new_lines(self) -> Iterator[str]:
-        """The lines that were written since the last call."""
+    def new_lines(self, every: bool) -> Iterator[str]:
+        """The lines that were written since the last call; with ``every`` also those of TORCHRUN."""
         if folder := self.folder:
             for tail in self._tails:
                 tail.path = folder / tail.path.name  # the folder is renamed when the stage ends
-                lines = tail.read_lines().decode(errors="replace").splitlines()
+                text = tail.read_lines().decode(errors="replace")
+                lines = (text if every else TORCHRUN.sub("", text)).splitlines()
                 yield from map(_in_words, lines) if tail.path.name == METRICS else lines
 
 

@@ -9,6 +9,8 @@ from dead_process import dead_process
 from made_up_roots import record
 
 from flows.commands.logs import LINES, logs
+from flows.commands.status import status
+from infra.errors import Fault
 from infra.processes.identity import process_identity
 from infra.processes.locks import file_lock
 from infra.store.local import LocalStore
@@ -60,3 +62,45 @@ def test_a_run_whose_process_was_killed_says_so(store: LocalStore, capsys: pytes
     said = capsys.readouterr().err
     assert "mine: train was interrupted; " in said
     assert "mine is KILLED: its process ended without a word, as by `kill -9` (signal 9)" in said
+
+
+NOISE = """\
+W1126 13:06:52.074000 15446 .venv/lib/torch/distributed/elastic/agent/server/api.py:753] Received 15 death signal
+Traceback (most recent call last):
+  File "torch/distributed/run.py", line 1028, in main
+    run(args)
+torch.distributed.elastic.multiprocessing.api.SignalException: Process 15446 got signal: 15
+E1126 13:39:43.386000 2047 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -9) local_rank: 1
+Traceback (most recent call last):
+  File "torch/distributed/launcher/api.py", line 383, in launch_agent
+    raise ChildFailedError(
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+Root Cause (first observed failure):
+  traceback : Signal 9 (SIGKILL) received by PID 2969
+============================================================
+"""
+OWN = """\
+Traceback (most recent call last):
+  File "model/train.py", line 45, in work
+RuntimeError: no such kernel
+failed: RuntimeError: no such kernel
+"""
+
+
+def test_what_torchrun_adds_is_left_out(store: LocalStore, capsys: pytest.CaptureFixture[str]) -> None:
+    record(store.root, "mine", BEGAN, [INTERRUPTED], outcome="FAILED")
+    folder = store.begin("train", "k1", {"": "k1"})
+    (folder / "metrics.jsonl").unlink()
+    (folder / "job.log").write_text(OWN + NOISE + "preempted: asked to end\n" + NOISE)
+    logs("mine")
+    assert capsys.readouterr().out == f"{OWN}preempted: asked to end\ntrain was interrupted\n"
+    logs("mine", every=True)
+    assert NOISE in capsys.readouterr().out
+
+
+def test_status_names_the_stage_at_work(store: LocalStore, capsys: pytest.CaptureFixture[str]) -> None:
+    record(store.root, "mine", BEGAN, [TRAIN], outcome="RUNNING", process=process_identity())
+    with file_lock(store.lock_file("train", "k1"), lambda _: None), pytest.raises(Fault, match="no service"):
+        status()
+    assert f"mine is at work since {BEGAN.astimezone():%Y-%m-%d %H:%M}: train\n" in capsys.readouterr().out
