@@ -6,6 +6,7 @@ named in the job's ``exit.json``.
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from infra.processes.compute import thread_waiting
 
 EXIT = "exit.json"
 PROBE_BYTES = 2**16
+KILLED_RANK = re.compile(r"Signal (\d+) \(SIG\w+\) received by PID")
+"""What torchrun says last of a process that a signal ended."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,8 @@ def raise_for_exit(job: JobSpec, status: int, last_words: str) -> None:
             probe.write_bytes(bytes(PROBE_BYTES))  # fails on a full disk, where a job cannot write ``exit.json``
         finally:
             probe.unlink(missing_ok=True)
+        if killed := KILLED_RANK.search(last_words):
+            raise JobFailed(f"{job.module} was killed by signal {killed[1]}") from None
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         raise JobFailed(
             f"{job.module} {how} without saying why" + (f"; its last words: {last_words}" if last_words else "")

@@ -19,8 +19,8 @@ SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 ``random.py`` would shadow the real one."""
 
 LAST_BYTES = 4000
-STARTERS = ("srun: ", "slurmstepd: ")
-"""Prefixes of log lines that SLURM's programs write, not the job."""
+STARTERS = ("srun: ", "slurmstepd: ", "=====")
+"""Prefixes of log lines that SLURM's programs write, or torchrun below its report, not the job."""
 
 _libc = ctypes.CDLL(None)
 

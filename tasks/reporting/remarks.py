@@ -14,10 +14,7 @@ Facts = Mapping[str, Any]
 
 
 def cut_translations(set_name: str, facts: Facts, train: Facts) -> list[str]:
-    """Says that a share of ``CUT_SHARE`` or more of a set's translations has no end, by the facts of ``translate``.
-
-    ``train`` says whether the clock ended the training.
-    """
+    """Says that ``CUT_SHARE`` of a set's translations or more have no end, by the facts of ``translate``, ``train``."""
     cut = facts.get("unfinished", 0)
     sentences = facts.get("sentences", 0)
     if not cut or cut < CUT_SHARE * sentences:

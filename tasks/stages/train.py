@@ -42,20 +42,21 @@ def train(
     present = current_stage()
     if present.origin:
         begin_from(present.origin, out)
+    because = ""
     while True:
         before = newest_checkpoint(out)
         if before:
-            present.say(f"{present.call.label} resumes from update {before:,}")
+            present.say(f"{because}{present.call.label} resumes from update {before:,}")
         try:
             present.run_job(job)
             keep_state(out, present.call.key)
             facts = job_facts(out)
-            minutes = facts.get("seconds", 0.0) / 60
-            if facts.get(STOPPED_EARLY) and 0 < training.minutes <= minutes:
-                done = f"{facts[UPDATES]:,} of {training.updates:,} updates in {minutes:.1f} minutes"
+            if facts.get(STOPPED_EARLY) and 0 < 60 * training.minutes <= facts["seconds"]:
+                done = f"{facts[UPDATES]:,} of {training.updates:,} updates in {facts['seconds'] / 60:.1f} minutes"
                 present.say(f"the clock ended the training: {done} (training.minutes)")
             return facts
-        except (JobFailed, Preempted):
+        except (JobFailed, Preempted) as error:
             # A job that left a newer checkpoint is relaunched without using one of the stage's retries.
             if newest_checkpoint(out) <= before:
                 raise
+            because = f"{error}; "

@@ -101,3 +101,9 @@ def ended(pid: int) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+def test_a_rank_that_a_signal_ended_is_named_by_the_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = "  traceback : Signal 9 (SIGKILL) received by PID 2969\n" + 60 * "="
+    with pytest.raises(JobFailed, match=r"^some_job was killed by signal 9$"):
+        LocalLauncher().run(job(tmp_path, f"print({report!r}); sys.exit(1)\n", monkeypatch), lambda: None)

@@ -37,6 +37,17 @@ def test_it_says_from_which_update_it_resumes(tmp_path: Path) -> None:
         (tmp_path / "checkpoints" / "00000028").mkdir(parents=True, exist_ok=True)
 
 
+def test_it_says_why_it_resumes(tmp_path: Path) -> None:
+    def killed(_: JobRequest) -> None:
+        (tmp_path / "checkpoints" / "00000032").mkdir(parents=True, exist_ok=True)
+        raise JobFailed("model.train was killed by signal 9")
+
+    said: list[str] = []
+    with pytest.raises(JobFailed):
+        call_train(tmp_path, TRAINING, killed, said)
+    assert said == ["model.train was killed by signal 9; train resumes from update 32"]
+
+
 @pytest.mark.parametrize(("seconds", "by_clock"), [(450.0, True), (440.0, False)])
 def test_it_says_that_the_clock_ended_it(tmp_path: Path, seconds: float, by_clock: bool) -> None:
     def ends_early(job: JobRequest) -> None:
