@@ -35,8 +35,6 @@ def backup(
 
     For example:
 
-    repro backup
-
     repro backup --restore .repro/backups/20261122T201500-000000
     """
     if folder and restore:

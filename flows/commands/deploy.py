@@ -42,8 +42,6 @@ def deploy(
 
     For example:
 
-    repro deploy
-
     repro deploy demo multi30k-ende --activate
 
     repro deploy my-run.toml --activate

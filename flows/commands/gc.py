@@ -32,8 +32,6 @@ def gc(
 
     For example:
 
-    repro gc
-
     repro gc --keep demo --keep multi30k-ende --delete
     """
     chosen = configured_site(site)

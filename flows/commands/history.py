@@ -29,8 +29,6 @@ def history(
 
     For example:
 
-    repro history
-
     repro history multi30k-ende --since 2026-11-01
     """
     from flows.runner.recorded_runs import read_history, run_names

@@ -36,8 +36,6 @@ def serve(
 
     For example:
 
-    repro serve
-
     repro serve demo@champion demo/1 --port 9000
 
     REPRO_AUTH=reader:long-enough-a-word repro serve --host 0.0.0.0 --allow-host translate.example.org

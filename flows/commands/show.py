@@ -49,8 +49,6 @@ def show(
 
     For example:
 
-    repro show
-
     repro show multi30k-ende --set model.layers=6 --extends multi30k-ende > deeper.toml
 
     repro show multi30k-ende --artifacts

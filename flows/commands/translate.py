@@ -29,7 +29,7 @@ def translate(
     input: Annotated[Path, Parameter(help="file to read; - for stdin", allow_leading_hyphen=True)] = STDIO,
     output: Annotated[Path, Parameter(help="file to write; - for stdout", allow_leading_hyphen=True)] = STDIO,
     *,
-    model: Annotated[str, Parameter(help="NAME@alias, NAME/version or NAME")] = "demo@champion",
+    model: Annotated[str, Parameter(help="NAME@alias, NAME/version; NAME: champion or else newest")] = "demo@champion",
     beam: Annotated[int | None, Parameter(help="beam size, 1 is greedy search; default: as in the model's run")] = None,
     alpha: Annotated[
         float | None, Parameter(help="exponent of the length penalty; default: as in the model's run")

@@ -60,8 +60,6 @@ def up(
 
     For example:
 
-    repro up
-
     repro up --gpu 2 --database-url postgresql://repro@127.0.0.1/repro
 
     REPRO_AUTH_FILE=~/.repro-auth repro up --host 0.0.0.0

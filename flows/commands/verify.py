@@ -20,8 +20,6 @@ def verify(*runs: Annotated[str, RUN_NAMES], site: SiteOption = "local", as_json
 
     For example:
 
-    repro verify
-
     repro verify demo multi30k-ende/average --json
     """
     from flows.inspection.verify import verify as check

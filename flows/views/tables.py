@@ -28,8 +28,8 @@ CARD = {"BLEU": BLEU, "chrF": CHRF, "perplexity": PERPLEXITY, "BLEU lost": BLEU_
 """The columns of a score card."""
 LOWER_CASED = {"BLEU lower-cased": BLEU_LC, "of Moses tokens": BLEU_MOSES_LC}
 """The first columns of a model that writes lower case."""
-MAX_FACT_LENGTH = 40
-"""Facts longer than this, such as checksums and signatures, are shown in the manifest only."""
+FACT_LENGTHS = range(1, 41)
+"""Longer facts, such as checksums and signatures, are shown in the manifest only; so are empty ones."""
 COLOURS = {"completed": "green", "hit": "cyan", "cached": "cyan", "failed": "red"}
 COLOURS |= {"miss": "yellow", "waits": "yellow", "pruned": "yellow"}
 
@@ -164,7 +164,7 @@ def metric_names(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def format_facts(facts: Mapping[str, Any], limit: int = 6) -> str:
     """The first ``limit`` short facts on one line: ``pairs 28,996 · rejected 4``."""
-    short = [(n, v) for n, v in facts.items() if isinstance(v, int | float | str) and len(str(v)) <= MAX_FACT_LENGTH]
+    short = [(n, v) for n, v in facts.items() if isinstance(v, int | float | str) and len(str(v)) in FACT_LENGTHS]
     return " · ".join(f"{name.replace('_', ' ')} {number_text(value)}" for name, value in short[:limit])
 
 
