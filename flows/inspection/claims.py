@@ -14,8 +14,10 @@ from flows.runner.artifact_names import is_version
 from flows.runner.find_run import find_run, is_file
 from flows.runner.recorded_runs import command_of, findable
 from flows.runner.request import RunRequest, make_plan
+from flows.runs import RUNS
 from flows.runs.paper_rows import PAPER, PAPER_RUNS, row_run_name
 from flows.runs.presets import NAMED
+from flows.runs.recorded_results import recorded_results
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.manifest import Manifest
@@ -41,9 +43,12 @@ TOGETHER = (
     "filters.exclude filters.rules.NotIn",
     "training.schedule training.peak training.factor",
     "training.warmup training.warmup_epochs",
-    "training.updates training.epochs training.checkpoint_every training.keep training.keep_epochs averaging.count",
+    "training.updates training.epochs training.minutes training.checkpoint_every training.keep training.keep_epochs "
+    "averaging.count",
 )
-"""Fields of which a value of one may be refused without those of the others."""
+"""Fields of which a value of one may be refused, or does nothing, without those of the others."""
+LIKELY = ["corpus", "all", *(f"training.{each}" for each in ("updates", "epochs", "minutes", "batch_tokens")), "model."]
+"""How the names of the differences begin that are likely the largest, in their order."""
 PAIRS = {"wmt14-ende": 4_500_000, "wmt14-enfr": 36_000_000, "multi30k-ende": 29_000, "multi30k-enfr": 29_000}
 """Pairs of a corpus that this root need not have (§5.1 of the paper)."""
 MUCH = 2
@@ -90,9 +95,7 @@ def find_claim(name: str, score: float | None, ours: RunRequest, site: Site) -> 
     elif name in NAMED["preset"]:
         found = _reproduction(name, score, ours.run)
     else:
-        system = find_system(name, site)
-        scores = system.scores if score is None else {}
-        found = ClaimedSystem(Claim(system.name, 0.0, BLEU), request_of(name, site).run, system.lineage, scores)
+        found = _own_system(name, score, site)
     return found if score is None else replace(found, claim=replace(found.claim, score=score))
 
 
@@ -116,6 +119,24 @@ def _reproduction(preset: str, score: float | None, run: str) -> ClaimedSystem:
         set_name = TEST if each.set_name.startswith("newstest2014") else each.set_name
         claim = Claim(preset, float(each.bleu), each.metric, set_name, f"{each.system}, {each.source}")
     return ClaimedSystem(claim, run, _planned(RunRequest(run, overrides=(f"preset={preset}",))))
+
+
+def _own_system(name: str, score: float | None, site: Site) -> ClaimedSystem:
+    """A version or run of this root; with a score a built-in run that is none yet, by its settings."""
+    try:
+        system = find_system(name, site)
+    except BadConfiguration as error:
+        if name not in RUNS:
+            raise
+        known = recorded_results()[name].scores if name in recorded_results() else {}
+        if score is not None:
+            set_name = next((each for each, figures in known.items() if figures[BLEU] == score), "")
+            return ClaimedSystem(Claim(name, 0.0, BLEU, set_name), name, _planned(RunRequest(name)))
+        figures = ", ".join(f"{scores[BLEU]}, recorded on {each}" for each, scores in known.items())
+        ways = f"`--claim SCORE --as {name}` ({figures or 'a score that you know'}), or this after `repro run {name}`"
+        raise BadConfiguration(f"--as is {name!r}, which has no scores here, allowed is {ways}") from error
+    scores = system.scores if score is None else {}
+    return ClaimedSystem(Claim(system.name, 0.0, BLEU), request_of(name, site).run, system.lineage, scores)
 
 
 def _planned(request: RunRequest) -> dict[str, Manifest]:
@@ -151,13 +172,16 @@ def training_differences(
         elif root in (*TRAINED, "averaging") and name not in (unused, *assigned):
             assigned[name] = _assignment(name, theirs, here)
             settings |= {name: (theirs, here)} if root in TRAINED else {}
-    for name, pair in settings.items():
-        group = next((group for each in TOGETHER if name in (group := each.split())), [name])
+    groups = {next((each for each in TOGETHER if name in each.split()), name): None for name in settings}
+    for group in map(str.split, groups):
+        names = [each for each in group if each in settings]
         together = [assigned[each] for each in group if each in assigned]
-        found[name] = SettingDifference(name, *pair, *_command(ours, together, recorded))
+        claims, values = (", ".join(side) for side in zip(*(settings[each] for each in names), strict=True))
+        found[names[0]] = SettingDifference(", ".join(names), claims, values, *_command(ours, together, recorded))
     if len(settings) > 1:
-        found[""] = SettingDifference("all but the text", "", "", *_command(ours, [*assigned.values()], recorded))
-    return list(found.values())
+        found["all"] = SettingDifference("all but the text", "", "", *_command(ours, [*assigned.values()], recorded))
+    places = {name: [name.startswith(each) for each in (*LIKELY, "")].index(True) for name in found}
+    return [found[name] for name in sorted(found, key=places.__getitem__)]
 
 
 def less_training(claimed: ClaimedSystem, system: ScoredSystem, differences: Sequence[SettingDifference]) -> str:
@@ -174,8 +198,8 @@ def less_training(claimed: ClaimedSystem, system: ScoredSystem, differences: Seq
     here, theirs = (
         f"{p:,} pairs, with {u:,} updates of {t:,} tokens" for p, u, t in zip(pairs, updates, tokens, strict=True)
     )
-    commands = [each.command for each in differences if each.name in ("corpus", "training.updates") and each.command]
-    command = f"; this training does: `{commands[0]}`" if commands else ""
+    large = (each.command for each in differences if each.name.startswith(("corpus", "training.updates")))
+    command = next((f"; this training does: `{each}`" for each in large if each), "")
     return f"trained on {here}; the claim on {theirs}. No bar measures what that costs{command}"
 
 

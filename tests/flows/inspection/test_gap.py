@@ -14,6 +14,7 @@ from flows.inspection.garbage_collection import find_garbage
 from flows.runner.request import RunRequest
 from flows.runs import RUNS
 from flows.runs.overrides import override
+from flows.views.gap_view import gap_tables
 from flows.website.contents import Root, contents
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
@@ -58,6 +59,7 @@ def test_a_difference_of_the_training_is_named_with_its_command_and_cost(
         monkeypatch,
         "half",
         "training.updates=80",
+        "training.minutes=50",
         "decoding.beam=1",
         "augment.caps=0.5",
         "training.schedule=linear",
@@ -65,9 +67,9 @@ def test_a_difference_of_the_training_is_named_with_its_command_and_cost(
     )
     found = gap_of(capsys, "half", claimed_as="small/1")
     by_name = {each["name"]: each for each in found["differences"]}
-    of_updates = by_name["training.updates"]
-    assert (of_updates["claimed"], of_updates["here"]) == ("120", "80")
-    assert of_updates["command"] == "repro run half --set training.updates=120"
+    of_updates = by_name["training.updates, training.minutes"]
+    assert (of_updates["claimed"], of_updates["here"]) == ("120, default", "80, 50.0")
+    assert of_updates["command"] == "repro run half --set training.updates=120 --set training.minutes=0.0"
     assert "augment" in by_name
     assert by_name["training.schedule"]["command"] == "repro run half --set training.schedule=paper"
     assert "training.peak" not in by_name, "the claim's schedule does not use it"
@@ -103,6 +105,12 @@ def test_a_published_figure_is_a_claim_of_its_own_protocol(small: Path, capsys: 
     assert any(step["about"].startswith("protocol: 13a") for step in paper["steps"])
     by_name = {each["name"]: each for each in paper["differences"]}
     assert {"corpus", "model.d_model"} <= by_name.keys()
+    assert [*by_name][:2] == ["corpus", "all but the text"]
+    commands = [each["command"] for each in paper["differences"] if each["command"]]
+    assert len({*commands}) == len(commands)
+    shown = list(gap_tables(paper))[1].columns[0]
+    assert len([*shown.cells]) == 13 < len(commands)
+    assert " more settings: on the page" in f"{[*shown.cells][-1]}"
     assert "training.batching=packed" in by_name["all but the text"]["command"]
     assert "the claim on 4,500,000 pairs, with 100,000 updates" in paper["less"]
     assert f"`{by_name['corpus']['command']}`" in paper["less"]
@@ -121,6 +129,10 @@ def test_a_published_figure_is_a_claim_of_its_own_protocol(small: Path, capsys: 
         ({"claimed_as": "paper-bse"}, "allowed of the paper is paper-base"),
         ({"claimed_as": "notes"}, "no score is published"),
         ({"claimed_as": "workbench"}, "not a protocol"),
+        (
+            {"claimed_as": "multi30k-ende"},
+            "`--claim SCORE --as multi30k-ende` .*39.18, .*or this after `repro run multi30k",
+        ),
         ({"claimed_as": "smal/1"}, "smal"),
         ({"claim": 20.0, "set_name": "decoding.beam=1"}, "allowed is a scored set of small/1: dev, test"),
     ],
