@@ -127,9 +127,8 @@ class _Estimator:
         return StageCost(row.stage, row.item, row.state, manifest.seconds * scale, size, kwh, basis)
 
     def _unknown(self, row: StageResult, why: str) -> StageCost:
-        if (limit := _limit(row)) < math.inf:
-            return StageCost(row.stage, row.item, row.state, limit, None, None, f"training.minutes: {why}")
-        return StageCost(row.stage, row.item, row.state, None, None, None, why)
+        limit = _limit(row)
+        return StageCost(row.stage, row.item, row.state, None if limit == math.inf else limit, None, None, why)
 
     def _same_device(self, manifest: Manifest) -> bool:
         device = manifest.facts.get("device")

@@ -75,23 +75,15 @@ def gap(
     measured = {words: measure(each, language) for words, each in undone.items()}
     steps = explain(own, measured, measure(joint, language), expected)
     made = lineage([score])
-    by_protocol = [
-        entry | {"about": entry["protocol"] + ALSO.get(name, "")}
-        for name, entry in card["scores"].items()
-        if BLEU in name and name != BLEU
-    ]
+    names = [name for name in protocols if BLEU in name and name != BLEU]
+    by_protocol = [card["scores"][name] | {"about": protocols[name] + ALSO.get(name, "")} for name in names]
     by_set = [_card(each)["scores"][BLEU] | {"about": f"set {name} in its place"} for name, each in others.items()]
-    if_even = [
-        {"about": f"if even: {each.about}", **measure(_repaired(ours, each), language).numbers} for each in unclaimed
-    ]
-    without = [
-        {
-            "about": f"without the sentences with {words}: {len(table) - len(rest):,}",
-            **measure(_condition(rest), language).numbers,
-        }
+    beside = {f"if even: {each.about}": _repaired(ours, each) for each in unclaimed} | {
+        f"without the sentences with {words}: {len(table) - len(rest):,}": _condition(rest)
         for words, pairs in _marked(made, card["set"], score.store)
         if 0 < len(rest := table.filter(~pl.col("pair_id").is_in(list(pairs)))) < len(table)
-    ]
+    }
+    changed = [{"about": about, **measure(what, language).numbers} for about, what in beside.items()]
     values = {
         "system": {"about": system, **own.numbers},
         "set": card["set"],
@@ -100,7 +92,7 @@ def gap(
         "claim": asdict(claim)
         | {"score": expected.score, "protocol": protocols.get(claim.metric, "protocol not known")},
         "steps": steps,
-        "beside": [*by_protocol, *by_set, *if_even, *without],
+        "beside": [*by_protocol, *by_set, *changed],
         "less": less,
         "differences": [asdict(each) for each in differences],
         "left_out": [*left_out, *_size_of_training(made), *_last_tenth(made, score.store)],
