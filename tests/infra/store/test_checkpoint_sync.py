@@ -269,10 +269,10 @@ def test_sealing_deletes_the_snapshots_of_all_machines_and_attempts(here: Machin
 def test_sealing_while_a_snapshot_is_sent_leaves_none(here: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     real, entered = Bucket.put, []
 
-    def slow(self: Bucket, name: str, content: bytes) -> None:
+    def slow(self: Bucket, name: str, content: bytes, **conditions: str) -> None:
         entered.append(name)
         time.sleep(1)
-        real(self, name, content)
+        real(self, name, content, **conditions)
 
     monkeypatch.setattr(Bucket, "put", slow)
     here.write(FIRST)

@@ -9,7 +9,7 @@ from finished_run import sealed
 from infra.store.local import LocalStore
 from infra.store.store import Artifact
 from tasks.engine.datasets import datasets
-from tasks.engine.stage import Stage, StageCall
+from tasks.engine.stage import StageCall, stage
 
 FILE = {"class": "File", "path": "toy/train.en", "sha256": "ab"}
 
@@ -42,12 +42,12 @@ def text(tmp_path: Path) -> Text:
     return Text(tmp_path)
 
 
-def named(stage: str, **arguments: Any) -> list[tuple[str, str]]:
+def named(name: str, **arguments: Any) -> list[tuple[str, str]]:
     def body(out: Path, **_: Any) -> dict[str, Any]:
         return {}
 
-    body.__name__ = stage
-    call = StageCall(Stage(body, 1, False, lambda *_: True, "cpu"), "", arguments)
+    body.__name__ = name
+    call = StageCall(stage(version=1)(body), "", arguments)
     return [(data.context, data.name) for data in datasets(call)]
 
 
@@ -66,10 +66,11 @@ def test_a_registration_names_dev_and_test_set_and_a_score_its_set(text: Text) -
 
 
 def test_a_dataset_has_the_digest_of_its_pairs_its_files_and_counts(text: Text) -> None:
+    @stage(version=1)
     def train(out: Path, shards: Artifact) -> dict[str, Any]:
         return {}
 
-    (data,) = datasets(StageCall(Stage(train, 1, False, lambda *_: True, "cpu"), "", {"shards": text.shards["train"]}))
+    (data,) = datasets(StageCall(train, "", {"shards": text.shards["train"]}))
     assert data.digest == text.clean.content
     assert data.source == {"uri": f"clean/{text.clean.key}", "files": ["toy/train.en"]}
     assert data.profile == {"pairs": 8, "read": 10, "rejected": 2}
