@@ -18,7 +18,7 @@ FIELDS = (
     *("section", "what", "figure", "spread", "unit", "peer", "machine", "commit", "date"),
     *("command", "limit", "note"),
 )
-KINDS = ("Zen 3", "Zen 4", "Intel")
+KINDS = ("Zen 3", "Zen 4", "Zen 5", "Intel")
 """Kinds of machines, by the beginning of their names."""
 PLACE = re.compile(r"^\[\[(.+)\]\]$", re.MULTILINE)
 """Where the template has the table of a section."""
