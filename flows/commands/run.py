@@ -44,7 +44,7 @@ def run_command(
 ) -> None:
     """Run every stage of a run that is not cached: from its text to a registered, scored model version.
 
-    Ctrl-C or `repro stop` ends it after a last checkpoint; the same command goes on from there.
+    Ctrl-C and `repro stop` save a last checkpoint and end the run. The same command resumes it.
 
     For example:
 

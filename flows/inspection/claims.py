@@ -50,7 +50,7 @@ TOGETHER = (
 LIKELY = ["corpus", "all", *(f"training.{each}" for each in ("updates", "epochs", "minutes", "batch_tokens")), "model."]
 """How the names of the differences begin that are likely the largest, in their order."""
 PAIRS = {"wmt14-ende": 4_500_000, "wmt14-enfr": 36_000_000, "multi30k-ende": 29_000, "multi30k-enfr": 29_000}
-"""Pairs of a corpus that this root need not have (§5.1 of the paper)."""
+"""Pairs of corpora that this root may not have: of WMT14 by §5.1 of the paper, of Multi30k its training set."""
 MUCH = 2
 """The claim's training saw so many times the pairs or tokens of ours, at least, where that is said first."""
 ROOTS = {kind.__name__.lower(): kind for kind in (Vocabulary, Sharding, Augment, Model, Training, Averaging)}

@@ -79,7 +79,7 @@ class Augment:
     unless the rule leaves the pair as it is.
 
     No clean pair is lost, so an epoch grows by the sum of the shares. OpusTrainer's ``UpperCase`` and ``Typos`` replace
-    pairs instead, and draw them anew in each epoch. The vocabulary is learned from the copies too.
+    pairs instead, and draw them anew in each epoch. ``learn_bpe`` counts the copies too.
     """
 
     caps: float = unkeyed_default(0.0)
