@@ -68,17 +68,19 @@ class ProgressReporter:
     written: float = field(default_factory=time.monotonic)
 
     def phase(self, before: int) -> Callable[[int, int], None]:
-        """Progress of a part of the work that begins with ``before`` sentences done. Raises JobError."""
+        """Progress of a part of the work that begins with ``before`` sentences done: all of them, if they are only
+        scored. Raises JobError."""
         started = time.monotonic()
 
         def progress(done: int, of: int) -> None:
+            finished = min(before + done, self.total)
             if self.stop.received:
-                raise JobError("preempted", f"asked to end after {before + done} of {self.total} sentences")
+                raise JobError("preempted", f"asked to end after {finished} of {self.total} sentences")
             now = time.monotonic()
-            if now - self.written >= self.seconds or before + done == self.total or done == of:
+            if now - self.written >= self.seconds or done == of:
                 self.written = now
                 rate = done / max(now - started, 1e-9)
-                self.metrics.write(before + done, self.total, {SENTENCES_PER_SECOND: round(rate, 2)})
+                self.metrics.write(finished, self.total, {SENTENCES_PER_SECOND: round(rate, 2)})
 
         return progress
 
@@ -193,7 +195,7 @@ def work(job: Job) -> Facts:
             translator.check_target(reference, f"reference of {pair_id}")
     except ValueError as error:
         raise bad_data(str(error)) from error
-    reporter = ProgressReporter(metrics, stop, 2 * len(rows), job.site.log_seconds)
+    reporter = ProgressReporter(metrics, stop, len(rows), job.site.log_seconds)
     try:
         hypotheses = translator.search(sources, decoding, reporter.phase(0))
         log_p = translator.log_probabilities(sources, references, reporter.phase(len(rows)))

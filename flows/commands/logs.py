@@ -80,4 +80,5 @@ def logs(
         for failure in log.row.failures:
             print_text(f"{log.row.label} {failure_text(failure)}")
     resume = f"; to resume it: {start.command}" if start.outcome == KILLED else ""
-    say(f"{start.run} is {start.outcome}{f': {start.failure}' if start.failure else ''}{resume}")
+    begun = f"{start.started.astimezone():%Y-%m-%d %H:%M}"
+    say(f"{start.run}, begun {begun}, is {start.outcome}{f': {start.failure}' if start.failure else ''}{resume}")

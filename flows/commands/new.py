@@ -134,7 +134,7 @@ def new(
     training = run.training
     trained = f"{training.epochs} epochs in" if training.epochs else f"{training.updates:,}"
     say(
-        f"wrote {file}: {known[0]}-{known[1]}, {pairs:,} pairs, {model.layers} layers of {model.d_model}, "
+        f"wrote {file.absolute()}: {known[0]}-{known[1]}, {pairs:,} pairs, {model.layers} layers of {model.d_model}, "
         f"dropout {model.p_drop:g}, {run.vocabulary.size:,} pieces, {trained} updates of "
         f"{training.batch_tokens:,} tokens; the rest as in {base.name}"
     )

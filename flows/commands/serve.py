@@ -1,6 +1,7 @@
 """``repro serve``."""
 
 import os
+from datetime import datetime
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -60,6 +61,7 @@ def serve(
     keep_pages()
     from flows.inference.load_version import load_version, select_versions
     from flows.web.app import application, protected
+    from flows.web.at_work import announced
     from flows.web.served_version import ServedVersion
     from model.decoding.translation import Search
 
@@ -82,7 +84,9 @@ def serve(
         show(f"  curl {where}/api/translate {'' if inside else '-u USER '}{EXAMPLE}")
         print(where, flush=True)
 
-    serve_until_stopped(guarded, taken, limits, ready)
+    names = ", ".join(each.name for each in versions)
+    with announced(site.root, f" serves {names} at {where} since {datetime.now():%Y-%m-%d %H:%M}"):
+        serve_until_stopped(guarded, taken, limits, ready)
     say("stopped")
     if app.batcher.busy:
         end_at_once()

@@ -25,7 +25,7 @@ def status(
     site: SiteOption = "local",
     as_json: JsonOption = False,
 ) -> None:
-    """Show the programs of the service and the runs at work; list interrupted runs by the commands that resume them.
+    """Show the service's programs, runs at work, models served; list interrupted runs by the commands that resume them.
 
     Of each program: state, start, health, address and log. Every run with work also closes dead runs when it begins.
 
@@ -38,6 +38,7 @@ def status(
     from flows.inspection.stage_logs import StageLog
     from flows.runner.recorded_runs import read_headers, with_stages
     from flows.runner.records import RUNNING
+    from flows.web.at_work import serving
 
     where = Site.named(site)
     folder = where.root.absolute() / FOLDER
@@ -58,9 +59,13 @@ def status(
         logs = (StageLog(store, row, start) for row in start.stages)
         stages = ", ".join(log.row.label for log in logs if log.is_at_work) or "between stages"
         print_text(f"{start.run} is at work since {start.started.astimezone():%Y-%m-%d %H:%M}: {stages}")
+    served = serving(where.root)
+    for each in () if as_json else served:
+        print_text(f"repro serve: {each}")
     if as_json:
         lists = {"at_work": at_work, "interrupted": interrupted}
-        print_json(form(programs) | {name: [each.as_json() for each in found] for name, found in lists.items()})
+        words = {name: [each.as_json() for each in found] for name, found in lists.items()}
+        print_json(form(programs) | words | {"serving": served})
     elif interrupted:
         again = "; `repro status` lists them no more" if close else ", and --close takes them off this list"
         say(f"these runs were interrupted; their finished stages are kept{again}. To resume them:")

@@ -1,6 +1,6 @@
 """A run of a user's own text: what the text looks like, and the run that is made from it (``repro new``)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -87,15 +87,26 @@ class TextFile:
         """Those that have the text, in their order."""
         return self.shards or (self.path,)
 
-    def texts(self, run: str) -> list[Text]:
-        """The texts as a run has them, one for each file."""
-        urls = self.urls or map(_address, self.files)
-        # With its folders: en/text.txt and de/text.txt are two files.
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where each of the files is, as a run names it."""
+        return self.urls or tuple(map(_address, self.files))
+
+    def texts(self, run: str, addresses: Collection[str]) -> list[Text]:
+        """The texts as a run has them, one for each file; ``addresses`` are those of all its files."""
         files = (
-            File(f"{run}/{url.removeprefix(SCHEME).lstrip('/')}", url, sha256_of(path), size=path.stat().st_size)
-            for path, url in zip(self.files, urls, strict=True)
+            File(f"{run}/{short_name(url, addresses)}", url, sha256_of(path), size=path.stat().st_size)
+            for path, url in zip(self.files, self.addresses, strict=True)
         )
         return [Text(file, column=self.column) for file in files]
+
+
+def short_name(address: str, addresses: Collection[str]) -> str:
+    """The file's name, with as many of its folders as no other of the addresses ends with: ``train.en``."""
+    parts = address.removeprefix(SCHEME).lstrip("/").split("/")
+    names = ("/".join(parts[-count:]) for count in range(1, len(parts)))
+    unique = (name for name in names if sum(f"/{each}".endswith(f"/{name}") for each in addresses) == 1)
+    return next(unique, "/".join(parts))
 
 
 def _address(path: Path) -> str:
@@ -235,11 +246,11 @@ def run_of(
     sets: Mapping[str, tuple[TextFile, TextFile]],
 ) -> Run:
     """A run of this text with the model and training of ``like``; the first of the sets is the dev set."""
-    texts = list(zip(*(file.texts(name) for file in train), strict=True))
+    addresses = {address for pair in (train, *sets.values()) for file in pair for address in file.addresses}
+    texts = list(zip(*(file.texts(name, addresses) for file in train), strict=True))
     parts = [Part(name if len(texts) == 1 else f"{name}-{n}", *pair) for n, pair in enumerate(texts)]
     evaluation = tuple(
-        EvaluationSet(each, _only_text(each, source, name), _only_text(each, target, name))
-        for each, (source, target) in sets.items()
+        EvaluationSet(each, *(_only_text(each, file, name, addresses) for file in pair)) for each, pair in sets.items()
     )
     return replace(
         like,
@@ -253,11 +264,11 @@ def run_of(
     )
 
 
-def _only_text(name: str, file: TextFile, run: str) -> Text:
+def _only_text(name: str, file: TextFile, run: str, addresses: Collection[str]) -> Text:
     """The text of one side of the evaluation set ``name``."""
     if (count := len(file.files)) > 1:
         raise BadConfiguration(f"{name} is {file.path}, in {count} files, allowed is one: save it as one shard")
-    return file.texts(run)[0]
+    return file.texts(run, addresses)[0]
 
 
 def filters_of(like: Run, languages: tuple[str, str], exclude: tuple[str, ...]) -> Filters:

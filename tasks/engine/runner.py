@@ -108,7 +108,7 @@ class Runner(Engine):
                 if isinstance(lookup, Miss):
                     settings.display.begin(call, lookup)
                 if isinstance(lookup, Miss) and call.stage.needs not in settings.dispatch:
-                    lookup = Hit(self._make_here(store, call, attempt, lock), is_new=True)
+                    lookup = Hit(self._make_here(store, call, attempt, lock, failures), is_new=True)
             if isinstance(lookup, Miss):
                 lookup = Hit(self._make_elsewhere(call, attempt), is_new=True)
         self._hits[call.key] = lookup
@@ -125,7 +125,7 @@ class Runner(Engine):
             return look_up(settings.store, settings.site, call, attempt)
         return lookup
 
-    def _make_here(self, store: Store, call: StageCall, attempt: str, lock: int) -> Artifact:
+    def _make_here(self, store: Store, call: StageCall, attempt: str, lock: int, failures: list[str]) -> Artifact:
         """Call the body with a folder and a run in MLflow, and seal the folder at the end. Its jobs inherit the lock,
         so they keep it if this process is killed."""
         name = call.stage.name
@@ -151,6 +151,7 @@ class Runner(Engine):
                 run_id=run_id,
                 origin=origin,
                 checks=tuple(settings.limits.checks),
+                failures=failures,
                 say=settings.display.say,
             )
             with stage_context(context):

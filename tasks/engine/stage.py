@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import signature
 from pathlib import Path
@@ -197,6 +197,8 @@ class StageContext:
     """The finished artifact that the body continues."""
     checks: tuple[Check, ...] = ()
     """Of the stages before it, against the limits of the run."""
+    failures: list[str] = field(default_factory=list)
+    """Why each try so far failed; the record of the run has them."""
     say: Callable[[str], None] = lambda _: None
 
 

@@ -60,3 +60,4 @@ def train(
             if newest_checkpoint(out) <= before:
                 raise
             because = f"{error}; "
+            present.failures.append(f"{error}")

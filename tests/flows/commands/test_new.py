@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import re
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -23,6 +24,7 @@ from flows.runs.text_settings import fitting
 from infra.errors import BadConfiguration, Fault, NetworkFault
 from infra.store.files import write_atomically
 from tasks.cleaning.filters import Length
+from tasks.corpus.catalogue import files
 from tasks.demo import corpus as demo_corpus
 
 SIDES = ("en", "de")
@@ -61,6 +63,17 @@ def test_a_run_of_own_text_is_written_and_read(text: Path, capsys: pytest.Captur
     assert "exchanged" not in said
     with pytest.raises(BadConfiguration, match="mine.toml exists"):
         new("mine", source="data/train.en.gz", target="data/train.de.gz", dev=("dev.en", "dev.de"))
+
+
+def test_files_have_short_names_with_folders_where_two_would_be_equal(text: Path) -> None:
+    (text / "other").mkdir()
+    shutil.copy(text / "dev.en", text / "other")
+    test = ("other/dev.en", "dev.de")
+    new("mine", source=f"{text}/data/train.en.gz", target="data/train.de.gz", dev=("dev.en", "dev.de"), test=(test,))
+    run = find_run("mine.toml")
+    assert [file.path for file in files(run.corpus, run.sets)] == [
+        f"mine/{each}" for each in ("train.en.gz", "train.de.gz", "dev.en", "dev.de", "other/dev.en")
+    ]
 
 
 def test_without_a_dev_set_pairs_are_held_out_and_excluded(text: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -151,6 +151,8 @@ def test_the_command_answers_as_translate_does_and_ends_in_order(
     assert {each["engine"] for paragraph in answer["paragraphs"] for each in paragraph} == {"CTranslate2"}
     written = repro("translate", "--model", "small@champion", stdin=f"{text}\n").stdout
     assert f"{answer['text']}\n" == written
+    assert f"repro serve: process {process.pid} on " in (listed := repro("status").stdout)
+    assert f" serves small/1 at {url} since 20" in listed
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
     said = process.stderr.read() if process.stderr else ""
@@ -159,6 +161,7 @@ def test_the_command_answers_as_translate_does_and_ends_in_order(
     assert "warning" not in said
     assert "small/1, champion, candidate: CTranslate2 (float32, " in said
     assert said.endswith("repro: stopped\n")
+    assert "repro serve" not in repro("status").stdout
 
 
 def test_beyond_this_machine_it_needs_a_password_and_answers_to_named_hosts(small: Path) -> None:

@@ -40,7 +40,7 @@ def test_the_start_at_work_is_shown_not_a_newer_one_that_was_interrupted(
         logs("mine")
         out, said = capsys.readouterr()
         assert "mine: train is at work; " in said
-        assert said.endswith("mine is RUNNING\n")
+        assert said.endswith(f"mine, begun {BEGAN.astimezone():%Y-%m-%d %H:%M}, is RUNNING\n")
         assert len(out.splitlines()) == LINES
         assert "10 earlier lines are left out; --all-lines prints them" in said
         logs("mine", every=True)
@@ -50,7 +50,7 @@ def test_the_start_at_work_is_shown_not_a_newer_one_that_was_interrupted(
     assert f"train was interrupted; process {os.getpid()} on " in said
     assert "makes the same artifact now; there is no log of it" in said
     assert out == "train was interrupted\n"
-    assert "mine is KILLED; to resume it: repro run mine --set a=1" in said
+    assert ", is KILLED; to resume it: repro run mine --set a=1" in said
 
 
 def test_a_run_whose_process_was_killed_says_so(store: LocalStore, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,7 +61,7 @@ def test_a_run_whose_process_was_killed_says_so(store: LocalStore, capsys: pytes
     logs("mine")
     said = capsys.readouterr().err
     assert "mine: train was interrupted; " in said
-    assert "mine is KILLED: its process ended without a word, as by `kill -9` (signal 9)" in said
+    assert ", is KILLED: its process ended without a word, as by `kill -9` (signal 9)" in said
 
 
 NOISE = """\

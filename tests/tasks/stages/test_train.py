@@ -17,9 +17,12 @@ from tasks.engine.stage import JobRequest, StageCall, StageContext, stage_contex
 from tasks.stages.train import train
 
 
-def call_train(out: Path, training: Training, job: Callable[[JobRequest], None], said: list[str]) -> None:
+def call_train(
+    out: Path, training: Training, job: Callable[[JobRequest], None], said: list[str], failures: list[str]
+) -> None:
     call = StageCall(train, "", {})
-    around = StageContext(Site(root=out), call, job, lambda *_: None, Tracker("", out), "", say=said.append)
+    silent = Tracker("", out)
+    around = StageContext(Site(root=out), call, job, lambda *_: None, silent, "", failures=failures, say=said.append)
     inputs = [Artifact(name, "k", out) for name in ("shards", "dev", "vocabulary")]
     with stage_context(around):
         train.body(out, *inputs, MODEL, training)
@@ -32,20 +35,22 @@ def test_it_says_from_which_update_it_resumes(tmp_path: Path) -> None:
     said: list[str] = []
     for expected in ([], ["train resumes from update 28"]):
         with pytest.raises(JobFailed):
-            call_train(tmp_path, TRAINING, fails, said)
+            call_train(tmp_path, TRAINING, fails, said, [])
         assert said == expected
         (tmp_path / "checkpoints" / "00000028").mkdir(parents=True, exist_ok=True)
 
 
-def test_it_says_why_it_resumes(tmp_path: Path) -> None:
+def test_it_says_and_records_why_it_resumes(tmp_path: Path) -> None:
     def killed(_: JobRequest) -> None:
         (tmp_path / "checkpoints" / "00000032").mkdir(parents=True, exist_ok=True)
         raise JobFailed("model.train was killed by signal 9")
 
     said: list[str] = []
+    failures: list[str] = []
     with pytest.raises(JobFailed):
-        call_train(tmp_path, TRAINING, killed, said)
+        call_train(tmp_path, TRAINING, killed, said, failures)
     assert said == ["model.train was killed by signal 9; train resumes from update 32"]
+    assert failures == ["model.train was killed by signal 9"], "the last try's reason is noted by the runner"
 
 
 @pytest.mark.parametrize(("seconds", "by_clock"), [(450.0, True), (440.0, False)])
@@ -57,6 +62,6 @@ def test_it_says_that_the_clock_ended_it(tmp_path: Path, seconds: float, by_cloc
     said: list[str] = []
     out = tmp_path / "out"
     out.mkdir()
-    call_train(out, replace(TRAINING, updates=326, minutes=7.5), ends_early, said)
+    call_train(out, replace(TRAINING, updates=326, minutes=7.5), ends_early, said, [])
     expected = "the clock ended the training: 230 of 326 updates in 7.5 minutes (training.minutes)"
     assert said == [expected] * by_clock
