@@ -72,7 +72,7 @@ def status(
         for each in interrupted:
             print_text(each.command)
     else:
-        say("no run is interrupted")
+        say("no run is interrupted" if at_work else "no run is at work or interrupted")
     if close:
         forget(where, interrupted)
         return

@@ -25,5 +25,5 @@ def print_rejections(rules: Sequence[RejectionReport], console: Console) -> None
             limits = "; allowed: ".join(filter(None, (sample.found, sample.allowed)))
             lines = Text.assemble((sample.pair_id, "bold"), shown(f"  {limits}") if limits else "")
             for side in (sample.source, sample.target):
-                lines.append(f"\n{shown(side)}")
+                lines.append(f"\n{shown(side) or '(empty)'}")
             console.print(Padding(lines, (0, 0, 0, 2)))

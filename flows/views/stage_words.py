@@ -1,6 +1,5 @@
 """Puts the result of a stage into words: why it is no hit, what changed since it was made, why it failed."""
 
-from dataclasses import replace
 from typing import Any
 
 from flows.runner.outcome import Outcome
@@ -12,15 +11,12 @@ JSON_FIELDS = ("stage", "item", "key", "state", "seconds", "path", "facts")
 def why(row: StageResult, is_short: bool = False) -> str:
     """Why a stage has its state: why it is no hit, what changed since it was made, or a failure; "" for no remark.
 
-    The short form names one changed module and counts the others.
+    The short form leaves out which code changed: that it did stands in the row's label.
     """
     parts = [row.failure, f"{row.miss or ''}", f"{row.origin or ''}"]
     if row.waits_for:
         parts.append(f"runs if the output of {', '.join(row.waits_for)} changes")
-    change = row.code_change
-    if is_short and len(change.modules) > 1:
-        change = replace(change, modules=(change.modules[0], f"{len(change.modules) - 1} more"))
-    parts += [f"{change}", *map(str, row.broken), *row.changes]
+    parts += ["" if is_short else f"{row.code_change}", *map(str, row.broken), *row.changes]
     return "; ".join(filter(None, parts))
 
 
