@@ -60,12 +60,12 @@ def status(
         stages = ", ".join(log.row.label for log in logs if log.is_at_work) or "between stages"
         print_text(f"{start.run} is at work since {start.started.astimezone():%Y-%m-%d %H:%M}: {stages}")
     served = serving(where.root)
-    for each in () if as_json else served:
-        print_text(f"repro serve: {each}")
+    for words in () if as_json else served:
+        print_text(f"repro serve: {words}")
     if as_json:
         lists = {"at_work": at_work, "interrupted": interrupted}
-        words = {name: [each.as_json() for each in found] for name, found in lists.items()}
-        print_json(form(programs) | words | {"serving": served})
+        runs = {name: [each.as_json() for each in found] for name, found in lists.items()}
+        print_json(form(programs) | runs | {"serving": served})
     elif interrupted:
         again = "; `repro status` lists them no more" if close else ", and --close takes them off this list"
         say(f"these runs were interrupted; their finished stages are kept{again}. To resume them:")

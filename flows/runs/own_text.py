@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -247,10 +248,11 @@ def run_of(
 ) -> Run:
     """A run of this text with the model and training of ``like``; the first of the sets is the dev set."""
     addresses = {address for pair in (train, *sets.values()) for file in pair for address in file.addresses}
+    text = partial(_only_text, name, addresses)
     texts = list(zip(*(file.texts(name, addresses) for file in train), strict=True))
     parts = [Part(name if len(texts) == 1 else f"{name}-{n}", *pair) for n, pair in enumerate(texts)]
     evaluation = tuple(
-        EvaluationSet(each, *(_only_text(each, file, name, addresses) for file in pair)) for each, pair in sets.items()
+        EvaluationSet(each, text(each, source), text(each, target)) for each, (source, target) in sets.items()
     )
     return replace(
         like,
@@ -264,7 +266,7 @@ def run_of(
     )
 
 
-def _only_text(name: str, file: TextFile, run: str, addresses: Collection[str]) -> Text:
+def _only_text(run: str, addresses: Collection[str], name: str, file: TextFile) -> Text:
     """The text of one side of the evaluation set ``name``."""
     if (count := len(file.files)) > 1:
         raise BadConfiguration(f"{name} is {file.path}, in {count} files, allowed is one: save it as one shard")
