@@ -4,6 +4,7 @@
 other name is a version or run of this root.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -21,16 +22,19 @@ from flows.runs.recorded_results import recorded_results
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.manifest import Manifest
+from infra.store.store import Store
 from infra.tracking.registry import resolve
 from infra.tracking.tracker import OVERRIDES
 from model.config import Averaging, Model, Training
 from model.config.normalise import Normalise
-from model.metric_names import BLEU
+from model.metric_names import BLEU, DEV_PERPLEXITY, EPOCHS, UPDATES
 from tasks.corpus.noise import Augment
 from tasks.durations import duration
 from tasks.evaluation.paper_figures import PEERS, ROWS, TEST
 from tasks.evaluation.score_gap import Claim, SettingDifference
 from tasks.registration.differences import DEFAULT, NONE, differing_fields
+from tasks.reporting.remarks import ended_by_clock
+from tasks.stages.gap import last_tenth
 from tasks.stages.learn_bpe import Vocabulary
 from tasks.stages.shard import Sharding
 
@@ -53,6 +57,8 @@ PAIRS = {"wmt14-ende": 4_500_000, "wmt14-enfr": 36_000_000, "multi30k-ende": 29_
 """Pairs of corpora that this root may not have: of WMT14 by §5.1 of the paper, of Multi30k its training set."""
 MUCH = 2
 """The claim's training saw so many times the pairs or tokens of ours, at least, where that is said first."""
+FALLING = 0.97
+"""Dev perplexity that fell below this share in the last tenth of a training would fall further."""
 ROOTS = {kind.__name__.lower(): kind for kind in (Vocabulary, Sharding, Augment, Model, Training, Averaging)}
 WITH_DEFAULTS = {**ROOTS, "filters.normalise": Normalise}
 DEFAULTS = {f"{root}.{each.name}": each.default for root, kind in WITH_DEFAULTS.items() for each in fields(kind)}
@@ -201,6 +207,23 @@ def less_training(claimed: ClaimedSystem, system: ScoredSystem, differences: Seq
     large = (each.command for each in differences if each.name.startswith(("corpus", "training.updates")))
     command = next((f"; this training does: `{each}`" for each in large if each), "")
     return f"trained on {here}; the claim on {theirs}. No bar measures what that costs{command}"
+
+
+def longer_training(system: ScoredSystem, ours: RunRequest, recorded: Sequence[Manifest], store: Store) -> str:
+    """A sentence if the clock ended the training or dev perplexity was still falling, with a longer one; else ""."""
+    if (train := system.lineage.get("train")) is None:
+        return ""
+    training = train.arguments["training"]
+    said = ended_by_clock(training, train.facts)
+    length = "minutes" if said else "epochs" if training.get("epochs") else "updates"
+    first, last = (check[DEV_PERPLEXITY] for check in last_tenth(system.lineage, store) or [{DEV_PERPLEXITY: 0.0}] * 2)
+    if last < FALLING * first:
+        said.append(f"dev perplexity was still falling: {first:.1f} to {last:.1f} in its last tenth")
+    if not said:
+        return ""
+    command, cost = _command(ours, [f"training.{length}={math.ceil(MUCH * training[length])}"], recorded)
+    size = f"{train.facts[UPDATES]:,} updates, {train.facts.get(EPOCHS, 0):.1f} epochs"
+    return "; ".join([f"trained too briefly: {size}", *said, f"a longer training: `{command}` ({cost})"])
 
 
 def _assignment(name: str, claimed: str, here: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from flows.inspection.artifact_graph import sealed_everywhere
-from flows.inspection.claims import ClaimedSystem, find_claim, less_training, request_of, training_differences
+from flows.inspection.claims import ClaimedSystem, find_claim, less_training, longer_training, request_of, training_differences
 from flows.inspection.compare import ScoredSystem, find_system
 from flows.runner.artifact_names import parse_name
 from flows.runner.stages_alone import make
@@ -46,7 +46,8 @@ def explain_gap(name: str, score: float | None, as_name: str, set_name: str, sit
     chosen = _choose_set(system, claimed, set_name)
     scored = system.scores[chosen]
     claim = _claim_on(chosen, claimed, scored)
-    differences = training_differences(claimed, system, ours, list(sealed_everywhere(store)))
+    recorded = list(sealed_everywhere(store))
+    differences = training_differences(claimed, system, ours, recorded)
     changes, left_out = _decoding_changes(system.lineage, claimed.settings, chosen)
     joint = {field: value for changed in changes.values() for field, value in changed.items()}
 
@@ -62,7 +63,7 @@ def explain_gap(name: str, score: float | None, as_name: str, set_name: str, sit
             others={n: store.artifact(each) for n, each in system.scores.items() if is_own(n) and n != chosen},
             differences=tuple(differences),
             left_out=tuple(left_out),
-            less=less_training(claimed, system, differences),
+            less=less_training(claimed, system, differences) or longer_training(system, ours, recorded, store),
         )
 
     experiment = "systems" if system.is_foreign else parse_name(ours.run).run

@@ -34,9 +34,10 @@ class Outcome:
 
     def remarks(self, dev: str) -> list[str]:
         """What the facts of translations and of the run's own model warn of; ``dev`` is the run's dev set."""
-        train = next((row.facts for row in self.rows if (row.stage, row.item) == ("train", OWN_MODEL)), {})
+        of_train = [(row.form, row.facts) for row in self.rows if (row.stage, row.item) == ("train", OWN_MODEL)]
+        form, train = next(iter(of_train), ({}, {}))
         translations = {row.item: row.facts for row in self.rows if row.stage == "translate"}
-        return run_remarks(dev, train, translations, self.own_scores)
+        return run_remarks(dev, form.get("training", {}), train, translations, self.own_scores)
 
     def seed_spreads(self, own_seed: int) -> list[SeedSpread]:
         """The scores by seed, where the run has models of several; ``own_seed`` is that of the run's own model."""

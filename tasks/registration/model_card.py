@@ -21,7 +21,7 @@ from tasks.evaluation.html import environment, readable, score_text
 from tasks.lazy_libraries import pl
 from tasks.reporting.about_synthetic import about_synthetic
 from tasks.reporting.examples import translation_examples
-from tasks.reporting.remarks import cut_translations
+from tasks.reporting.remarks import cut_translations, ended_by_clock
 
 MEASURE_LABELS = {
     BLEU: "BLEU (13a, cased, detokenised)",
@@ -134,6 +134,8 @@ def _limits(scores: Mapping[str, Facts], manifests: Mapping[str, Manifest]) -> t
         found.append(f"No sentence of its training text has more than {sharding['max_pieces']} tokens.")
     measured = ", ".join(scores) or "no set"
     train = manifests["train"].facts if "train" in manifests else {}
+    if "train" in manifests:
+        found += [f"{each}." for each in ended_by_clock(manifests["train"].arguments.get("training", {}), train)]
     for name in scores:
         translated = manifests.get(f"translate.{name}")
         found += [f"{remark}." for remark in cut_translations(name, translated.facts, train)] if translated else []

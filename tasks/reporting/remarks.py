@@ -1,16 +1,27 @@
-"""What the facts of a finished run warn of: translations cut at the maximum length, weights worse than a checkpoint."""
+"""What a finished run warns of: a clock that ended it, translations that were cut, weights worse than a checkpoint."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from infra.store.manifest import Manifest
-from model.metric_names import BEST_DEV_PERPLEXITY, BEST_UPDATE, DEV_PERPLEXITY, PERPLEXITY, STOPPED_EARLY
+from model.metric_names import BEST_DEV_PERPLEXITY, BEST_UPDATE, DEV_PERPLEXITY, PERPLEXITY, STOPPED_EARLY, UPDATES
 
 CUT_SHARE = 0.05
 """Of a set's translations; below it, single sentences went wrong."""
 WORSE = 1.005
 """Ratio of perplexities; below it, they may differ by the precision in which they were computed."""
 Facts = Mapping[str, Any]
+
+
+def ended_by_clock(training: Facts, facts: Facts) -> list[str]:
+    """Says that ``training.minutes`` ended a training, by its settings and its facts."""
+    seconds = facts.get("seconds", 0.0)
+    planned = training.get("updates", 0)
+    if not facts.get(STOPPED_EARLY) or not 0 < 60 * training.get("minutes", 0.0) <= seconds:
+        return []
+    done = f"{facts[UPDATES]:,} of {planned:,} updates" if planned else f"{facts[UPDATES]:,} updates"
+    high = "; the rate of its schedule, linear, was still high" if training.get("schedule") == "linear" else ""
+    return [f"the clock ended the training: {done} in {seconds / 60:.1f} minutes (training.minutes){high}"]
 
 
 def cut_translations(set_name: str, facts: Facts, train: Facts) -> list[str]:
@@ -44,9 +55,13 @@ def worse_weights(dev: str, train: Facts, score: Facts) -> list[str]:
     ]
 
 
-def run_remarks(dev: str, train: Facts, translations: Mapping[str, Facts], scores: Mapping[str, Facts]) -> list[str]:
-    """All warnings; ``translations`` and ``scores`` are facts by set name."""
+def run_remarks(
+    dev: str, training: Facts, train: Facts, translations: Mapping[str, Facts], scores: Mapping[str, Facts]
+) -> list[str]:
+    """All warnings; ``training`` has the settings, ``translations`` and ``scores`` are facts by set name."""
     cut = [remark for name, facts in translations.items() for remark in cut_translations(name, facts, train)]
+    if clock := ended_by_clock(training, train):  # its average is worse since it was still learning
+        return [*clock, *cut]
     return [*cut, *worse_weights(dev, train, scores.get(dev, {}))]
 
 

@@ -95,7 +95,7 @@ def gap(
         "beside": [*by_protocol, *by_set, *changed],
         "less": less,
         "differences": [asdict(each) for each in differences],
-        "left_out": [*left_out, *_size_of_training(made), *_last_tenth(made, score.store)],
+        "left_out": [*left_out, *_size_of_training(made), *_gained(made, score.store)],
     }
     (out / "gap.json").write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
     axis, bars = _bars(expected.score, [step["score"] for step in steps])
@@ -163,15 +163,21 @@ def _size_of_training(made: Mapping[str, Manifest]) -> Iterator[str]:
         yield f"the training had {', '.join(f'{value:,} {fact}' for value, fact in found)}"
 
 
-def _last_tenth(made: Mapping[str, Manifest], store: Store) -> Iterator[str]:
-    """What the end of the training gained, in words, where its log has two dev checks to say so."""
+def _gained(made: Mapping[str, Manifest], store: Store) -> Iterator[str]:
+    """What the end of the training gained, in words."""
+    before, last = last_tenth(made, store) or ({}, {})
+    for name in (DEV_PERPLEXITY, DEV_BLEU):
+        if name in before and name in last:
+            updates = f"update {before['done']:,} to the last, {last['done']:,}"
+            yield f"{name} from {updates}: {before[name]:.3f} to {last[name]:.3f}"
+
+
+def last_tenth(made: Mapping[str, Manifest], store: Store) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The dev checks at the begin and the end of a training's last tenth, None where its log has no two."""
     log = store.artifact(made["train"]).path() / "metrics.jsonl" if "train" in made else None
     checks = [row for row in metric_rows(log) if DEV_PERPLEXITY in row] if log and log.exists() else []
     before = [row for row in checks if row["done"] <= 0.9 * checks[-1]["done"]]
-    for name in (DEV_PERPLEXITY, DEV_BLEU):
-        if before and name in before[-1] and name in checks[-1]:
-            updates = f"update {before[-1]['done']:,} to the last, {checks[-1]['done']:,}"
-            yield f"{name} from {updates}: {before[-1][name]:.3f} to {checks[-1][name]:.3f}"
+    return (before[-1], checks[-1]) if before else None
 
 
 def _bars(claim: float, steps: Sequence[float]) -> tuple[float, list[tuple[float, float]]]:

@@ -35,7 +35,8 @@ def _remarks(run: Artifact, hypotheses: Mapping[str, Artifact], scores: Mapping[
     translations = {name: made.manifest for name, made in hypotheses.items()}
     dev = dev_set(run.manifest, translations)
     facts = ({name: made.facts for name, made in each.items()} for each in (hypotheses, scores))
-    return run_remarks(dev, run.facts, *facts)
+    training = run.manifest.arguments["training"] if run.manifest else {}
+    return run_remarks(dev, training, run.facts, *facts)
 
 
 def _synthetic(pairs: Artifact, corpus: Artifact) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from infra.errors import JobFailed, Preempted
 from infra.store.store import Artifact
 from model.config import Model, Training
-from model.metric_names import STOPPED_EARLY, UPDATES
 from tasks.engine.stage import Facts, JobRequest, current_stage, job_facts, stage
+from tasks.reporting.remarks import ended_by_clock
 from tasks.training.going_on import begin_from, keep_state, newest_checkpoint, origin_of
 
 
@@ -51,9 +51,8 @@ def train(
             present.run_job(job)
             keep_state(out, present.call.key)
             facts = job_facts(out)
-            if facts.get(STOPPED_EARLY) and 0 < 60 * training.minutes <= facts["seconds"]:
-                done = f"{facts[UPDATES]:,} of {training.updates:,} updates in {facts['seconds'] / 60:.1f} minutes"
-                present.say(f"the clock ended the training: {done} (training.minutes)")
+            for remark in ended_by_clock(asdict(training), facts):
+                present.say(remark)
             return facts
         except (JobFailed, Preempted) as error:
             # A job that left a newer checkpoint is relaunched without using one of the stage's retries.

@@ -73,7 +73,9 @@ def test_a_difference_of_the_training_is_named_with_its_command_and_cost(
     assert "augment" in by_name
     assert by_name["training.schedule"]["command"] == "repro run half --set training.schedule=paper"
     assert "training.peak" not in by_name, "the claim's schedule does not use it"
-    assert not found["less"], "80 updates are not much less than 120"
+    assert "the claim on" not in found["less"], "80 updates are not much less than 120"
+    assert found["less"].startswith("trained too briefly: 80 updates, ")
+    assert "a longer training: `repro run half --set training.updates=160` (about " in found["less"]
     assert [step["about"].split(":")[0] for step in found["steps"]] == ["decoding", "unexplained"]
 
 
