@@ -10,7 +10,14 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from flows.inspection.artifact_graph import sealed_everywhere
-from flows.inspection.claims import ClaimedSystem, find_claim, less_training, longer_training, request_of, training_differences
+from flows.inspection.claims import (
+    ClaimedSystem,
+    find_claim,
+    less_training,
+    longer_training,
+    request_of,
+    training_differences,
+)
 from flows.inspection.compare import ScoredSystem, find_system
 from flows.runner.artifact_names import parse_name
 from flows.runner.stages_alone import make
