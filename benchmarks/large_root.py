@@ -1,94 +1,80 @@
-"""CPU seconds of ``repro plan``, ``show``, ``status`` and ``gc`` on a root with many artifacts and records of runs.
+"""Writes roots of runs, made up but whole: artifacts, records and registered versions.
 
-Most artifacts are small and made up, but whole: each has a file, a manifest with its sum and the file of its lock. The
-plan is one of a real run, with few updates, whose stages are all hits.
+A run has a chain of artifacts, each with a manifest, its sum and the file of its lock; a log of its training, scored
+sentences and settings that differ, so that the version's page has curves, examples and a card.
 """
 
-import argparse
 import hashlib
+import io
 import json
-import os
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import random
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-PROJECT_ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(PROJECT_ROOT))
+from infra.servers.mlflow_sqlite import SCHEMA_REVISION
+from infra.store.manifest import MANIFEST, Manifest, content_digest, manifest_envelope
+from infra.tracking.model_version import Version, make_version
 
-from benchmarks.machine import aligned, parser, run_program, settings  # noqa: E402
-from infra.store.manifest import MANIFEST, Manifest, content_digest, manifest_envelope  # noqa: E402
-
-STAGES = ("download", "clean", "learn_bpe", "shard", "train", "average", "prepare_sets", "translate", "score", "report")
-RUNS = ("demo", *(f"run{number}" for number in range(19)))
-REPEATS = 5
-"""Records of a run with the same overrides."""
-REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
-REAL = ("demo", "--set", "training.updates=4", "--set", "averaging.count=1")
-"""The run whose plan is measured."""
-COMMANDS = {
-    "plan, all hits": ("plan", *REAL, "--json"),
-    "artifacts of a run": ("show", "run3", "--artifacts"),
-    "artifacts": ("show", "--artifacts"),
-    "status": ("status", "--close"),
-    "gc": ("gc", "--json"),
+STAGES = (
+    *(f"download.part-{number}" for number in range(6)),
+    *("prepare_sets.dev", "prepare_sets.test", "clean", "learn_bpe", "shard.train", "shard.dev", "shard.test"),
+    *("train", "average", "translate.dev", "translate.test", "score.dev", "score.test", "report"),
+)
+"""The artifacts of a run, each made from the one before."""
+MODELS = 4
+SENTENCES = 500
+LOG_ROWS = 150
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+MADE = {
+    "at": f"{BEGAN.isoformat()}",
+    "machine": "x86_64",
+    "commit": "0" * 40,
+    "torch": "2.13",
+    "modules": {f"tasks.module_{each}": "0" * 12 for each in range(40)},
 }
-EXAMPLES = "for example: python benchmarks/large_root.py --artifacts 100000 --records 10000"
+"""What a manifest says of how an artifact was made."""
+TABLES = """
+CREATE TABLE IF NOT EXISTS alembic_version (version_num TEXT);
+CREATE TABLE IF NOT EXISTS model_versions (name TEXT, version INTEGER, creation_time INTEGER, run_id TEXT, source TEXT,
+                                           current_stage TEXT, PRIMARY KEY (name, version));
+CREATE TABLE IF NOT EXISTS model_version_tags (name TEXT, version INTEGER, key TEXT, value TEXT);
+CREATE TABLE IF NOT EXISTS registered_model_aliases (name TEXT, version INTEGER, alias TEXT);
+"""
+"""The tables of MLflow's SQLite file that lists of versions are read from; all that a new file has."""
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    options = parser("large_root.py", __doc__, EXAMPLES)
-    options.add_argument("--artifacts", type=int, default=100_000)
-    options.add_argument("--records", type=int, default=10_000)
-    options.add_argument("--repeat", type=int, default=3, help="times that each command runs; the least time counts")
-    return options.parse_args(arguments)
-
-
-def measure(arguments: Sequence[str]) -> dict[str, Any]:
-    """Return the whole report."""
-    asked = parse(arguments)
-    with tempfile.TemporaryDirectory(prefix="large-root-") as folder:
-        root = Path(folder)
-        make_real_run(root)
-        keys = list(make_artifacts(root, asked.artifacts))
-        make_records(root, keys, asked.records)
-        seconds = {
-            name: min(cpu_seconds(root, *words) for _ in range(asked.repeat)) for name, words in COMMANDS.items()
-        }
-    return {**settings("large_root.py", arguments, asked), "seconds": seconds}
-
-
-def make_real_run(root: Path) -> None:
-    """Execute the run whose plan is measured, and make sure that its stages are hits."""
-    for words in (("run", *REAL), ("plan", *REAL, "--json")):
-        output = subprocess.run([*REPRO, *words], env=environment(root), check=True, stdout=subprocess.PIPE).stdout
-    states = {stage["state"] for stage in json.loads(output)["stages"]}
-    if states != {"hit"}:
-        raise SystemExit(f"the stages of {' '.join(REAL)} are {', '.join(sorted(states))}, not all hits")
-
-
-def environment(root: Path) -> dict[str, str]:
-    return {**os.environ, "REPRO_ROOT": str(root), "PYTHONPATH": str(PROJECT_ROOT)}
-
-
-def make_artifacts(root: Path, count: int) -> Iterator[list[tuple[str, str]]]:
-    """Write ``count`` artifacts; yields the (stage, key) of each chain of stages, where each needs the one before."""
-    for chain in range(-(-count // len(STAGES))):
-        names: list[tuple[str, str]] = []
+def add_runs(root: Path, begin: int, end: int) -> None:
+    """Add the runs of these numbers to a root: artifacts, records, and versions of some models."""
+    (root / "locks").mkdir(parents=True, exist_ok=True)
+    files = {"train": {"metrics.jsonl": log()}, "score.test": {"sentences.parquet": sentences()}}
+    found = []
+    for number in range(begin, end):
+        keys = {stage: hashlib.sha256(f"{stage} {number}".encode()).hexdigest()[:20] for stage in STAGES}
         inputs: dict[str, str] = {}
-        for stage in STAGES[: count - chain * len(STAGES)]:
-            key = hashlib.sha256(f"{stage} {chain}".encode()).hexdigest()[:24]
-            contents = {"data.txt": f"{stage} {chain}\n".encode()}
-            made = {"time": "2026-01-01T00:00:00+00:00"}
-            content = write_artifact(root, stage, key, {"chain": chain}, inputs, contents, {"lines": 1}, made)
-            (root / "locks").mkdir(exist_ok=True)
-            (root / "locks" / f"{stage}-{key}.lock").touch()
-            names.append((stage, key))
-            inputs = {f"{stage}/{key}": content}
-        yield names
+        for name, key in keys.items():
+            contents = files.get(name, {"data.txt": b"x\n"})
+            facts = {"seconds": 100.0 + number, "parameters": 10**6}
+            content = write_artifact(root, name, key, arguments_of(name, number), inputs, contents, facts)
+            inputs = {f"{name.partition('.')[0]}/{key}": content}
+        model = f"model-{number % MODELS}"
+        write_record(root, model, number, keys)
+        found.append(version(model, number // MODELS + 1, number, keys))
+    write_registry(root / "mlflow.db", found)
+
+
+def arguments_of(stage: str, number: int) -> dict[str, Any]:
+    """The arguments of a stage that are settings, some of which differ from version to version."""
+    training = {"class": "Training", "updates": 1000 + number, "seed": number, "warmup": 80, "batch_tokens": 2000}
+    parts = [{"class": "Part", "name": "made-up"}]
+    corpus = {"class": "Corpus", "name": "made-up", "source_language": "en", "target_language": "de", "parts": parts}
+    of: dict[str, dict[str, Any]] = {
+        "train": {"model": {"class": "Model", "layers": 2, "p_drop": number % 5 / 10}, "training": training}
+    }
+    return {**of, "clean": {"corpus": corpus}}.get(stage, {"text": number})
 
 
 def write_artifact(
@@ -99,60 +85,96 @@ def write_artifact(
     inputs: Mapping[str, str],
     contents: Mapping[str, bytes],
     facts: Mapping[str, Any],
-    made: Mapping[str, Any],
 ) -> str:
     """Write an artifact of ``stage`` or ``stage.item`` with these files; returns the digest of its content."""
     stage, _, item = name.partition(".")
     folder = root / stage / key
     folder.mkdir(parents=True)
+    (root / "locks" / f"{stage}-{key}.lock").touch()
     for file, content in contents.items():
         (folder / file).write_bytes(content)
     files = {file: {"sha256": hashlib.sha256(text).hexdigest(), "bytes": len(text)} for file, text in contents.items()}
     digest = content_digest(files)
-    manifest = Manifest(stage, key, 1, item, dict(arguments), dict(inputs), digest, dict(facts), files, 1.0, dict(made))
+    manifest = Manifest(stage, key, 1, item, dict(arguments), dict(inputs), digest, dict(facts), files, 1.0, MADE)
     (folder / MANIFEST).write_text(json.dumps(manifest_envelope(manifest), indent=1))
     return digest
 
 
-def make_records(root: Path, chains: Sequence[Sequence[tuple[str, str]]], count: int) -> None:
-    """Write ``count`` records of finished runs, whose stages are those of a chain."""
-    began = datetime(2026, 1, 1, tzinfo=UTC)
-    for number in range(count):
-        run = RUNS[number % len(RUNS)]
-        stages = [
-            {"stage": stage, "item": "", "key": key, "state": "completed", "seconds": 1.0, "form": {"chain": number}}
-            for stage, key in chains[number % len(chains)]
-        ]
-        overrides = [f"seed={number // len(RUNS) // REPEATS}"]
-        write_record(root, run, began + timedelta(minutes=number), overrides=overrides, stages=stages)
-
-
-def write_record(root: Path, run: str, started: datetime, **fields: Any) -> None:
-    """Write the record of a run; ``fields`` are its overrides, its stages and what differs from a finished run's."""
+def write_record(root: Path, run: str, number: int, keys: Mapping[str, str]) -> None:
+    """The record of a run with these artifacts, begun a minute after the one before; every seventh failed."""
+    stages = [
+        {"stage": stage, "item": item, "key": key, "state": "completed", "seconds": 9.0, "form": {"text": number}}
+        for name, key in keys.items()
+        for stage, _, item in [name.partition(".")]
+    ]
     asked = {"run": run, "from_stage": "", "until": "", "force": [], "site": "local"}
     record = {"run": run, "outcome": "FINISHED", "who": "somebody", "commit": "", "process": "", "asked": asked}
-    path = root / "runs" / run / f"{started:%Y%m%dT%H%M%S-%f}.json"
+    record |= {"attempt": "", "overrides": [f"training.seed={number}"], "stages": stages}
+    if number % 7 == 0:
+        record |= {"outcome": "FAILED", "failure": "report failed: no space left"}
+    path = root / "runs" / run / f"{BEGAN + timedelta(minutes=number):%Y%m%dT%H%M%S-%f}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**record, "attempt": "", **fields}, indent=1))
+    path.write_text(json.dumps(record, indent=1))
 
 
-def cpu_seconds(root: Path, *words: str) -> float:
-    """The CPU seconds of ``repro`` with these words, and of what it starts."""
-    with tempfile.TemporaryFile("w+") as said:
-        process = subprocess.Popen([*REPRO, *words], env=environment(root), stdout=subprocess.DEVNULL, stderr=said)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            said.seek(0)
-            raise SystemExit(f"repro {' '.join(words)} ended with {process.returncode}: {said.read()[-2000:]}")
-    return round(usage.ru_utime + usage.ru_stime, 2)
+def version(model: str, number: int, place: int, keys: Mapping[str, str]) -> Version:
+    """A version with the tags that ``register`` writes."""
+    tags = {f"key.{stage}": key for stage, key in keys.items() if not stage.startswith(("download", "report"))}
+    for name in ("dev", "test"):
+        for measure_name in ("bleu", "bleu_low", "bleu_high", "bleu_lc", "bleu_paper", "chrf", "ter", "perplexity"):
+            tags[f"{name}.{measure_name}"] = f"{30 + place % 97 / 10}"
+        tags |= {f"{name}.references_sha256": "a" * 64, f"{name}.sentences": "500", f"{name}.signature": "tok:13a"}
+    tags |= {
+        "dev_set": "dev",
+        "test_set": "test",
+        "git_commit": "0" * 40,
+        "modified": "true",
+        "decision": "not champion",
+    }
+    created = int((BEGAN + timedelta(minutes=place)).timestamp() * 1000)
+    return make_version(model, number, created, "0" * 32, "", tags, ["champion"] if number == 1 else [])
 
 
-def table(report: Mapping[str, Any]) -> str:
-    rows = [("command", "CPU seconds"), *((name, f"{each:.2f}") for name, each in report["seconds"].items())]
-    title = f"{report['artifacts']:,} artifacts, {report['records']:,} records; {report['device']}"
-    return "\n".join([title, *aligned(rows)])
+def write_registry(file: Path, versions: Iterable[Version]) -> None:
+    """Add these versions, their tags and aliases to an SQLite file; a new one MLflow itself cannot open."""
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.executescript(TABLES)
+        if not connection.execute("SELECT 1 FROM alembic_version").fetchone():
+            connection.execute("INSERT INTO alembic_version VALUES (?)", (SCHEMA_REVISION,))
+        for each in versions:
+            created = int(each.created.timestamp() * 1000)
+            row = (each.name, each.version, created, each.run_id, each.source, "None")
+            columns = "name, version, creation_time, run_id, source, current_stage"
+            connection.execute(f"INSERT INTO model_versions ({columns}) VALUES (?, ?, ?, ?, ?, ?)", row)
+            tags = [(each.name, each.version, key, value) for key, value in each.tags.items()]
+            statement = "INSERT INTO model_version_tags (name, version, key, value) VALUES (?, ?, ?, ?)"
+            connection.executemany(statement, tags)
+            aliases = [(each.name, each.version, alias) for alias in each.aliases]
+            statement = "INSERT INTO registered_model_aliases (name, version, alias) VALUES (?, ?, ?)"
+            connection.executemany(statement, aliases)
 
 
-if __name__ == "__main__":
-    run_program(measure, table, parse)
+def log() -> bytes:
+    """The log of a training."""
+    names = ("loss", "perplexity", "learning_rate", "gradient_norm", "tokens_per_second")
+    rows = (
+        {"time": row, "done": row, "total": LOG_ROWS, **dict.fromkeys(names, 1 / (row + 1))} for row in range(LOG_ROWS)
+    )
+    return "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+
+
+def sentences() -> bytes:
+    """Scored sentences of random words."""
+    import polars as pl
+
+    chance = random.Random(1)
+
+    def texts() -> Iterator[str]:
+        words = ["the", "old", "dog", "sees", "a", "small", "house", "and", "reads", "books", "in", "town"]
+        return (" ".join(chance.choices(words, k=12)) for _ in range(SENTENCES))
+
+    columns: dict[str, list[Any]] = {name: [*texts()] for name in ("source", "reference", "hypothesis")}
+    columns |= {name: [chance.random() * 100 for _ in range(SENTENCES)] for name in ("bleu", "chrf")}
+    file = io.BytesIO()
+    pl.DataFrame({"pair_id": [f"test:{row}" for row in range(SENTENCES)], **columns}).write_parquet(file)
+    return file.getvalue()

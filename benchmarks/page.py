@@ -1,4 +1,4 @@
-"""Write ``README.md`` of this folder: ``python benchmarks/page.py``.
+"""Write ``README.md`` of this folder and its picture: ``python benchmarks/page.py``.
 
 A line of ``results.jsonl`` is one measured figure: ``section``, ``what``, ``figure``, ``spread`` (least and greatest,
 an interval, or all values), ``unit``, ``peer`` (empty: this project), ``machine``, ``commit``, ``date``, ``command``,
@@ -7,13 +7,19 @@ an interval, or all values), ``unit``, ``peer`` (empty: this project), ``machine
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import growth
 
 HERE = Path(__file__).parent
 ROWS = HERE / "results.jsonl"
 PAGE = HERE / "README.md"
 TEMPLATE = HERE / "README.template"
+PICTURE = HERE / "growth.png"
 FIELDS = (
     *("section", "what", "figure", "spread", "unit", "peer", "machine", "commit", "date"),
     *("command", "limit", "note"),
@@ -89,10 +95,12 @@ def page(rows: list[dict[str, Any]]) -> str:
     def lines(place: re.Match[str]) -> str:
         if place[1] == HEADLINE:
             return "\n".join(headline(rows))
-        return "\n".join(table([row for row in rows if row["section"] == place[1]]))
+        form = growth.tables if place[1] == growth.SECTION else table
+        return "\n".join(form([row for row in rows if row["section"] == place[1]]))
 
     return PLACE.sub(lines, template)
 
 
 if __name__ == "__main__":
     PAGE.write_text(page(read_rows()))
+    PICTURE.write_bytes(growth.picture(read_rows()))

@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,6 @@ EXAMPLES = """examples:
 """
 STAGES = ("clean", "learn_bpe", "shard", "encode")
 PEERS = ("polars", "pandas")
-VOCABULARY = 37_000
-LEAST_PAIRS = 40_000
-"""Fewer do not have words enough for the vocabulary."""
 ENCODED_LINES = 100_000
 """Lines over which encoding is compared with the library."""
 
@@ -37,16 +35,14 @@ ENCODED_LINES = 100_000
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     flags = parser("preparation.py", "Speed and memory of cleaning, BPE and sharding.", EXAMPLES)
     flags.add_argument("--pairs", type=int, default=1_000_000)
+    flags.add_argument("--pieces", type=int, default=37_000, help="of the vocabulary (37000, of 40,000 pairs or more)")
     flags.add_argument("--threads", type=int, default=1, help="of every library (1)")
     flags.add_argument("--workers", type=int, default=1, help="processes of each stage (1)")
     flags.add_argument("--peers", action="store_true", help="clean against bare polars and pandas as well")
     flags.add_argument("--rounds", type=int, default=3, help="of the cleaning, where it has peers (3)")
     flags.add_argument("--folder", default="", help="where text and results lie for a while (the temporary folder)")
     flags.add_argument("--do", default="", help=argparse.SUPPRESS)
-    chosen = flags.parse_args(arguments)
-    if chosen.pairs < LEAST_PAIRS:
-        flags.error(f"--pairs is {chosen.pairs:,}, allowed are {LEAST_PAIRS:,} or more, for {VOCABULARY:,} pieces")
-    return chosen
+    return flags.parse_args(arguments)
 
 
 def measure(arguments: Sequence[str]) -> dict[str, Any]:
@@ -83,7 +79,8 @@ def run_part(what: str, folder: Path, chosen: argparse.Namespace) -> dict[str, A
     """Run one part in its own process and return what it measured."""
     threads = str(chosen.threads)
     names = ("POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "ARROW_NUM_THREADS")
-    words = ["--do", what, "--folder", str(folder), "--pairs", str(chosen.pairs), "--seed", str(chosen.seed)]
+    words = ["--do", what, "--folder", str(folder), "--pieces", str(chosen.pieces)]
+    words += ["--pairs", str(chosen.pairs), "--seed", str(chosen.seed)]
     workers = str(chosen.workers)
     done = subprocess.run(
         [sys.executable, __file__, *words, "--threads", threads, "--workers", workers],
@@ -108,7 +105,12 @@ def part(chosen: argparse.Namespace) -> dict[str, Any]:
         return {}
     wall = time.perf_counter()
     cpu = cpu_seconds()
-    parts = {"learn_bpe": learn, "tokenizers": learn_by_tokenizers, "shard": shards, "encode": encode}
+    parts: dict[str, Callable[[Path], dict[str, Any]]] = {
+        "learn_bpe": partial(learn, chosen.pieces),
+        "tokenizers": partial(learn_by_tokenizers, chosen.pieces),
+        "shard": shards,
+        "encode": encode,
+    }
     facts = parts.get(chosen.do, cleaners.CLEANERS.get(chosen.do))
     assert facts, chosen.do
     found = facts(folder)
@@ -126,16 +128,16 @@ def cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def learn(folder: Path) -> dict[str, Any]:
+def learn(pieces: int, folder: Path) -> dict[str, Any]:
     from infra.store.store import Artifact
     from tasks.stages.learn_bpe import Vocabulary, learn_bpe
 
     (folder / "learn_bpe").mkdir()
     corpus = Artifact("clean", "made-up", folder / "clean")
-    return dict(learn_bpe.body(folder / "learn_bpe", corpus, Vocabulary(size=VOCABULARY)))
+    return dict(learn_bpe.body(folder / "learn_bpe", corpus, Vocabulary(size=pieces)))
 
 
-def learn_by_tokenizers(folder: Path) -> dict[str, Any]:
+def learn_by_tokenizers(pieces: int, folder: Path) -> dict[str, Any]:
     """The library's trainer over the same text, split and normalised alike."""
     import pyarrow.parquet as pq
     from tokenizers import pre_tokenizers, trainers
@@ -143,9 +145,9 @@ def learn_by_tokenizers(folder: Path) -> dict[str, Any]:
     from model.config.special_pieces import SPECIAL_TOKENS
     from tasks.stages.learn_bpe import Vocabulary, untrained_tokenizer
 
-    tokenizer = untrained_tokenizer(Vocabulary(size=VOCABULARY))
+    tokenizer = untrained_tokenizer(Vocabulary(size=pieces))
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
+        vocab_size=pieces,
         special_tokens=list(SPECIAL_TOKENS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,

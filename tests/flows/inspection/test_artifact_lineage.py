@@ -8,7 +8,7 @@ import pytest
 from made_registry import version
 from made_up_roots import artifact, chain, record, row_of
 
-from benchmarks.site import write_registry
+from benchmarks.large_root import write_registry
 from flows.commands.show import show
 from flows.inspection.artifacts import find_lineage
 from flows.views.lineage_view import lineage_text

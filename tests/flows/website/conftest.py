@@ -9,7 +9,7 @@ from made_registry import EVIL, EVIL_MODEL, hostile_lineage, tags, train, versio
 from made_up_roots import record
 from playwright.sync_api import Browser, Page, expect
 
-from benchmarks.site import write_registry
+from benchmarks.large_root import write_registry
 from flows.website.write import write_site
 from infra.site import Site
 from infra.store.local import LocalStore

@@ -11,7 +11,7 @@ from made_registry import EVIL, version
 from made_registry import artifact as with_files
 from made_up_roots import artifact, chain, record, row_of
 
-from benchmarks.site import write_registry
+from benchmarks.large_root import write_registry
 from flows.inspection.artifact_graph import tree
 from flows.website.lineage import MOST_IN_TREE
 from flows.website.write import write_site
