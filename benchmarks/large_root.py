@@ -108,7 +108,14 @@ def write_record(root: Path, run: str, number: int, keys: Mapping[str, str]) -> 
         for stage, _, item in [name.partition(".")]
     ]
     asked = {"run": run, "from_stage": "", "until": "", "force": [], "site": "local"}
-    record = {"run": run, "outcome": "FINISHED", "who": "somebody", "commit": "", "process": "", "asked": asked}
+    record: dict[str, Any] = {
+        "run": run,
+        "outcome": "FINISHED",
+        "who": "somebody",
+        "commit": "",
+        "process": "",
+        "asked": asked,
+    }
     record |= {"attempt": "", "overrides": [f"training.seed={number}"], "stages": stages}
     if number % 7 == 0:
         record |= {"outcome": "FAILED", "failure": "report failed: no space left"}
