@@ -72,8 +72,6 @@ class Site:
     """Where jobs compute (REPRO_DEVICE); mps: Apple's GPU, written for and never run."""
     gpus: tuple[str, ...] = ()
     """GPUs of this machine, each for one job at a time (REPRO_GPUS, separated by commas; default: CUDA's)."""
-    gpu_pool: str = ""
-    """Work pool for stages that need a GPU (REPRO_GPU_POOL); empty: the process of the run executes them."""
     strict: bool = False
     """A cached artifact counts only if the present code and libraries made it (REPRO_STRICT=1)."""
     compile: Compile = "auto"
@@ -159,7 +157,6 @@ class Site:
             pages=os.environ.get("REPRO_SITE_URL", "").rstrip("/") or site.pages,
             dask=os.environ.get("REPRO_DASK") or site.dask,
             gpus=visible_gpus(os.environ) if read["device"] in ("auto", "cuda") else (),
-            gpu_pool=os.environ.get("REPRO_GPU_POOL") or site.gpu_pool,
             strict=_word("REPRO_STRICT", "01"[site.strict], Literal["0", "1"]) == "1",
             rank_timeout_seconds=_number("REPRO_RANK_TIMEOUT", site.rank_timeout_seconds),
             **read,

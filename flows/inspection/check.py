@@ -67,7 +67,7 @@ def fresh_run(request: RunRequest) -> ResolvedRun:
     resolved = request.resolve()
     folder = resolved.site.root / "check" / file_name(resolved.run.name)
     shutil.rmtree(folder, ignore_errors=True)
-    alone = replace(resolved.site, root=folder, remote="", tracking_uri="", tracking_file="", gpu_pool="")
+    alone = replace(resolved.site, root=folder, remote="", tracking_uri="", tracking_file="")
     return replace(resolved, site=alone)
 
 

@@ -78,8 +78,8 @@ def _torch(site: Site) -> Check:
         return Check("torch", "warning", found, "this machine has a GPU: install a build of torch with CUDA to use it")
     if GPU.exists() and not gpus:
         return Check("torch", "warning", found, "the GPU's driver is missing or too old for this build of torch")
-    if site.device == "cuda" and not gpus and site.launcher == "local" and not site.gpu_pool:
-        advice = "--site gpu needs a GPU here, or elsewhere with REPRO_LAUNCHER or REPRO_GPU_POOL"
+    if site.device == "cuda" and not gpus and site.launcher == "local":
+        advice = "--site gpu needs a GPU here, or elsewhere with REPRO_LAUNCHER"
         return Check("torch", "failure", found, advice)
     if site.device == "mps" and not torch.backends.mps.is_available() and site.launcher == "local":
         return Check(

@@ -1,1 +1,1 @@
-"""Everything Prefect: flows, deployments, dispatch to work pools, duplicate runs, single stages."""
+"""Everything Prefect: flows, deployments, duplicate runs."""

@@ -101,20 +101,6 @@ def _nightly(name: str, about: str, flow: str, run: str, tag: str, cron: str) ->
     }
 
 
-def deploy_stage(client: SyncPrefectClient, pool: str, say: Callable[[str], None]) -> None:
-    """Create or update ``stage/<pool>``, by which a run has workers of the pool make a stage, when a run needs it."""
-    ensure_pool(client, pool, say)
-    declared = {
-        "name": pool,
-        "description": "One stage that needs a GPU, of a run that a worker of another pool carries out.",
-        "entrypoint": "flows.orchestration.prefect_flows.stage",
-        "parameters": {},
-        "tags": ["stage"],
-        "work_pool": {"name": pool},
-    }
-    _deploy(client, declared, "as it is", lambda _: None)
-
-
 def own_times(cron: str, every: str) -> Times | None:
     """The times that a user gave: ``0 22 * * 5``, or ``6h``. None for neither; raises BadConfiguration for others."""
     if seconds := seconds_of(every):

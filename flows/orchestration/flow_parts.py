@@ -11,7 +11,6 @@ from prefect.context import FlowRunContext
 from prefect.flows import Flow
 from prefect.runtime import flow_run
 
-from flows.orchestration.remote_stage import current_work_pool
 from flows.reproduce import StageName
 from flows.runner.interrupted import close_dead_runs
 from flows.runner.outcome import Outcome
@@ -76,15 +75,6 @@ def known_value() -> Any:
     """The value that the current flow was made for with ``flow_of_known``; None in a worker, which has to resolve."""
     context = FlowRunContext.get()
     return _known.get(context.flow) if context and context.flow else None
-
-
-def dispatch_pool(site: Site) -> str:
-    """The pool whose workers make stages that need a GPU; "" if this process makes them."""
-    if not site.gpu_pool and site.device != "cuda":
-        return ""
-    own = current_work_pool()
-    pool = site.gpu_pool or ("gpu" if own else "")  # without a worker there is no pool
-    return pool if pool != own else ""
 
 
 def summary_line(outcome: Outcome) -> str:

@@ -6,14 +6,13 @@ a copy of the flow, in which ``known_value`` gives the plan.
 """
 
 import os
-from functools import partial
 from typing import Any
 
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.flows import Flow
 from prefect.runtime import flow_run
-from prefect.states import Completed, Failed
+from prefect.states import Completed
 
 from flows.orchestration.duplicates import duplicate_run
 from flows.orchestration.flow_parts import (
@@ -21,15 +20,12 @@ from flows.orchestration.flow_parts import (
     OptionalStageName,
     SiteName,
     claim_and_close_dead_runs,
-    dispatch_pool,
     documented_as,
     flow_of_known,
     known_value,
     scores_markdown,
     summary_line,
 )
-from flows.orchestration.remote_stage import DeploymentDispatch
-from flows.orchestration.single_stage import StageRequest, run_single_stage
 from flows.reproduce import StageName
 from flows.reproduce import reproduce as call_stages
 from flows.runner.find_run import without_path
@@ -41,7 +37,7 @@ from flows.runner.run import running
 from flows.runs.overrides import SEPARATOR
 from flows.tuning.sweep import ResolvedSweep, SweepRequest
 from flows.views.terminal import TerminalDisplay, say
-from infra.errors import Fault, NetworkFault
+from infra.errors import NetworkFault
 from infra.servers import prefect_states
 from infra.tracking.provenance import commit
 from tasks.engine.prefect_runner import PrefectRunner, plain_server_errors, publish_markdown
@@ -71,7 +67,7 @@ def reproduce(
         until: The last stage to run. Empty: all stages.
         force: Stages to run again even if they are cached.
         overrides: Fields of the run to change, for example training.updates=200.
-        site: Where to compute. With gpu, a worker of another pool dispatches what needs a GPU to the pool gpu.
+        site: Where to compute. With gpu, a worker without one fails.
     """
     claim_and_close_dead_runs(site)
     if "auto-scheduled" in flow_run.tags and not commit():  # an installed release; a checkout is being worked on
@@ -86,9 +82,7 @@ def reproduce(
     # Several may run at once. A title's settings are said once, where the flow that starts them begins each.
     label = (resolved.title or run).split(SEPARATOR)[0] if flow_run.parent_flow_run_id else ""
     display = TerminalDisplay(label)
-    pool = dispatch_pool(resolved.site)
-    dispatch = {"gpu": DeploymentDispatch(resolved.request, pool, display.say)} if pool else {}
-    with running(planned, display, PrefectRunner, dispatch) as outcome:
+    with running(planned, display, PrefectRunner) as outcome:
         call_stages(resolved.run, resolved.is_modified, planned.initial)
     if outcome.pruned:  # a trial of a sweep
         return Completed(name=prefect_states.PRUNED, message=outcome.pruned, data=outcome)
@@ -112,43 +106,6 @@ def run_with_prefect(planned: RunPlan) -> Outcome:
             raise
         say(f"{fault}; but all stages of the run are finished")
         return done
-
-
-def stage_name() -> str:
-    parameters = flow_run.parameters
-    return f"{without_path(parameters['run'])}: {parameters['stage']} {parameters.get('item', '')}".strip()
-
-
-@flow(name="stage", flow_run_name=stage_name, **OPTIONS)
-def stage(
-    run: str,
-    stage: StageName,
-    key: str,
-    item: str = "",
-    overrides: tuple[str, ...] = (),
-    attempt: str = "",
-    site: SiteName = "local",
-    parent: str = "",
-) -> State[dict[str, Any]]:
-    """Make one stage for a run of another worker. All earlier stages must be in the store.
-
-    Args:
-        run: The name of that run.
-        stage: The stage to make.
-        key: The key that the stage has in that run. The flow run fails if it differs here.
-        item: The item of a stage with several, for example newstest2013 of translate.
-        overrides: Fields of the run to change, for example training.updates=200.
-        attempt: Make the stage even if it is cached, unless this attempt made it. Empty: only if it is missing.
-        site: Where to compute.
-        parent: The MLflow run that is the parent of the stage's run.
-    """
-    claim_and_close_dead_runs(site)
-    request = StageRequest(run, stage, key, item, overrides, attempt, site, parent)
-    try:
-        row = run_single_stage(request, TerminalDisplay(), partial(PrefectRunner, retries=False))
-    except Fault as fault:  # flows.orchestration.remote_stage reads its class from the name of the state
-        return Failed(name=type(fault).__name__, message=f"{fault}")
-    return Completed(message=f"{request.label} {row.key} is {row.state}", data=row.facts)
 
 
 @flow(name="paper", flow_run_name="rows {rows} on {corpus}", **OPTIONS)

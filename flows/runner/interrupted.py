@@ -16,7 +16,7 @@ from infra.servers.environment import server_configured
 from infra.servers.prefect_states import close_abandoned
 from infra.site import Site, open_store
 
-FLOWS = ("reproduce", "stage", "paper", "sweep", "check")
+FLOWS = ("reproduce", "paper", "sweep", "check")
 """The flows of ``flows.orchestration``."""
 
 

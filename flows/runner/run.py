@@ -2,9 +2,8 @@
 
 import shlex
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import MappingProxyType
 
 from flows.runner import records
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
@@ -18,7 +17,7 @@ from tasks.engine.keys import canonical
 from tasks.engine.limits import Check, Limits
 from tasks.engine.planner import StageResult, StopPipeline
 from tasks.engine.progress import Display
-from tasks.engine.run_settings import Dispatch, RunSettings
+from tasks.engine.run_settings import RunSettings
 from tasks.engine.runner import Runner
 from tasks.engine.stage import engine
 from tasks.reporting.stage_files import stage_files
@@ -32,7 +31,6 @@ def running(
     planned: RunPlan,
     display: Display,
     make_runner: Callable[[RunSettings], Runner] = Runner,
-    dispatch: Mapping[str, Dispatch] = MappingProxyType({}),
 ) -> Iterator[Outcome]:
     """Make what is missing of the stages that the block calls; raises StageFailed, or what the plan refuses.
 
@@ -61,7 +59,6 @@ def running(
             scope=planned.scope,
             display=display,
             tracker=tracker,
-            dispatch=dispatch,
             plan=planned.lookups,
             watch=resolved.watch,
             limits=limits,
@@ -78,8 +75,7 @@ def running(
                 # From its start the record names what the run is about to use, so that garbage collection keeps it.
                 keep_record()
                 if cached_outcome(planned.outcome) is None:  # a run that makes nothing is not worth a run in MLflow
-                    elsewhere = ", but for stages that another pool makes" if dispatch else ""
-                    display.say(f"jobs run {site.place}{elsewhere}")
+                    display.say(f"jobs run {site.place}")
                     _start_tracking(tracker, planned)
                 with engine(runner), suppress(StopPipeline):
                     yield outcome

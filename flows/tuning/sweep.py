@@ -56,7 +56,7 @@ class SweepRequest:
         prune: End a training of this machine whose dev curve is worse than the median of the other trials.
         overrides: Fields of every trial's run to change, for example training.updates=200; repeatable.
         at_once: Trials that run at the same time.
-        site: Where to compute: local or gpu. With gpu, a worker of another pool dispatches trainings to the pool gpu.
+        site: Where to compute: local or gpu. With gpu, a worker without one fails.
     """
 
     run: Annotated[str, RUN_NAMES]

@@ -66,10 +66,6 @@ class Tracker:
         self._writes.put("the run", self._parent)
         return self.run_id
 
-    def join(self, run_id: str) -> None:
-        """Put stages under a parent run that another process began and will end."""
-        self.run_id = run_id
-
     def describe(self, text: str) -> None:
         """Describe the parent by this Markdown, in place of its stages."""
         self._text = text

@@ -89,13 +89,6 @@ def look_up(store: Store, site: Site, call: StageCall, attempt: str = "") -> Hit
     return Hit(artifact, change)
 
 
-def remedy(miss: Miss) -> str:
-    """What to do so that this worker takes what another one made."""
-    if miss.reason in (MissReason.CODE_CHANGED, MissReason.CODE_UNKNOWN):
-        return "REPRO_STRICT is set here: give both workers the same version of this project and its libraries"
-    return "set the same REPRO_ROOT for both workers" if miss.reason is MissReason.NOT_MADE else "run again"
-
-
 def code_of(store: Store, call: StageCall) -> StageCode:
     """The present code and libraries of the call's stage."""
     return stage_code(call.stage.body.__module__, store.root / "stamps" / "code.json")

@@ -91,15 +91,10 @@ class ArtifactName(Serializer):
 
 
 class PrefectRunner(Runner):
-    """Runs each stage as a task run with the stage's label, and shows its progress as a Prefect artifact.
+    """Runs each stage as a task run with the stage's label, and shows its progress as a Prefect artifact."""
 
-    The task run of a stage that another pool makes only waits for that pool's worker. The worker runs the stage without
-    ``retries``; the waiting run retries.
-    """
-
-    def __init__(self, settings: RunSettings, *, retries: bool = True) -> None:
+    def __init__(self, settings: RunSettings) -> None:
         super().__init__(settings)
-        self.retries = retries
         self._cache_folder = settings.site.root.absolute() / "prefect-records"
         self._completed: set[str] = set()
         self._failed: set[str] = set()
@@ -146,8 +141,8 @@ class PrefectRunner(Runner):
             description=(stage.__doc__ or "").strip().split("\n")[0],
             version=str(stage.version),
             task_run_name=call.label,
-            tags=[] if planned or stage.needs in self.settings.dispatch else limited,
-            retries=RETRIES if self.retries else 0,
+            tags=[] if planned else limited,
+            retries=RETRIES,
             retry_delay_seconds=exponential_backoff(FIRST_PAUSE_SECONDS),
             retry_jitter_factor=0.2,
             retry_condition_fn=is_retryable,

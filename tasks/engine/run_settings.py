@@ -14,20 +14,6 @@ from tasks.engine.planner import Scope
 from tasks.engine.progress import Display, MetricsWatch, ignore_metrics
 from tasks.engine.stage import StageCall
 
-
-@dataclass(frozen=True)
-class RemoteStage:
-    """A call that a worker of another pool resolves."""
-
-    call: StageCall
-    attempt: str
-    """The attempt that a forced stage belongs to; "" for a stage that is not forced."""
-    parent: str
-    """The MLflow run that is the parent of the stage's run."""
-
-
-Dispatch = Callable[[RemoteStage], None]
-"""Returns when the artifact is in the store, or raises the Fault that the worker ended with."""
 StageFiles = Callable[[StageCall, Artifact], Iterable[RunFile]]
 """What the MLflow run of a stage shows of the artifact that it made."""
 
@@ -41,8 +27,6 @@ class RunSettings:
     scope: Scope
     display: Display
     tracker: Tracker
-    dispatch: Mapping[str, Dispatch] = field(default_factory=dict)
-    """By value of ``Stage.needs``. This process makes a stage whose need is not a key."""
     plan: Mapping[str, Hit | Miss] = field(default_factory=dict)
     """The lookups of the plan by key; its hits are not looked up again."""
     watch: MetricsWatch = ignore_metrics

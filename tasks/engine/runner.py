@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from infra.errors import BadConfiguration, BadData, Pruned, describe, fault_of_disk
+from infra.errors import BadData, Pruned, describe, fault_of_disk
 from infra.processes import signals
 from infra.processes.locks import file_lock
 from infra.processes.threads import run_in_threads
@@ -17,9 +17,9 @@ from infra.tracking.tracker import PRUNED
 from tasks.durations import duration
 from tasks.engine.datasets import log_datasets
 from tasks.engine.jobs import launcher_of, run_job
-from tasks.engine.lookup import Hit, Miss, MissReason, code_of, look_up, remedy, store_for
+from tasks.engine.lookup import Hit, Miss, MissReason, code_of, look_up, store_for
 from tasks.engine.planner import StageResult, StageState
-from tasks.engine.run_settings import RemoteStage, RunSettings
+from tasks.engine.run_settings import RunSettings
 from tasks.engine.stage import Engine, Facts, StageCall, StageContext, stage_context
 
 EVIDENCE = ("job.log", "metrics.jsonl", "rejected.parquet", "refused.json")
@@ -88,7 +88,7 @@ class Runner(Engine):
             log_datasets(settings.tracker, "", call)
 
     def make(self, call: StageCall, failures: list[str]) -> Hit:
-        """Have the artifact made, here or by a worker of another pool, unless there is one by now."""
+        """Make the artifact unless there is one by now."""
         # Of the plan; or a Prefect task is called again, as Prefect's server was lost after a success.
         if call.key in self._hits:
             return self._hits[call.key]
@@ -102,15 +102,12 @@ class Runner(Engine):
             so_far = f" {duration(waited)} so far" if waited > 1 else ""
             settings.display.say(f"{call.label}: waiting{so_far} for {holder}, which makes the same artifact")
 
-        with _failures_noted(failures, settings.store.root):
-            with file_lock(store.lock_file(call.stage.name, call.key), waiting, settings.hint) as lock:
-                lookup = self._look_again(store, call, attempt)
-                if isinstance(lookup, Miss):
-                    settings.display.begin(call, lookup)
-                if isinstance(lookup, Miss) and call.stage.needs not in settings.dispatch:
-                    lookup = Hit(self._make_here(store, call, attempt, lock, failures), is_new=True)
+        lock_file = store.lock_file(call.stage.name, call.key)
+        with _failures_noted(failures, settings.store.root), file_lock(lock_file, waiting, settings.hint) as lock:
+            lookup = self._look_again(store, call, attempt)
             if isinstance(lookup, Miss):
-                lookup = Hit(self._make_elsewhere(call, attempt), is_new=True)
+                settings.display.begin(call, lookup)
+                lookup = Hit(self._make(store, call, attempt, lock, failures), is_new=True)
         self._hits[call.key] = lookup
         return lookup
 
@@ -125,7 +122,7 @@ class Runner(Engine):
             return look_up(settings.store, settings.site, call, attempt)
         return lookup
 
-    def _make_here(self, store: Store, call: StageCall, attempt: str, lock: int, failures: list[str]) -> Artifact:
+    def _make(self, store: Store, call: StageCall, attempt: str, lock: int, failures: list[str]) -> Artifact:
         """Call the body with a folder and a run in MLflow, and seal the folder at the end. Its jobs inherit the lock,
         so they keep it if this process is killed."""
         name = call.stage.name
@@ -185,20 +182,6 @@ class Runner(Engine):
             settings.tracker.log_files(run_id, partial(settings.files, call, artifact))
         self._finish(run_id, "FINISHED", facts)
         return artifact
-
-    def _make_elsewhere(self, call: StageCall, attempt: str) -> Artifact:
-        """Have a worker of another pool make the artifact."""
-        settings = self.settings
-        settings.dispatch[call.stage.needs](RemoteStage(call, attempt, settings.tracker.run_id))
-        # An artifact of any attempt counts: the worker may already have been making it for another run.
-        lookup = look_up(settings.store, settings.site, call)
-        if isinstance(lookup, Miss):
-            because = " ".join(filter(None, (lookup.reason, lookup.detail, f"{lookup.change}")))
-            message = f"another worker made {call.label}, but the store of this one does not have it ({because})"
-            raise BadConfiguration(f"{message}; {remedy(lookup)}")
-        with settings.tracker_lock:
-            settings.tracker.cached(call.stage.name, call.item, call.key, dict(lookup.artifact.facts), "completed")
-        return lookup.artifact
 
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
         """Show the progress of a call; raises the exception of a signal."""

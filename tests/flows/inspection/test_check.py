@@ -113,4 +113,4 @@ def test_a_scheduled_check_empties_its_own_folder_and_touches_nothing_else(
     site = fresh_run(RunRequest("demo", until="score")).site
     assert kept.is_dir()
     assert not old.exists()
-    assert (site.root, site.remote, site.tracking_uri, site.gpu_pool) == (own, "", "", "")
+    assert (site.root, site.remote, site.tracking_uri) == (own, "", "")

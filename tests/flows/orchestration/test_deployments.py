@@ -3,7 +3,6 @@
 import importlib
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -13,7 +12,7 @@ from prefect import Flow
 from prefect.client.schemas.schedules import IntervalSchedule
 
 from flows.commands.deploy import deploy as deploy_command
-from flows.orchestration import check_flow, flow_parts, prefect_flows
+from flows.orchestration import check_flow, prefect_flows
 from flows.orchestration import deploy as deploying
 from flows.orchestration.flow_parts import SiteName
 from flows.runner import interrupted
@@ -47,7 +46,7 @@ def test_every_run_has_a_deployment() -> None:
         run, site = resolved.run, resolved.site
         assert run.name == each["name"] or each["name"] == "paper"
         assert site.device == ("cuda" if "paper" in each["tags"] else "auto")
-        assert each["work_pool"]["name"] == ("gpu" if each["name"] == "paper" else "cpu"), "text needs no GPU"
+        assert each["work_pool"]["name"] == ("gpu" if site.device == "cuda" else "cpu")
         (schedule,) = each["schedules"]
         assert schedule["cron"]
         assert schedule["slug"], "Prefect recognises a schedule by its slug when the file is deployed again"
@@ -76,23 +75,6 @@ def test_modules_of_the_working_folder_do_not_shadow_the_project(tmp_path: Path)
     words = [sys.executable, "-P", "-c", DEPLOY, str(REPOSITORY / "prefect.yaml")]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.stderr.splitlines()[-1:] == ["reproduce None"]
-
-
-@pytest.mark.parametrize(
-    ("site", "gpu_pool", "own", "expected"),
-    [
-        ("local", "", "cpu", ""),
-        ("local", "gpu", "cpu", "gpu"),
-        ("gpu", "", "cpu", "gpu"),
-        ("gpu", "", "gpu", ""),
-        ("gpu", "large", "cpu", "large"),
-    ],
-)
-def test_gpu_stages_are_dispatched_to_the_gpu_pool(
-    site: str, gpu_pool: str, own: str, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(flow_parts, "current_work_pool", lambda: own)
-    assert flow_parts.dispatch_pool(replace(SITES[site], gpu_pool=gpu_pool)) == expected
 
 
 def test_the_form_offers_every_site() -> None:

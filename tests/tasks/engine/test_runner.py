@@ -8,7 +8,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +27,16 @@ from toy_stages import (
     twice,
 )
 
-from infra.errors import BadConfiguration, BadData, DiskFault, Fault, NoSpace
+from infra.errors import BadData, DiskFault, Fault, NoSpace
 from infra.launch.job import JobSpec
 from infra.site import Site
 from infra.store.local import LocalStore
 from infra.store.manifest import Manifest
-from infra.store.store import Store
 from tasks.engine import jobs
 from tasks.engine.lookup import Hit
 from tasks.engine.planner import Planner, Scope
-from tasks.engine.run_settings import RemoteStage
 from tasks.engine.runner import Runner
 from tasks.engine.stage import Facts, JobRequest, StageCall, current_stage, engine, stage
-from tasks.engine.stage_code import CodeChange, StageCode
 
 
 @pytest.fixture(autouse=True)
@@ -227,36 +223,6 @@ def test_two_trainings_take_turns_on_one_gpu(tmp_path: Path, monkeypatch: pytest
     (_, end, own), (begin, _, others) = sorted(recorder.intervals)
     assert end <= begin
     assert own == others == (gpu,)
-
-
-def dispatch_to_another(here: tuple[Store, Site], there: tuple[Store, Site]) -> None:
-    """Ask a worker with another store or site for an artifact, and look for it here; raises BadConfiguration."""
-
-    def make_elsewhere(remote: RemoteStage) -> None:
-        store, site = there
-        Runner(settings(site.root, Scope(("learn",)), store=store, site=site)).resolve(remote.call)
-
-    dispatch = {"gpu": make_elsewhere}
-    store, site = here
-    with engine(Runner(settings(site.root, Scope(("learn",)), store=store, site=site, dispatch=dispatch))):
-        learn(Number(2))
-
-
-def test_a_worker_that_writes_to_another_store_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(jobs.LAUNCHERS, "local", Recorder)
-    root, other = tmp_path / "root", tmp_path / "other"
-    with pytest.raises(BadConfiguration, match="REPRO_ROOT"):
-        dispatch_to_another((LocalStore(root), Site(root=root)), (LocalStore(other), Site(root=other)))
-
-
-def test_a_strict_worker_names_the_code_that_differs_at_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(jobs.LAUNCHERS, "local", Recorder)
-    store, site = LocalStore(tmp_path), Site(root=tmp_path)
-    monkeypatch.setattr(StageCode, "change_since", lambda *_: CodeChange(("toy_stages",)))
-    with pytest.raises(BadConfiguration, match="toy_stages.*REPRO_STRICT"):
-        dispatch_to_another((store, replace(site, strict=True)), (store, site))
 
 
 def test_failed_tries_are_kept_with_the_result(tmp_path: Path) -> None:
