@@ -40,10 +40,6 @@ class Diverged(Fault):
     """Loss or gradient stopped being finite."""
 
 
-class Pruned(Fault):
-    """A trial of a sweep was ended early, by its dev curve. No failure: nothing is wrong with it."""
-
-
 class NetworkFault(Fault):
     """A server did not answer, or broke off."""
 

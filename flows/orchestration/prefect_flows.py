@@ -38,7 +38,6 @@ from flows.runs.overrides import SEPARATOR
 from flows.tuning.sweep import ResolvedSweep, SweepRequest
 from flows.views.terminal import TerminalDisplay, say
 from infra.errors import NetworkFault
-from infra.servers import prefect_states
 from infra.tracking.provenance import commit
 from tasks.engine.prefect_runner import PrefectRunner, plain_server_errors, publish_markdown
 
@@ -84,8 +83,6 @@ def reproduce(
     display = TerminalDisplay(label)
     with running(planned, display, PrefectRunner) as outcome:
         call_stages(resolved.run, resolved.is_modified, planned.initial)
-    if outcome.pruned:  # a trial of a sweep
-        return Completed(name=prefect_states.PRUNED, message=outcome.pruned, data=outcome)
     publish_markdown("scores", scores_markdown(outcome), f"Scores of {outcome.run}")
     return Completed(message=summary_line(outcome), data=outcome)
 
@@ -128,14 +125,11 @@ def sweep(
     spaces: tuple[str, ...],
     trials: int = 20,
     on: str = "dev.bleu",
-    prune: bool = True,
     overrides: tuple[str, ...] = (),
     at_once: int = 1,
     site: SiteName = "local",
 ) -> Any:
-    request = SweepRequest(
-        run, spaces=spaces, trials=trials, on=on, prune=prune, overrides=overrides, at_once=at_once, site=site
-    )
+    request = SweepRequest(run, spaces=spaces, trials=trials, on=on, overrides=overrides, at_once=at_once, site=site)
     return _run_group(sweep, request)
 
 

@@ -12,15 +12,11 @@ from tasks.reporting.remarks import run_remarks
 
 @dataclass
 class Outcome:
-    """The results of a run's stages in the order in which they ended.
-
-    ``failure`` is empty unless a stage failed, ``pruned`` unless a sweep stopped the run early.
-    """
+    """The results of a run's stages in the order in which they ended; ``failure`` is empty unless one failed."""
 
     run: str
     rows: list[StageResult] = field(default_factory=list)
     failure: str = ""
-    pruned: str = ""
 
     @property
     def scores(self) -> dict[str, dict[str, Any]]:

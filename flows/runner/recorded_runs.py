@@ -61,7 +61,7 @@ class RecordedStage:
     item: str
     key: str
     state: str
-    """``cached``, ``completed``, ``failed``, ``pruned``; while the run is at work also ``hit``, ``miss``, ``waits``."""
+    """``cached``, ``completed``, ``failed``; while the run is at work also ``hit``, ``miss``, ``waits``."""
     seconds: float
     failures: tuple[str, ...]
     """Why each failed try failed; the stage was tried again after all but perhaps the last."""
@@ -92,9 +92,10 @@ class RecordedRun:
     run: str
     overrides: tuple[str, ...]
     outcome: str
-    """FINISHED, FAILED, KILLED, PRUNED or RUNNING; KILLED also where the process of a RUNNING one is gone."""
+    """FINISHED, FAILED, KILLED or RUNNING, of earlier releases also PRUNED; KILLED also where the process of a RUNNING
+    one is gone."""
     failure: str
-    """Which stage failed, and why, or why it was pruned."""
+    """Which stage failed, and why."""
     who: str
     commit: str
     asked: Mapping[str, Any]

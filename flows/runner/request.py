@@ -30,7 +30,6 @@ from tasks.engine.keys import differences
 from tasks.engine.limits import Limits
 from tasks.engine.lookup import Hit, Miss
 from tasks.engine.planner import Attempt, Planner, Scope, StageResult, StopPipeline
-from tasks.engine.progress import MetricsWatch, ignore_metrics
 from tasks.engine.stage import engine
 
 
@@ -87,8 +86,6 @@ class ResolvedRun:
     """What it is a part of, for its record: ``sweep demo-3f2a91``, ``paper-demo-scale8``; "" for nothing."""
     experiment: str = ""
     """The experiment in MLflow; "" for that of the run's name."""
-    watch: MetricsWatch = ignore_metrics
-    """Sees the metrics of its jobs, and may end a job by raising a Fault."""
 
     @property
     def is_modified(self) -> bool:

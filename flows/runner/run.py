@@ -11,8 +11,8 @@ from flows.runner.recorded_runs import UnreadableRecord, newest_artifacts, read_
 from flows.runner.records import FINISHED, KILLED, RUNNING
 from flows.runner.request import RunPlan
 from flows.runs.overrides import run_title, settings_text
-from infra.errors import Fault, Pruned, describe
-from infra.tracking.tracker import OVERRIDES, PARENT, PRUNED, SETTINGS, RunEnd, Tracker, ending
+from infra.errors import Fault, describe
+from infra.tracking.tracker import OVERRIDES, PARENT, SETTINGS, RunEnd, Tracker, ending
 from tasks.engine.keys import canonical
 from tasks.engine.limits import Check, Limits
 from tasks.engine.planner import StageResult, StopPipeline
@@ -34,8 +34,7 @@ def running(
 ) -> Iterator[Outcome]:
     """Make what is missing of the stages that the block calls; raises StageFailed, or what the plan refuses.
 
-    Gives the outcome, which is complete after the block. Where the watch of the request ends the run early, the outcome
-    says so in ``pruned``.
+    Gives the outcome, which is complete after the block.
     """
     resolved = planned.resolved
     site = resolved.site
@@ -60,7 +59,6 @@ def running(
             display=display,
             tracker=tracker,
             plan=planned.lookups,
-            watch=resolved.watch,
             limits=limits,
             files=stage_files,
             on_completed=keep_record,
@@ -79,10 +77,6 @@ def running(
                     _start_tracking(tracker, planned)
                 with engine(runner), suppress(StopPipeline):
                     yield outcome
-            except Pruned as pruned:
-                outcome.pruned = f"{pruned}"
-                end.status = PRUNED
-                end.why = outcome.pruned
             except Exception as error:
                 outcome.failure = _failure(runner.rows, error)
                 end.why = outcome.failure

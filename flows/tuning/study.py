@@ -1,8 +1,8 @@
 """The study of a sweep: its trials, in a file from which a sweep that was cut off goes on.
 
-A trial is COMPLETE with its dev score, PRUNED by its dev curve, or FAIL. One that is RUNNING while no sweep holds the
-study's lock was cut off. It is queued again with the same settings, as is each that failed in an earlier sitting, so
-that finished stages and checkpoints count.
+A trial is COMPLETE with its dev score or FAIL; earlier releases also ended trials as PRUNED. One that is RUNNING while
+no sweep holds the study's lock was cut off. It is queued again with the same settings, as is each that failed in an
+earlier sitting, so that finished stages and checkpoints count.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ REPEATED = "repeated"
 SIGNIFICANT_DIGITS = 4
 """Of a proposed number: enough for a setting, and short enough to type again."""
 STARTUP_TRIALS = 5
-"""Trials with random settings, none of them pruned, before the search learns from results."""
+"""Trials with random settings, before the search learns from results."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,6 @@ class SweepStudy:
         done = len(self.study.get_trials(deepcopy=False))
         # A sampler that began with the same seed again would repeat its first proposals.
         self.study.sampler = optuna.samplers.TPESampler(seed=done, n_startup_trials=STARTUP_TRIALS, constant_liar=True)
-        self.study.pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS)
         repeated = self._repeated
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.FAIL)):
             if trial.state == TrialState.RUNNING:
@@ -73,11 +72,9 @@ class SweepStudy:
         trial.set_user_attr(ASSIGNMENTS, assignments)
         return trial, assignments
 
-    def tell(self, trial: Trial, value: float | None, *, pruned: bool = False, failure: str = "") -> None:
-        """End a trial with its score, as pruned or as failed."""
-        if pruned:
-            self.study.tell(trial, state=TrialState.PRUNED)
-        elif value is None:
+    def tell(self, trial: Trial, value: float | None, failure: str = "") -> None:
+        """End a trial with its score or as failed."""
+        if value is None:
             trial.set_user_attr(FAILURE, failure)
             self.study.tell(trial, state=TrialState.FAIL)
         else:

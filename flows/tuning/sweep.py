@@ -6,7 +6,6 @@ of its own, for which settings that were tried before are hits. No trial transla
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import cached_property, partial
@@ -21,26 +20,21 @@ from flows.runner.recorded_runs import command_of
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.completion import RUN_NAMES, OverridesOption
 from flows.tuning.search_space import Direction, parse_space
-from infra.errors import BadConfiguration, Pruned, describe
+from infra.errors import BadConfiguration, describe
 from infra.processes.locks import try_file_lock
 from infra.processes.threads import run_in_threads
 from infra.store.files import write_atomically
 from infra.tracking.run_description import table
 from model.metric_names import BEST_DEV_PERPLEXITY, BLEU, CHRF, DEV_PERPLEXITY, PERPLEXITY
 from tasks.engine.keys import canonical
-from tasks.engine.progress import ignore_metrics
-from tasks.engine.stage import StageCall
 
 if TYPE_CHECKING:
-    from optuna.trial import Trial
-
     from flows.tuning.search_space import Distribution
     from flows.tuning.study import SweepStudy, TrialRow
 
 BY_PERPLEXITY = f"dev.{PERPLEXITY}"
 MEASURES: dict[str, Direction] = {f"dev.{BLEU}": "maximize", f"dev.{CHRF}": "maximize", BY_PERPLEXITY: "minimize"}
 """What a sweep can search for, and the direction. All are dev scores: no setting is chosen on a test set."""
-PRUNED_STAGE = "train"
 
 
 @Parameter(name="*")
@@ -53,7 +47,6 @@ class SweepRequest:
         spaces: A field and the values to search: FIELD=LOW..HIGH, FIELD=LOW..HIGH:log or FIELD=A,B,C; repeatable.
         trials: Number of trials, those of earlier calls of the same sweep included.
         on: What to search for: dev.bleu, dev.chrf or dev.perplexity.
-        prune: End a training of this machine whose dev curve is worse than the median of the other trials.
         overrides: Fields of every trial's run to change, for example training.updates=200; repeatable.
         at_once: Trials that run at the same time.
         site: Where to compute: local or gpu. With gpu, a worker without one fails.
@@ -64,7 +57,6 @@ class SweepRequest:
     spaces: Annotated[tuple[str, ...], Parameter(name="--space", show_default=False)]
     trials: int = 20
     on: str = "dev.bleu"
-    prune: Annotated[bool, Parameter(negative="--no-prune")] = True
     overrides: OverridesOption = ()
     at_once: int = 1
     site: str = "local"
@@ -226,35 +218,15 @@ class _Sweep:
     def _run_one(self, members: Members) -> None:
         request = self.resolved.request
         trial, assignments = self.study.ask()
-        watch = DevCurve(trial, MEASURES[request.on]) if request.prune else ignore_metrics
         try:
-            run = replace(self.resolved.trial(assignments), watch=watch)
+            run = self.resolved.trial(assignments)
         except BadConfiguration as error:  # settings that do not fit together
             outcome = Outcome(request.run, failure=describe(error))
         else:
             outcome = members.run(f"{trial.number}", run, assignments)
-        value = None if outcome.failure or outcome.pruned else self.resolved.value_of(outcome)
-        self.study.tell(trial, value, pruned=bool(outcome.pruned), failure=outcome.failure)
-        members.say(f"trial {trial.number}: {outcome.failure or outcome.pruned or f'{request.on} {value:.2f}'}")
-
-
-class DevCurve:
-    """Reports the dev curve of a trial's training to the study; raises Pruned where that gives the trial up."""
-
-    def __init__(self, trial: "Trial", direction: Direction) -> None:
-        self.trial = trial
-        self.sign = 1 if direction == "minimize" else -1
-
-    def __call__(self, call: StageCall, rows: Sequence[Mapping[str, Any]]) -> None:
-        for row in rows if call.stage.name == PRUNED_STAGE else ():
-            if DEV_PERPLEXITY not in row or row["done"] >= row["total"]:
-                continue
-            self.trial.report(self.sign * math.log(row[DEV_PERPLEXITY]), int(row["done"]))
-            if self.trial.should_prune():
-                raise Pruned(
-                    f"pruned at update {row['done']:,}: dev perplexity {row[DEV_PERPLEXITY]:.2f} is worse than the"
-                    " median of the other trials"
-                )
+        value = None if outcome.failure else self.resolved.value_of(outcome)
+        self.study.tell(trial, value, outcome.failure)
+        members.say(f"trial {trial.number}: {outcome.failure or f'{request.on} {value:.2f}'}")
 
 
 def write_results(found: SweepResults) -> list[Path]:

@@ -23,5 +23,4 @@ def why(row: StageResult, is_short: bool = False) -> str:
 def outcome_json(outcome: Outcome) -> dict[str, Any]:
     """The outcome of a run or of a plan for ``--json``."""
     stages = [{name: getattr(row, name) for name in JSON_FIELDS} | {"why": why(row)} for row in outcome.rows]
-    form = {"run": outcome.run, "stages": stages, "scores": outcome.scores, "model_version": outcome.model_version}
-    return form | ({"pruned": outcome.pruned} if outcome.pruned else {})
+    return {"run": outcome.run, "stages": stages, "scores": outcome.scores, "model_version": outcome.model_version}

@@ -31,7 +31,7 @@ LOWER_CASED = {"BLEU lower-cased": BLEU_LC, "of Moses tokens": BLEU_MOSES_LC}
 FACT_LENGTHS = range(1, 41)
 """Longer facts, such as checksums and signatures, are shown in the manifest only; so are empty ones."""
 COLOURS = {"completed": "green", "hit": "cyan", "cached": "cyan", "failed": "red"}
-COLOURS |= {"miss": "yellow", "waits": "yellow", "pruned": "yellow"}
+COLOURS |= {"miss": "yellow", "waits": "yellow"}
 
 
 def stage_table(rows: Sequence[StageResult]) -> Table:
@@ -85,7 +85,7 @@ def seed_table(seeds: Sequence[int], spreads: Sequence[SeedSpread]) -> Table:
 
 
 def sweep_table(found: SweepResults) -> Table:
-    """One row per trial, the best score first, then pruned and failed ones: its settings, score and time."""
+    """One row per trial, the best score first, then failed ones: its settings, score and time."""
     numbers = (found.resolved.request.on, "time")
     table = plain_table("trial", "state", *found.resolved.space, *numbers, right=numbers, whole=("time",))
     for row in found.ranked():

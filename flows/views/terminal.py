@@ -74,8 +74,6 @@ class TerminalDisplay:
         elif row.state == "failed":
             how = "[yellow]interrupted[/yellow]" if row.failure == INTERRUPTED else "[red]failed[/red]"
             self._print(f"  {self.prefix}{name}{how}")
-        elif row.state == "pruned":
-            self._print(f"  {self.prefix}{name}[yellow]pruned[/yellow]")
 
     def _print(self, line: str) -> None:
         """Print a line whole, however long: a link or a path that is broken in two can be neither opened nor found."""

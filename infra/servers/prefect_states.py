@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import State, TaskRun
 
-PRUNED = "Pruned"
-"""The name of the final state, of the type Completed, of a trial that a sweep ended early and of its training."""
 PROCESS_LABEL = "repro.process"
 """The label of a flow run that names its process."""
 EVENT_DELAY_SECONDS = 5.0
@@ -152,7 +150,7 @@ def ensure_heartbeat_automation() -> UUID:
     from prefect.events.schemas.events import ResourceSpecification
 
     beat = "prefect.flow-run.heartbeat"
-    ends = ("Completed", "Failed", "Cancelled", "Crashed", "Paused", "Suspended", PRUNED)
+    ends = ("Completed", "Failed", "Cancelled", "Crashed", "Paused", "Suspended")
     automation = AutomationCore(
         name=AUTOMATION,
         description="Marks a flow run Crashed when its heartbeats stop.",

@@ -126,8 +126,8 @@ class MlflowRuns:
         self.client.update_run(run_id, status="RUNNING")
         self.client.set_tag(run_id, PARENT, parent)
         self.client.set_tag(run_id, PROCESS_TAG, process_identity())
-        for earlier_end in {"failure", "pruned"} & run.data.tags.keys():
-            self.client.delete_tag(run_id, earlier_end)
+        if "failure" in run.data.tags:
+            self.client.delete_tag(run_id, "failure")
         self._cursors.setdefault(run_id, json.loads(run.data.tags.get(CURSOR, "{}")))
         return run_id
 

@@ -46,7 +46,7 @@ class StageRow:
 
 
 def run_description(lines: Sequence[StageRow], why: str = "") -> str:
-    """Markdown: why it failed or was pruned, links to curves and report, the scores, the stages.
+    """Markdown: why it failed, links to curves and report, the scores, the stages.
 
     MLflow cuts a table off where the screen ends, so columns are few and their words short.
     """

@@ -15,13 +15,10 @@ from infra.tracking.mlflow_runs import MAX_TAG_LENGTH, OVERRIDES, PARENT, SETTIN
 from infra.tracking.run_description import SCORE_STAGE, StageRow, numeric_facts, run_description
 from infra.tracking.write_queue import WriteQueue
 
-__all__ = ["OVERRIDES", "PARENT", "PRUNED", "SETTINGS", "RunEnd", "Tracker", "ending"]
+__all__ = ["OVERRIDES", "PARENT", "SETTINGS", "RunEnd", "Tracker", "ending"]
 
 PENDING = "later:"
 """Prefix of the id of a stage that began while MLflow was away, until it has one of MLflow's."""
-PRUNED = "PRUNED"
-"""The status of a trial that was ended early. MLflow has none for it: like its own storage of Optuna's trials, it shows
-KILLED; the tag ``pruned`` says why."""
 NOTE = "mlflow.note.content"
 
 
@@ -120,7 +117,7 @@ class Tracker:
             self._writes.put("data", lambda: self._runs.log_input(self._parent(), data))
 
     def finish_stage(self, run_id: str, status: str, facts: Mapping[str, Any]) -> None:
-        """End a child as FINISHED, FAILED, KILLED or PRUNED; numbers among the facts become metrics, the rest tags."""
+        """End a child as FINISHED, FAILED or KILLED; numbers among the facts become metrics, the rest tags."""
         row = self._stages.get(run_id)
         if row and row.state == "running":
             row.state = {"FINISHED": "completed"}.get(status, status.lower())
@@ -153,16 +150,14 @@ class Tracker:
             raise refused(self.uri, "does not answer") from None
 
     def finish(self, status: str, why: str = "") -> None:
-        """End the parent as FINISHED, FAILED, KILLED or PRUNED. Waits for queued writes, unless KILLED.
+        """End the parent as FINISHED, FAILED or KILLED. Waits for queued writes, unless KILLED.
 
-        The description then begins with ``why`` it failed or was pruned.
+        The description then begins with ``why`` it failed.
         """
         self._why = why
         self._describe_run()
         if self._start_parent is not None:
             end_ms = _now_ms()
-            if status == PRUNED:
-                self._writes.put("why it was pruned", lambda: self.client.set_tag(self._parent(), "pruned", why))
             self._writes.put("the end of the run", lambda: self._terminate(self._parent(), status, end_ms))
         self._writes.flush_all(patient=status != "KILLED")
 
@@ -189,7 +184,7 @@ class Tracker:
         row.experiment = self.experiment_id
 
     def _terminate(self, run_id: str, status: str, end_ms: int) -> None:
-        self.client.set_terminated(run_id, "KILLED" if status == PRUNED else status, end_time=end_ms)
+        self.client.set_terminated(run_id, status, end_time=end_ms)
 
     def _log_headline(self, row: StageRow) -> None:
         numbers = {f"{row.item}.{name}": value for name, value in numeric_facts(row.facts).items()}
@@ -210,7 +205,7 @@ class Tracker:
 
 @dataclass
 class RunEnd:
-    """How a tracked run ends: FINISHED, FAILED, KILLED or PRUNED, and why."""
+    """How a tracked run ends: FINISHED, FAILED or KILLED, and why."""
 
     status: str = "FINISHED"
     why: str = ""

@@ -105,7 +105,6 @@ def run_job(
                 settings.tracker.log_rows(run_id, rows, of_parent)
             last = rows[-1]
             progress(call, last.get("done", 0), last.get("total", 0), describe_metrics(rows))
-            settings.watch(call, rows)
 
     def waiting() -> None:
         settings.display.say(f"{label}: waiting for a GPU of this machine")

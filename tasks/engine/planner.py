@@ -12,7 +12,7 @@ from tasks.engine.lookup import Hit, Miss, MissReason, look_up
 from tasks.engine.stage import Engine, Origin, StageCall
 from tasks.engine.stage_code import UNCHANGED, CodeChange
 
-StageState = Literal["cached", "completed", "failed", "hit", "miss", "pruned", "waits"]
+StageState = Literal["cached", "completed", "failed", "hit", "miss", "waits"]
 
 
 class StopPipeline(Exception):
@@ -91,7 +91,7 @@ class StageResult:
     changes: tuple[str, ...] = ()
     """What changed since the last record of the run, for a stage that is no hit: ``decoding.beam: 2 -> 1``."""
     failure: str = ""
-    """Why the stage failed or was pruned."""
+    """Why the stage failed."""
     failures: tuple[str, ...] = ()
     """Why each failed try of the stage in this run failed."""
 

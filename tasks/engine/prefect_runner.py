@@ -39,10 +39,9 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.serializers import Serializer
 from prefect.settings import PREFECT_API_URL
-from prefect.states import Completed
 from prefect.tasks import Task, exponential_backoff
 
-from infra.errors import Fault, NetworkFault, Pruned
+from infra.errors import Fault, NetworkFault
 from infra.processes import signals
 from infra.servers import prefect_states
 from infra.store.store import Artifact
@@ -81,8 +80,6 @@ class ArtifactName(Serializer):
     type: Literal["artifact"] = "artifact"
 
     def dumps(self, obj: Any) -> bytes:
-        if obj is None:  # a stage that was pruned
-            return b"{}"
         artifact: Artifact = obj.artifact
         return json.dumps({"stage": artifact.stage, "key": artifact.key, "content": artifact.content}).encode()
 
@@ -123,11 +120,9 @@ class PrefectRunner(Runner):
                 self._failed.add(call.label)
                 state.result()  # raises what the stage ended with
             self._completed.add(call.label)
-            if state.name == prefect_states.PRUNED:
-                raise Pruned(f"{state.message}")
         return self._hits[call.key].artifact
 
-    def _task(self, call: StageCall, failures: list[str]) -> Task[..., Hit | State[Any]]:
+    def _task(self, call: StageCall, failures: list[str]) -> Task[..., Hit]:
         """The Prefect task of a stage; its parameters are those that Prefect's UI shows."""
         stage = call.stage
         planned = self._hits.get(call.key)
@@ -152,12 +147,9 @@ class PrefectRunner(Runner):
             result_serializer=ArtifactName(),
             refresh_cache=planned is None,
         )
-        def run_stage(item: str, key: str, arguments: Mapping[str, Any]) -> Hit | State[Any]:  # noqa: ARG001
+        def run_stage(item: str, key: str, arguments: Mapping[str, Any]) -> Hit:  # noqa: ARG001
             self._progress_shown.pop(call.label, None)
-            try:
-                hit = self.make(call, failures)
-            except Pruned as pruned:
-                return Completed(name=prefect_states.PRUNED, message=f"{pruned}")
+            hit = self.make(call, failures)
             get_run_logger().info("%s is %s", call.label, hit.artifact.folder)
             return hit
 

@@ -1,6 +1,6 @@
 """Progress of a run: the ``Display`` protocol, and metrics as text."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from model.metric_names import DEV_PERPLEXITY, LOSS, SECONDS_LEFT, SENTENCES_PER_SECOND, TOKENS_PER_SECOND
@@ -17,14 +17,6 @@ class Display(Protocol):
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None: ...
     def say(self, text: str) -> None: ...
     def end(self, row: StageResult) -> None: ...
-
-
-MetricsWatch = Callable[[StageCall, Sequence[Mapping[str, Any]]], None]
-"""``watch(call, rows)`` sees new rows of ``metrics.jsonl`` while the job runs; a Fault that it raises ends the job."""
-
-
-def ignore_metrics(call: StageCall, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Watch nothing."""
 
 
 def describe_metrics(rows: Sequence[dict[str, Any]]) -> str:

@@ -11,7 +11,7 @@ from infra.tracking.tracker import Tracker
 from tasks.engine.limits import Limits
 from tasks.engine.lookup import Hit, Miss
 from tasks.engine.planner import Scope
-from tasks.engine.progress import Display, MetricsWatch, ignore_metrics
+from tasks.engine.progress import Display
 from tasks.engine.stage import StageCall
 
 StageFiles = Callable[[StageCall, Artifact], Iterable[RunFile]]
@@ -29,8 +29,6 @@ class RunSettings:
     tracker: Tracker
     plan: Mapping[str, Hit | Miss] = field(default_factory=dict)
     """The lookups of the plan by key; its hits are not looked up again."""
-    watch: MetricsWatch = ignore_metrics
-    """Sees the metrics of the jobs that this process runs, and may end one by raising a Fault."""
     limits: Limits = field(default_factory=Limits)
     files: StageFiles = lambda *_: ()
     on_completed: Callable[[], None] = lambda: None

@@ -7,18 +7,17 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
-from infra.errors import BadData, Pruned, describe, fault_of_disk
+from infra.errors import BadData, describe, fault_of_disk
 from infra.processes import signals
 from infra.processes.locks import file_lock
 from infra.processes.threads import run_in_threads
 from infra.store.store import Artifact, Store
 from infra.tracking.provenance import provenance
-from infra.tracking.tracker import PRUNED
 from tasks.durations import duration
 from tasks.engine.datasets import log_datasets
 from tasks.engine.jobs import launcher_of, run_job
 from tasks.engine.lookup import Hit, Miss, MissReason, code_of, look_up, store_for
-from tasks.engine.planner import StageResult, StageState
+from tasks.engine.planner import StageResult
 from tasks.engine.run_settings import RunSettings
 from tasks.engine.stage import Engine, Facts, StageCall, StageContext, stage_context
 
@@ -72,9 +71,9 @@ class Runner(Engine):
             hit = self._hits[call.key]
             broken = settings.limits.judge(hit.artifact, call.item, settings.display.say)
         except BaseException as error:
-            state: StageState = "pruned" if isinstance(error, Pruned) else "failed"
             seconds = time.monotonic() - started
-            self._end(StageResult.of(call, state, seconds=seconds, failure=describe(error), failures=tuple(failures)))
+            failure = describe(error)
+            self._end(StageResult.of(call, "failed", seconds=seconds, failure=failure, failures=tuple(failures)))
             raise
         self._hits[call.key] = Hit(hit.artifact, hit.change)
         if hit.is_new:
@@ -212,8 +211,6 @@ def _keep_evidence(out: Path, place: Path) -> None:
 
 def _end_by(error: BaseException) -> tuple[str, Facts]:
     """The status of a stage that ``error`` ended, and why."""
-    if isinstance(error, Pruned):
-        return PRUNED, {"pruned": f"{error}"}
     return "FAILED" if isinstance(error, Exception) else "KILLED", {"failure": f"{error}" or type(error).__name__}
 
 
@@ -222,8 +219,6 @@ def _failures_noted(failures: list[str], root: Path) -> Iterator[None]:
     """Note why the try in this block failed; the OSError of a full or absent disk becomes a Fault."""
     try:
         yield
-    except Pruned:
-        raise
     except BaseException as error:
         fault = fault_of_disk(error, root) if isinstance(error, OSError) else None
         failures.append(describe(fault or error))

@@ -1,4 +1,4 @@
-"""A sweep: trials share stages, poor ones are pruned, a cut-off sweep continues, only the dev set is scored."""
+"""A sweep: trials share stages, a cut-off sweep continues, only the dev set is scored."""
 
 import json
 import shlex
@@ -12,17 +12,15 @@ from small_pipeline import run_small
 
 from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.recorded_runs import read_history
-from flows.runner.request import ResolvedRun, RunPlan, RunRequest
+from flows.runner.request import ResolvedRun, RunPlan
 from flows.runs import RUNS
 from flows.tuning.study import JOURNAL, SweepStudy
-from flows.tuning.sweep import DevCurve, SweepRequest
-from infra.errors import BadConfiguration, Pruned
-from infra.launch.local import LocalLauncher
+from flows.tuning.sweep import SweepRequest
+from infra.errors import BadConfiguration
 from infra.processes import signals
 from infra.processes.locks import try_file_lock
 from infra.site import open_store
 from infra.tracking.client import mlflow_client
-from tasks.engine import jobs
 from tasks.engine.planner import StageResult
 
 SHORT = ("training.checkpoint_every=4", "training.updates=8", "training.dev_every=4")
@@ -170,63 +168,3 @@ def test_one_process_runs_a_sweep(small: Path) -> None:
     resolved = request().resolve()
     with try_file_lock(resolved.folder / "lock"), pytest.raises(BadConfiguration):
         resolved.run(scored(lambda _: 1.0), lambda _: None)
-
-
-def test_a_poor_dev_curve_is_pruned(tmp_path: Path) -> None:
-    study = SweepStudy(tmp_path, "maximize", {})
-    call: Any = type("Call", (), {"stage": type("Stage", (), {"name": "train"})})
-
-    def curve(*perplexities: float) -> str:
-        trial, _ = study.ask()
-        watch = DevCurve(trial, "maximize")
-        try:
-            watch(call, [{"done": 10 * (n + 1), "total": 40, "dev_perplexity": p} for n, p in enumerate(perplexities)])
-        except Pruned as pruned:
-            study.tell(trial, None, pruned=True)
-            return f"{pruned}"
-        study.tell(trial, 1.0)
-        return ""
-
-    for _ in range(5):
-        assert not curve(20, 10, 5)
-    assert not curve(19, 9, 4), "better than the median"
-    assert "pruned at update 10: dev perplexity 30.00 is worse than the median" in curve(30, 30, 30)
-    assert study.rows()[-1].state == "pruned"
-    assert not curve(20, 10, 5, 99), "the end of a training is too late to save time"
-
-
-def test_pruning_ends_the_training(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(jobs.LAUNCHERS, "local", LocalLauncher)
-
-    def give_up(call: Any, rows: Any) -> None:
-        if any("dev_perplexity" in row for row in rows):
-            raise Pruned("poor")
-
-    slow = ("training.updates=4000", "training.dev_every=4", "training.checkpoint_every=4000", "averaging.count=1")
-    resolved = RunRequest("small", until="train", overrides=slow).resolve()
-    outcome = run_small(replace(resolved, watch=give_up))
-    assert (outcome.pruned, outcome.failure) == ("poor", "")
-    (metrics,) = small.glob("train/*.partial*/metrics.jsonl")
-    assert json.loads(metrics.read_text().splitlines()[-1])["done"] < 4000
-    newest = read_history(open_store(resolved.site))[0]
-    assert (newest.outcome, newest.failure, newest.stages[-1].state) == ("PRUNED", "poor", "pruned")
-    assert newest.stages[-1].failures == ()
-    client: Any = mlflow_client(resolved.site.tracking)
-    (experiment,) = client.search_experiments(filter_string="name = 'small'")
-    tracked = client.search_runs([experiment.experiment_id], "tags.pruned = 'poor'")
-    assert sorted(run.info.run_name.split()[0] for run in tracked) == ["small", "train"]
-    assert {run.info.status for run in tracked} == {"KILLED"}, "as MLflow's own storage of Optuna's trials has it"
-    assert not any("failure" in run.data.tags for run in tracked)
-
-
-def test_a_pruned_trial_is_no_failure(mirror: Path) -> None:
-    def run(trial: RunPlan) -> Outcome:
-        if trial.resolved.title.startswith("trial 0"):
-            return scored(lambda _: 1.0)(trial)
-        return Outcome("small", pruned="pruned at update 4: dev perplexity 9.00")
-
-    said: list[str] = []
-    found = request().resolve().run(run, said.append)
-    assert [(row.state, row.failure) for row in found.rows] == [("complete", ""), ("pruned", ""), ("pruned", "")]
-    assert "trial 1: pruned at update 4: dev perplexity 9.00" in said
-    assert request().resolve().run(run, said.append).rows == found.rows, "no trial is left to repeat"
