@@ -99,13 +99,6 @@ class MlflowRuns:
         self._log_params(run_id, params)
         return run_id
 
-    def use_experiment_of(self, run_id: str) -> None:
-        """Put further runs into the experiment of the parent ``run_id``."""
-        if not self.experiment_id:
-            run = self.client.get_run(run_id)
-            self.experiment_id = str(run.info.experiment_id)
-            self.parent_tags = run.data.tags
-
     def start_stage(self, parent: str, row: StageRow, params: Mapping[str, Any], start_ms: int) -> str:
         """Reopen the unfinished run of this key in this folder under ``parent``, or create one; gives its id."""
         folder = f"{socket.gethostname()}:{self.artifact_root}"

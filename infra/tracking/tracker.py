@@ -174,9 +174,8 @@ class Tracker:
 
     def _parent(self) -> str:
         if not self.run_id:
-            assert self._start_parent, "a stage is tracked after start() or join()"
+            assert self._start_parent, "a stage is tracked after start()"
             self.run_id = self._start_parent()
-        self._runs.use_experiment_of(self.run_id)
         return self.run_id
 
     def _start_stage(self, row: StageRow, params: Mapping[str, Any], start_ms: int) -> None:

@@ -99,12 +99,6 @@ def test_children_are_named_by_the_settings_and_parents_have_curves_and_links(ro
     pages = [f"#/experiments/{tracker.experiment_id}/runs/{each}" for each in (train, report)]
     assert note.startswith(f"[Curves]({pages[0]}/model-metrics) · [Report]({pages[1]}/artifacts/report.html)\n")
 
-    elsewhere = Tracker("", root / "mlflow-artifacts")
-    elsewhere.join(tracker.run_id)
-    joined = elsewhere.start_stage("train", "seed-3", "n4", {})
-    assert tracker.client.get_run(joined).info.run_name == "train seed-3 · p_drop 0.2"
-    assert elsewhere.parent_tags["settings"] == "p_drop 0.2"
-
 
 def test_the_page_of_an_experiment_is_found_without_mlflow(root: Path) -> None:
     tracker = started_tracker(root, "page")
