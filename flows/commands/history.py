@@ -22,10 +22,10 @@ def history(
     site: SiteOption = "local",
     as_json: JsonOption = False,
 ) -> None:
-    """List every start of a run: request, outcome, why it failed, what was tried again, hours and kWh.
+    """List every start of a run: request, outcome, why it failed, what was tried again, and hours.
 
     The newest is first. Hours are those of the stages that were made, or since the start of a run
-    that is at work or was killed; kWh those of GPUs, where their driver reports it.
+    that is at work or was killed.
 
     For example:
 

@@ -10,17 +10,13 @@ from flows.runner.request import make_plan
 from flows.views.stage_words import outcome_json
 from flows.views.tables import stage_table
 from flows.views.terminal import print_json
-from infra.errors import BadConfiguration
 from infra.servers.mlflow_sqlite import check_database
 
 
 def plan_command(
     asked: RunOptions,
     *,
-    cost: Annotated[
-        bool, Parameter(help="estimate time, disk and energy of what is not cached, and say from what")
-    ] = False,
-    rate: Annotated[float, Parameter(help="with --cost: price of an hour of the machine")] = 0.0,
+    cost: Annotated[bool, Parameter(help="estimate time and disk of what is not cached, and say from what")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show for each stage whether it is cached, and if not, what changed since the last run. Runs nothing.
@@ -29,10 +25,8 @@ def plan_command(
 
     repro plan demo --set training.updates=200
 
-    repro plan wmt14-ende-base --site gpu --cost --rate 3.50
+    repro plan wmt14-ende-base --site gpu --cost
     """
-    if rate < 0 or (rate and not cost):
-        raise BadConfiguration(f"--rate is {rate:g}, allowed is a number of at least 0, and only with --cost")
     resolved = asked.request().resolve()
     check_database(resolved.site.tracking)
     output = Console(highlight=False)
@@ -47,7 +41,7 @@ def plan_command(
     from flows.inspection.cost import estimate_cost
     from flows.views.cost_view import cost_sentence, cost_table
 
-    found = estimate_cost(planned, rate)
+    found = estimate_cost(planned)
     if as_json:
         print_json(found.as_json())
     else:

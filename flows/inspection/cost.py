@@ -1,4 +1,4 @@
-"""Estimates what a run costs before it starts: time, disk, energy and money of the stages that are not cached.
+"""Estimates what a run costs before it starts: time and disk of the stages that are not cached.
 
 A stage costs what the most similar recorded one did, scaled by the work of both: of a training updates × tokens ×
 parameters, of a translation sentences × parameters × beam, of the others the bytes that they read. A training takes at
@@ -28,7 +28,6 @@ class StageCost:
     """``miss``, or ``waits`` for one that runs only if an input changes."""
     seconds: float | None
     bytes: float | None
-    gpu_kwh: float | None
     basis: str
     """What the estimate is from."""
 
@@ -39,8 +38,6 @@ class RunCost:
 
     run: str
     stages: tuple[StageCost, ...]
-    rate: float = 0.0
-    """Price of an hour of the machine; 0: not given."""
 
     @property
     def seconds(self) -> float:
@@ -51,29 +48,19 @@ class RunCost:
         return sum(each.bytes or 0.0 for each in self.stages)
 
     @property
-    def money(self) -> float | None:
-        return self.seconds / 3600 * self.rate if self.rate else None
-
-    @property
-    def gpu_kwh(self) -> float | None:
-        """None where no stage like these was metered."""
-        found = [each.gpu_kwh for each in self.stages if each.gpu_kwh is not None]
-        return sum(found) if found else None
-
-    @property
     def unknown(self) -> list[str]:
         """Stages without an estimate of their time: the sums are at least what they say."""
         return [f"{each.stage} {each.item}".strip() for each in self.stages if each.seconds is None]
 
     def as_json(self) -> dict[str, Any]:
-        names = ("run", "seconds", "bytes", "gpu_kwh", "rate", "money", "unknown")
+        names = ("run", "seconds", "bytes", "unknown")
         return {**{name: getattr(self, name) for name in names}, "stages": [vars(each) for each in self.stages]}
 
 
-def estimate_cost(planned: RunPlan, rate: float = 0.0) -> RunCost:
+def estimate_cost(planned: RunPlan) -> RunCost:
     """The estimate for what a plan has to make. Reads the manifests of the root; runs nothing."""
     recorded = list(sealed_everywhere(planned.store))
-    return RunCost(planned.outcome.run, stage_costs(planned.outcome.rows, recorded, planned.resolved.site), rate)
+    return RunCost(planned.outcome.run, stage_costs(planned.outcome.rows, recorded, planned.resolved.site))
 
 
 def stage_costs(rows: Sequence[StageResult], recorded: Sequence[Manifest], site: Site) -> tuple[StageCost, ...]:
@@ -119,16 +106,14 @@ class _Estimator:
         # More updates are not more weights.
         growth = self._parameters(row.form) / (manifest.facts.get("parameters") or 1) if row.stage == "train" else scale
         size = self._bytes[row.key] = bytes_of(manifest) * growth
-        energy = manifest.facts.get("gpu_kwh")
-        kwh = energy * scale if isinstance(energy, int | float) else None
         name = f"{manifest.stage} {manifest.item}".strip()
         basis = f"{name} {manifest.key[:8]} of {manifest.made.get('at', '')[:10]}"
         basis += f", {manifest.seconds:,.0f} s × {scale:.3g} by {unit}"
-        return StageCost(row.stage, row.item, row.state, manifest.seconds * scale, size, kwh, basis)
+        return StageCost(row.stage, row.item, row.state, manifest.seconds * scale, size, basis)
 
     def _unknown(self, row: StageResult, why: str) -> StageCost:
         limit = _limit(row)
-        return StageCost(row.stage, row.item, row.state, None if limit == math.inf else limit, None, None, why)
+        return StageCost(row.stage, row.item, row.state, None if limit == math.inf else limit, None, why)
 
     def _same_device(self, manifest: Manifest) -> bool:
         device = manifest.facts.get("device")

@@ -44,9 +44,8 @@ STAGE_FORM = {
     "state": str,
     "seconds": NUMBER,
     "failures": TEXTS,
-    "gpu_kwh": (*NUMBER, NoneType),
 }
-STAGE_DEFAULTS: Mapping[str, Any] = {"seconds": 0.0, "failures": [], "gpu_kwh": None}
+STAGE_DEFAULTS: Mapping[str, Any] = {"seconds": 0.0, "failures": []}
 
 
 class UnreadableRecord(BadData):
@@ -65,8 +64,6 @@ class RecordedStage:
     seconds: float
     failures: tuple[str, ...]
     """Why each failed try failed; the stage was tried again after all but perhaps the last."""
-    gpu_kwh: float | None
-    """Energy of the GPUs of a training that this run made, where their driver reports it."""
 
     @property
     def label(self) -> str:
@@ -148,14 +145,8 @@ class RecordedRun:
         """Seconds from its start to its end, or to now."""
         return ((self.ended or datetime.now(UTC)) - self.started).total_seconds()
 
-    @property
-    def gpu_kwh(self) -> float | None:
-        """Energy of the GPUs of its trainings; None where none was measured."""
-        found = [stage.gpu_kwh for stage in self.stages if stage.was_made and stage.gpu_kwh is not None]
-        return sum(found) if found else None
-
     def as_json(self) -> dict[str, Any]:
-        names = ("run", "outcome", "failure", "start_number", "group", "title", "who", "commit", "command", "gpu_kwh")
+        names = ("run", "outcome", "failure", "start_number", "group", "title", "who", "commit", "command")
         return {name: getattr(self, name) for name in names} | {
             "overrides": list(self.overrides),
             "started": self.started.isoformat(),

@@ -88,11 +88,10 @@ def write(
 
 
 def _stage_form(row: StageResult) -> dict[str, Any]:
-    """A stage as a record holds it; ``failures`` and ``gpu_kwh`` only where there are any."""
+    """A stage as a record holds it; ``failures`` only where there are any."""
     form: dict[str, Any] = {"stage": row.stage, "item": row.item, "key": row.key, "state": row.state}
     form |= {"seconds": row.seconds, "form": row.form}
-    form |= {"failures": list(row.failures)} if row.failures else {}
-    return form | ({"gpu_kwh": row.facts["gpu_kwh"]} if "gpu_kwh" in row.facts else {})
+    return form | ({"failures": list(row.failures)} if row.failures else {})
 
 
 def _check_form(check: Check) -> dict[str, Any]:

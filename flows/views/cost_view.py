@@ -10,28 +10,20 @@ from tasks.durations import duration
 def cost_table(cost: RunCost) -> Table:
     """One row per stage that is not cached, then their sum."""
     named = ("stage", "item", "state")
-    numbers = ("time", "disk", "kWh")
+    numbers = ("time", "disk")
     table = plain_table(*named, *numbers, "estimated from", right=numbers, whole=(*named, *numbers))
     for each in cost.stages:
         seconds = "?" if each.seconds is None else duration(each.seconds)
         size = "?" if each.bytes is None else size_text(round(each.bytes))
-        energy = _energy(each.gpu_kwh)
-        table.add_row(each.stage, each.item, each.state, seconds, size, energy, cell(each.basis))
+        table.add_row(each.stage, each.item, each.state, seconds, size, cell(each.basis))
     return table
 
 
 def cost_sentence(cost: RunCost) -> str:
-    """``demo: about 5 min 02 s, 21.30 MB, 0.008 kWh, 0.21 at 2.50 an hour``."""
+    """``demo: about 5 min 02 s, 21.30 MB``."""
     if not cost.stages:
         return f"{cost.run}: everything is cached; it costs nothing"
     least = "at least" if cost.unknown else "about"
-    parts = [duration(cost.seconds), size_text(round(cost.bytes))]
-    parts += [f"{_energy(cost.gpu_kwh)} kWh of GPUs"] if cost.gpu_kwh is not None else []
-    parts += [f"{cost.money:,.2f} at {cost.rate:,.2f} an hour"] if cost.money is not None else []
     named = ", ".join(cost.unknown) if len(cost.unknown) <= 3 else f"{len(cost.unknown)} stages"
     unknown = f"; without {named}, for which the table says why" if cost.unknown else ""
-    return f"{cost.run}: {least} {', '.join(parts)}{unknown}"
-
-
-def _energy(kwh: float | None) -> str:
-    return "?" if kwh is None else f"{kwh:,.3f}"
+    return f"{cost.run}: {least} {duration(cost.seconds)}, {size_text(round(cost.bytes))}{unknown}"

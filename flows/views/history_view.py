@@ -17,10 +17,9 @@ def _block(each: RecordedRun) -> Iterator[str]:
     made = sum(stage.was_made for stage in each.stages)
     cached = sum(stage.was_cached for stage in each.stages)
     again = f", start {each.start_number}" if each.start_number > 1 else ""
-    energy = "" if each.gpu_kwh is None else f"{each.gpu_kwh:.2f} kWh"
     counts = f"{made} made, {cached} cached"
     begun = f"{each.started.astimezone():%Y-%m-%d %H:%M}"
-    yield "  ".join(filter(None, [begun, each.run, f"{each.outcome}{again}", counts, _time(each), energy]))
+    yield "  ".join(filter(None, [begun, each.run, f"{each.outcome}{again}", counts, _time(each)]))
     commit = f", commit {short_commit(each.commit)}" if each.commit else ""
     of = f"  {each.part}" if each.part else ""
     yield f"    {each.command}{of}  by {each.who or 'unknown'}{commit}"
@@ -40,7 +39,5 @@ def _time(each: RecordedRun) -> str:
 
 def _sums(found: Sequence[RecordedRun]) -> str:
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in Counter(each.outcome for each in found).items())
-    energy = [each.gpu_kwh for each in found if each.gpu_kwh is not None]
-    kwh = f", {sum(energy):.2f} kWh of GPUs" if energy else ""
     hours = sum(each.seconds for each in found) / 3600
-    return f"{len(found)} run{'' if len(found) == 1 else 's'} ({outcomes}), {hours:.2f} h of stages{kwh}"
+    return f"{len(found)} run{'' if len(found) == 1 else 's'} ({outcomes}), {hours:.2f} h of stages"

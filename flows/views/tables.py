@@ -104,7 +104,6 @@ PAGE_ALONE = {
     "weights",
     "updates",
     "pieces seen",
-    "kWh",
 }
 """Columns of the page of ``repro paper`` that its table in the terminal leaves out, since a terminal is narrow."""
 

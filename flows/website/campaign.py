@@ -28,8 +28,6 @@ class Totals:
     failed: int
     hours: float
     """Of the stages that were made or tried; stages at the same time count each."""
-    gpu_kwh: float | None
-    """None where no GPU was metered."""
 
 
 def campaign_pages(runs: Sequence[RecordedRun]) -> list[CampaignPage]:
@@ -44,14 +42,12 @@ def campaign_pages(runs: Sequence[RecordedRun]) -> list[CampaignPage]:
 def totals(runs: Sequence[RecordedRun]) -> Totals:
     """Sums for the head of the pages."""
     stages = [stage for run in runs for stage in run.stages]
-    metered = [run.gpu_kwh for run in runs if run.gpu_kwh is not None]
     return Totals(
         Counter(run.outcome for run in runs),
         sum(stage.was_made for stage in stages),
         sum(stage.was_cached for stage in stages),
         sum(stage.state == "failed" for stage in stages),
         sum(run.seconds for run in runs) / 3600,
-        sum(metered) if metered else None,
     )
 
 

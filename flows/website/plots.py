@@ -12,7 +12,6 @@ from model.metric_names import (
     CHRF,
     DEV_BLEU,
     DEV_PERPLEXITY,
-    GPU_KWH,
     GRADIENT_NORM,
     LEARNING_RATE,
     LOSS,
@@ -26,7 +25,6 @@ FIRST_MEASURES = (BLEU, BLEU_PAPER, CHRF, TER, PERPLEXITY)
 """Measures that the list of measures begins with; BLEU is the one that is drawn first."""
 TRAINING_MEASURES: dict[str, tuple[str, Callable[[float], float]]] = {
     "training hours": ("seconds", lambda seconds: seconds / 3600),
-    "GPU kWh": (GPU_KWH, float),
     "parameters": ("parameters", float),
     "updates": ("updates", float),
 }

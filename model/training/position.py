@@ -28,6 +28,7 @@ class Position:
     skipped: int = 0
     """Updates skipped because their gradients were not finite."""
     gpu_kwh: float = 0.0
+    """Checkpoints of earlier releases have it; nothing reads it."""
 
 
 def after_validation(training: Training, position: Position, perplexity: float) -> Position:

@@ -19,7 +19,7 @@ from .checkpoint import CheckpointPolicy, Checkpoints
 from .coverage import CoverageLoss
 from .distributed import Ranks
 from .flops import Work, peak_flops, training_flops
-from .hardware import device_name, gpu_meter
+from .hardware import device_name
 from .loss import Objective
 from .metrics import MetricsLogger
 from .optimizer import WeightAverage, optimizer_of
@@ -56,7 +56,6 @@ def build_trainer(
     ema = WeightAverage(model, training.ema) if training.ema else None
     checkpoints = Checkpoints(job.out, CheckpointPolicy(training, job.site.resume_seconds), ema)
     position = load_position(job, checkpoints, model, optimizer, metrics, ranks)
-    gpus = gpu_meter(device, position.gpu_kwh)
     objective = build_objective(job, model, training, sampler.packed)
     strict = training.numerics == "strict"
     step_class = step_class or (StrictStep if strict else TrainingStep)
@@ -67,7 +66,7 @@ def build_trainer(
         arrange_gradients(step, reader)
     precision = partial(autocast, training, device)
     validation = Validation(dev, ranks, device, precision, vocabulary, training.dev_bleu, config.source_ends)
-    return Trainer(training, ranks, reader, step, validation, checkpoints, metrics, gpus, work, position, job.out)
+    return Trainer(training, ranks, reader, step, validation, checkpoints, metrics, work, position, job.out)
 
 
 def read_configuration(job: Job) -> tuple[Model, Training]:

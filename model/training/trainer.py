@@ -21,7 +21,7 @@ from ..network.weights import save_model_config
 from .checkpoint import Checkpoints
 from .distributed import Ranks
 from .flops import Work
-from .hardware import GpuMeter, cpu_kernels, memory_bytes
+from .hardware import cpu_kernels, memory_bytes
 from .metrics import FACTS, LossSums, MetricsLogger
 from .position import Position, after_validation, is_finished
 from .step import TrainingStep, UpdateReader
@@ -39,7 +39,6 @@ class Trainer:
     validation: Validation
     checkpoints: Checkpoints
     metrics: MetricsLogger
-    gpus: GpuMeter
     work: Work
     position: Position
     out: Path
@@ -138,7 +137,7 @@ class Trainer:
         skipped = {names.SKIPPED: self.position.skipped} if self.training.skip_nonfinite else {}
         minutes = self.training.minutes
         left = {names.SECONDS_LEFT: max(0.0, 60 * minutes - self.position.seconds)} if minutes else {}
-        return {names.MEMORY_BYTES: memory_bytes(self.step.device)} | self.gpus.read() | skipped | left
+        return {names.MEMORY_BYTES: memory_bytes(self.step.device)} | skipped | left
 
     def validate(self) -> None:
         """Compute the dev metrics. Raises JobError (diverged) when the perplexity is NaN."""
@@ -157,7 +156,6 @@ class Trainer:
         self.metrics.check()
         if not all(bool(p.isfinite().all()) for p in self.step.model.parameters()):
             raise self.diverged("a weight after", self.position.update)
-        self.position = replace(self.position, gpu_kwh=self.gpus.kwh())
         self.checkpoints.save(self.step.model, self.step.optimizer, self.position)
         self.metrics.last_saved = self.position.update
         self.policy.record_save(started)
@@ -184,8 +182,8 @@ class Trainer:
         parameters, device, ranks and what an epoch is (``epoch_facts``); peak_flops (FLOP/s of one device) where it is
         known, kernels (torch's CPU capability and its threads) on a CPU: on these the rounding of the weights depends.
 
-        With patience also best_update and best_dev_perplexity, with patience or minutes stopped_early; skipped and
-        gpu_kwh if counted.
+        With patience also best_update and best_dev_perplexity, with patience or minutes stopped_early; skipped if
+        counted.
         """
         position = self.position
         facts: Facts = {
@@ -210,8 +208,6 @@ class Trainer:
             facts[names.STOPPED_EARLY] = position.update < self.training.updates
         if self.training.skip_nonfinite:
             facts[names.SKIPPED] = position.skipped
-        if self.gpus.measures_energy:
-            facts[names.GPU_KWH] = self.gpus.kwh()
         return facts
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from model.config.paper_models import TABLE_3
-from model.metric_names import BLEU, BLEU_PAPER_UNTWEAKED, GPU_KWH, PERPLEXITY
+from model.metric_names import BLEU, BLEU_PAPER_UNTWEAKED, PERPLEXITY
 from tasks.evaluation.html import BASE, Picture, environment, score_text
 from tasks.evaluation.paper_figures import NOT_IN_PAPER, PEERS, ROWS, PublishedScore
 from tasks.evaluation.paper_row import PaperComparison
@@ -54,7 +54,6 @@ def _cells(name: str, line: PaperComparison | None) -> Cells:
         "updates": _number(ours, "updates", "{:,.0f}"),
         "pieces seen": _number(ours, "target_tokens", "{:.2f}M", 1e-6),
         "hours": _hours(ours),
-        "kWh": _number(ours, GPU_KWH, "{:.3f}"),
     }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from model.config import Model, count_parameters
 from model.config.keying import unkeyed_default
-from model.metric_names import BLEU, BLEU_PAPER, BLEU_PAPER_UNTWEAKED, GPU_KWH, PERPLEXITY
+from model.metric_names import BLEU, BLEU_PAPER, BLEU_PAPER_UNTWEAKED, PERPLEXITY
 from tasks.evaluation.paper_figures import ROWS, SENTENCES, PaperFigures
 
 BLEU_METRICS = (BLEU_PAPER, BLEU_PAPER_UNTWEAKED, BLEU)
@@ -75,12 +75,12 @@ def compare_to_paper(
 ) -> PaperComparison:
     """Compare a run by the facts of its training and the card of its set; either is empty if not reached.
 
-    ``hours`` sums over all ranks, and counts GPU hours if ``device`` is cuda; ``gpu_kwh`` exists only if measured.
+    ``hours`` sums over all ranks, and counts GPU hours if ``device`` is cuda.
     ``flops`` are counted; ``device_flops``, the hours times the peak rate of the device, is the paper's estimate.
     """
     size = row.vocabulary
     ours: dict[str, Any] = {"set": row.set_name, "parameters": count_parameters(row.model, size, size), "pieces": size}
-    names = ("parameters", "updates", "target_tokens", "flops", "seconds", "device", "ranks", GPU_KWH)
+    names = ("parameters", "updates", "target_tokens", "flops", "seconds", "device", "ranks")
     ours |= {name: training[name] for name in names if name in training}
     if training:
         ours["hours"] = training["seconds"] * training.get("ranks", 1) / 3600

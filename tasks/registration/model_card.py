@@ -1,4 +1,4 @@
-"""The model card of a version: use, limits, data, training, scores, energy, examples, how to load.
+"""The model card of a version: use, limits, data, training, scores, examples, how to load.
 
 One card serves all: the site renders its sections as HTML, ``as_markdown`` gives the ``README.md`` of an export.
 """
@@ -14,7 +14,7 @@ import yaml
 
 from infra.store.manifest import Manifest
 from infra.tracking.model_version import scored_sets
-from model.metric_names import BLEU, BLEU_PAPER, CHRF, DEV_PERPLEXITY, GPU_KWH, PERPLEXITY, TER
+from model.metric_names import BLEU, BLEU_PAPER, CHRF, DEV_PERPLEXITY, PERPLEXITY, TER
 from tasks.corpus.catalogue import OWN, TERMS, may_copy
 from tasks.durations import duration
 from tasks.evaluation.html import environment, readable, score_text
@@ -95,9 +95,8 @@ def model_card(
         Section("Use", _use(corpus)),
         Section("Limits", _limits(scores, manifests)),
         Section("Data", (*_cleaning(clean), *_synthetic(manifests)), _data(corpus, manifests)),
-        Section("Training", () if train else (NOT_KNOWN,), _training(manifests)),
+        Section("Training", (_duration(train),), _training(manifests)),
         Section("Scores", (*_protocols(scores), *_choices(dev, manifests)), score_table(scores, dev)),
-        Section("Energy", (_energy(train),)),
         Section("How to load", code=load),
     )
     example_set = next((name for name in scores if name != dev), dev)
@@ -215,13 +214,10 @@ def score_table(scores: Mapping[str, Facts], dev: str) -> Rows:
     return tuple(rows)
 
 
-def _energy(train: Manifest | None) -> str:
+def _duration(train: Manifest | None) -> str:
     if train is None:
         return NOT_KNOWN
-    took = f"The training took {duration(float(train.facts.get('seconds', train.seconds)))}."
-    if GPU_KWH in train.facts:
-        return f"{took} Its GPUs used {float(train.facts[GPU_KWH]):.3f} kWh, by their own meters."
-    return f"{took} Its energy was not measured: only the meters of GPUs are read."
+    return f"It took {duration(float(train.facts.get('seconds', train.seconds)))}."
 
 
 def _front(name: str, languages: Sequence[str], scores: Mapping[str, Facts]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from infra.store.local import LocalStore
 def _runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
     now = datetime.now(UTC)
-    rows = [{"stage": "clean", "state": "cached"}, {"stage": "train", "seconds": 7200.0, "gpu_kwh": 1.5}]
+    rows = [{"stage": "clean", "state": "cached"}, {"stage": "train", "seconds": 7200.0}]
     failed = {"stage": "download", "item": "a.gz", "state": "failed", "failures": ["no route", "no route"]}
     record(tmp_path, "demo", now - timedelta(weeks=9), rows)
     record(
@@ -31,18 +31,18 @@ def _runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_starts_are_printed_with_reasons_and_sums(capsys: pytest.CaptureFixture[str]) -> None:
     history()
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].endswith("demo  FINISHED, start 2  1 made, 1 cached  2 h 00 min  1.50 kWh")
+    assert lines[0].endswith("demo  FINISHED, start 2  1 made, 1 cached  2 h 00 min")
     assert lines[1] == "    repro run demo  by ann, commit abc"
     assert lines[2].split("  ")[1:4] == ["demo", "FAILED", "0 made, 0 cached"]
     assert lines[4:6] == ["    download a.gz failed: no route", "    download a.gz was tried again after: no route"]
-    assert lines[6] == "2 runs (1 FINISHED, 1 FAILED), 2.00 h of stages, 1.50 kWh of GPUs"
+    assert lines[6] == "2 runs (1 FINISHED, 1 FAILED), 2.00 h of stages"
     assert len(lines) == 7
 
 
 def test_since_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     history("demo", since="2h", as_json=True)
     (found,) = json.loads(capsys.readouterr().out)["runs"]
-    assert (found["start_number"], found["gpu_kwh"], found["outcome"]) == (2, 1.5, "FINISHED")
+    assert (found["start_number"], found["outcome"]) == (2, "FINISHED")
     history(since="2020-01-01", as_json=True)
     assert len(json.loads(capsys.readouterr().out)["runs"]) == 3
     history(since="0h")

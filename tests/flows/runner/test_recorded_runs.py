@@ -29,7 +29,7 @@ from infra.site import Site
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 CHECK = {"place": "score dev bleu", "limit": "bleu >= 1", "bound": 1.0, "warns": False, "value": 2.0, "holds": True}
-STAGE = {"stage": "clean", "form": {"a": 1}, "failures": ["no"], "gpu_kwh": 0.5}
+STAGE = {"stage": "clean", "form": {"a": 1}, "failures": ["no"]}
 NEEDED = ("run", "overrides", "outcome", "stages")
 
 

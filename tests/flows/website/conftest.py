@@ -39,7 +39,7 @@ def registered(tmp_path_factory: pytest.TempPathFactory) -> Site:
     found.append(version("plain", 1, {"key.train": "../../etc/passwd", "val.bleu": "2.0"}))
     write_registry(root / "mlflow.db", found)
     asked = {"overrides": ["model.p_drop=0.3"], "commit": "c0ffee" * 6}
-    clean, trained = {"stage": "clean", "state": "cached"}, {"stage": "train", "seconds": 3600.0, "gpu_kwh": 0.5}
+    clean, trained = {"stage": "clean", "state": "cached"}, {"stage": "train", "seconds": 3600.0}
     failed = {"stage": "report", "state": "failed", "failures": ["disk <full>"], "seconds": 1800.0}
     began, failure = datetime(2026, 1, 1, tzinfo=UTC), f"report failed: {EVIL}"
     made = {"stage": "average", "seconds": 1.0}

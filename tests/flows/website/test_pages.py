@@ -113,7 +113,6 @@ def test_scores_over_other_references_are_another_series(registered: Site) -> No
     assert bleu["series"][0]["low"] == [30.0, 31.0, None]
     measures = {each["name"]: each["series"][0]["values"] for each in plot["measures"]}
     assert measures["training hours"] == pytest.approx([7260 / 3600] * 3)
-    assert measures["GPU kWh"] == [0.25] * 3
     assert "sentences" not in measures
 
 

@@ -125,7 +125,7 @@ def test_averaging_can_take_the_best_checkpoint(tmp_path: Path) -> None:
 
 def test_averaging_the_best_needs_a_training_with_patience(tmp_path: Path) -> None:
     job = write_job(tmp_path)
-    assert not {"stopped_early", "best_update", "skipped", "gpu_kwh"} & run(job)["facts"].keys()
+    assert not {"stopped_early", "best_update", "skipped"} & run(job)["facts"].keys()
     with pytest.raises(JobError, match=r"best\.json names no best checkpoint"):
         average.work(Job({"averaging": {"count": 1, "which": "best"}}, {"run": job.parent}, tmp_path))
 

@@ -41,9 +41,7 @@ def test_front_matter_and_scores_are_those_of_the_version() -> None:
         "parts": [{"name": "multi30k"}],
     }
     clean = manifest("clean", {"corpus": corpus}, {"read": 29000, "pairs": 28996, "rejected_by": {"empty": 4}})
-    train = manifest(
-        "train", {"model": {"layers": 3}, "training": {"updates": 6000}}, {"gpu_kwh": 1.5, "seconds": 3600.0}
-    )
+    train = manifest("train", {"model": {"layers": 3}, "training": {"updates": 6000}}, {"seconds": 3600.0})
     card = as_markdown(model_card("ende/3", TAGS, {"clean": clean, "train": train}, no_file))
     front = yaml.safe_load(card.split("---\n")[1])
     assert (front["language"], front["pipeline_tag"]) == (["en", "de"], "translation")
@@ -56,7 +54,7 @@ def test_front_matter_and_scores_are_those_of_the_version() -> None:
     assert "| val (dev) | 1014 | 41.47 (39.81–43.14) |" in text
     assert "| test | 1000 | 39.18 | 60.50 |" in text
     assert "28,996" in text
-    assert "1.500 kWh" in text
+    assert "It took 1 h 00 min." in text
     assert "    repro translate" in text
 
 
