@@ -8,7 +8,6 @@ EXTRAS = {
     "ctranslate2": "ctranslate2",
     "transformers": "huggingface",
     "distributed": "dask",
-    "py3langid": "language-id",
     "spacy": "spacy",
     "psycopg2": "postgresql",
     "kubernetes": "kubernetes",

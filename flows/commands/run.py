@@ -58,7 +58,7 @@ def run_command(
 
     repro run demo --set training.start=demo@champion --set training.peak=1e-3
 
-    repro run multi30k-ende --set filters.rules=+NumbersDiffer,-Identical --set filters.normalise.quotes=true
+    repro run multi30k-ende --set "filters.rules=+Distinct(on=source),-Identical" --set filters.normalise.quotes=true
 
     repro run demo --seeds 1,2,3
 

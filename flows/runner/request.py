@@ -4,7 +4,7 @@
 and scope behind them. ``make_plan`` looks every stage up in the store.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -25,7 +25,6 @@ from infra.extras import check_installed
 from infra.site import Site, open_store
 from infra.store.store import Store
 from model.config import check_whole_updates
-from tasks.cleaning.language_id import Identified
 from tasks.engine.keys import differences
 from tasks.engine.limits import Limits
 from tasks.engine.lookup import Hit, Miss
@@ -136,7 +135,7 @@ def make_plan(resolved: ResolvedRun) -> RunPlan:
         _check_places(limits, rows)
     if any(row.stage == "train" and row.state != "hit" for row in rows):
         _check_training(resolved.run, site)
-    _check_extras(resolved.run, site, {row.stage for row in rows if row.state != "hit"})
+    _check_extras(site, any(row.state != "hit" for row in rows))
     if any(row.state != "hit" for row in rows):  # else the records are not needed
         rows = _with_changes(rows, store, name, initial)
     started = records.start_time(site.root, name)
@@ -158,17 +157,15 @@ def beginning_of(run: Run, site: Site, store: Store) -> InitialWeights | None:
     return InitialWeights(name, continued=(store.artifact(manifest),))
 
 
-def _check_extras(run: Run, site: Site, to_make: Set[str]) -> None:
-    """Raise BadConfiguration for an optional library that a stage to be made needs and that is missing.
+def _check_extras(site: Site, has_work: bool) -> None:
+    """Raise BadConfiguration for an optional library that the site needs for work and that is missing.
 
     ``learn_bpe`` checks its own when it is called. The stage itself would fail after servers and other stages.
     """
-    if to_make and site.launcher == "kubernetes":
+    if has_work and site.launcher == "kubernetes":
         check_installed("kubernetes", "REPRO_LAUNCHER=kubernetes")
-    if to_make and site.dask:
+    if has_work and site.dask:
         check_installed("distributed", "REPRO_DASK")
-    if "clean" in to_make and any(isinstance(rule, Identified) for rule in run.filters.rules):
-        check_installed("py3langid", "the rule Identified")
 
 
 def _check_training(run: Run, site: Site) -> None:

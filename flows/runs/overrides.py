@@ -166,7 +166,7 @@ def _rules_from(text: str, present: Sequence[Filter], whole: str) -> tuple[Filte
     """The rules that ``text`` says, where the run has ``present``.
 
     Empty,Length(min=2,max=60),NotIn    these rules
-    +NumbersDiffer,-Identical           the run's rules, with one more at the end and one fewer
+    +Distinct(on=source),-Identical     the run's rules, with one more at the end and one fewer
     """
     items = [item.strip() for item in re.findall(r"[^,()]+(?:\([^()]*\))?", text) if item.strip()]
     matches = [RULE_ITEM.fullmatch(item) for item in items]

@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from flows.runs.unknown_names import unknown_name
 from infra.errors import BadConfiguration
-from tasks.cleaning import filters, language_id, web_filters
+from tasks.cleaning import filters
 from tasks.cleaning.filters import Filter
 from tasks.corpus.catalogue import File, Text
 
@@ -21,8 +21,6 @@ RULES: Mapping[str, type[Any]] = {
     for kind in (
         *(filters.Empty, filters.InvalidUnicode, filters.NoLetters, filters.Length, filters.LengthRatio),
         *(filters.OverlongWord, filters.Identical, filters.Script, filters.Language, filters.NotIn, filters.Distinct),
-        *(language_id.Identified, web_filters.RepeatedWords, web_filters.NumbersDiffer),
-        *(web_filters.AddressesDiffer, web_filters.Markup, web_filters.Alphabet, web_filters.ManyPartners),
     )
 }
 """Every rule by the name of its class."""

@@ -111,10 +111,3 @@ def test_a_plan_says_what_is_not_installed(
         plan(RunRequest("demo"))
     monkeypatch.delenv(variable)
     assert plan(RunRequest("demo")).rows
-
-
-def test_a_plan_says_that_a_filter_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "py3langid", None)
-    request = RunRequest("demo", overrides=("filters.rules=+Identified(source=en,target=de)",))
-    with pytest.raises(BadConfiguration, match="language-id"):
-        plan(request)

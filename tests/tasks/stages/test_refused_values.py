@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from tasks.cleaning.filters import Distinct, Filters, Language, Length, LengthRatio, NotIn, OverlongWord, Script
-from tasks.cleaning.language_id import Identified
-from tasks.cleaning.web_filters import Alphabet, ManyPartners, RepeatedWords
 from tasks.corpus.catalogue import Corpus, EvaluationSet, File, Part, Text
 from tasks.stages.learn_bpe import Vocabulary
 from tasks.stages.shard import Sharding
@@ -45,11 +43,6 @@ TEXT = Text(File("a", sha256=SHA256))
         (Script, {"max_other": 1.0}, "script.max_other"),
         (Language, {"source": "en", "target": "tlh"}, "language.target"),
         (Distinct, {"on": "both"}, "distinct.on"),
-        (Identified, {"source": "english", "target": "de"}, "identified.source"),
-        (Identified, {"source": "en", "target": "de", "sure": 0}, "identified.sure"),
-        (RepeatedWords, {"times": 1}, "repeated_words.times"),
-        (Alphabet, {"target": 2}, "alphabet.target"),
-        (ManyPartners, {"on": "pair"}, "many_partners.on"),
         (Filters, {"rules": (Length(), Length(2))}, "filters.rules"),
         (Filters, {"exclude": ("dev",)}, "filters.rules"),
         (Filters, {"rules": (NotIn(),)}, "filters.exclude"),
