@@ -45,7 +45,7 @@ def back_translated(
     excluded = tuple(sets[name] for name in filters.exclude)
     text = clean.for_item(MONOLINGUAL)(how.monolingual, texts, excluded, filters)
     weights, vocabulary = reverse_model(reversed_run(run, how.seed, how.updates), archives)
-    translated = translate_text(weights, vocabulary, text, how.decoding, how.lines, how.sampling)
+    translated = translate_text(weights, vocabulary, text, how.decoding, how.lines)
     return mix(corpus, translated, how.tag)
 
 

@@ -2,7 +2,7 @@
 
 The inputs are ``weights``, ``vocabulary`` and ``text`` (a folder with ``pairs.parquet``, whose source side is
 translated), and for an ensemble ``weights_2`` and so on. ``config`` holds ``decoding``, ``n_best``, ``lines`` (the most
-lines to translate, 0 for all), ``block_lines`` and, to sample instead of searching, ``sampling``. It writes
+lines to translate, 0 for all) and ``block_lines``. It writes
 
     00000.parquet  00001.parquet  …    pair_id, source, hypotheses (best first); ``block_lines`` lines each
     metrics.jsonl                      progress
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .config import Decoding, Sampling, from_json
+from .config import Decoding, from_json
 from .decoding.translation import Hypothesis
 from .decoding.translator import Translator
 from .errors import bad_data
@@ -39,7 +39,6 @@ def work(job: Job) -> Facts:
     started = time.monotonic()
     config = job.config
     decoding = from_json(Decoding, config["decoding"])
-    sampling = from_json(Sampling, config["sampling"]) if "sampling" in config else None
     configure_numerics(decoding.numerics, job.site)
     stop = StopSignal()
     metrics = Metrics(job.out)
@@ -60,13 +59,7 @@ def work(job: Job) -> Facts:
                 sources = [source if len(source) <= translator.longest_source else [] for source in pieces]
                 progress = reporter.phase(first)
                 try:
-                    if sampling:
-                        numbers = range(first, first + len(sources))
-                        drawn = translator.sample(sources, sampling, decoding, numbers=numbers)
-                        found = [[each] for each in drawn]
-                        progress(len(sources), len(sources))
-                    else:
-                        found = translator.search_n_best(sources, decoding, config["n_best"], progress=progress)
+                    found = translator.search_n_best(sources, decoding, config["n_best"], progress=progress)
                 except FloatingPointError as error:
                     raise bad_data(f"{job.inputs['weights']}: {error}") from error
                 hypotheses = [texts(translator, each) for each in found]

@@ -3,9 +3,8 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-from model.config import Decoding, Model, Sampling
+from model.config import Decoding, Model
 from model.config.keying import require
 from model.config.special_pieces import SPECIAL_TOKENS
 from tasks.corpus.catalogue import Corpus, Part, Text
@@ -30,14 +29,12 @@ class BackTranslation:
     """Text of the target language, as made by ``monolingual``."""
     lines: int = 0
     """Most lines to translate, a random choice; 0: all."""
-    search: Literal["beam", "sample"] = "beam"
-    """sample: draws a translation from the model (Edunov et al., 2018)."""
     tag: str = "<BT>"
     """The piece that begins synthetic sources (Caswell et al., 2019); it is added to the vocabulary. Empty: no tag."""
     decoding: Decoding = Decoding()  # noqa: RUF009 - frozen
-    """How the reverse model searches; of its limits only those of length count for ``sample``."""
+    """How the reverse model searches."""
     seed: int = 1
-    """Seed of the reverse model's training and of sampling. ``training.seed`` changes neither."""
+    """Seed of the reverse model's training, which ``training.seed`` does not change."""
     updates: int = 0
     """Updates of the reverse model's training; 0: as long as the run's."""
 
@@ -47,7 +44,6 @@ class BackTranslation:
         one = text.source_language == text.target_language and all(p.source == p.target for p in text.parts)
         require(one, name, text.name, "text of one language (flows.runs.synthetic.monolingual)")
         require(self.lines >= 0, "synthetic.lines", self.lines, "0 (all) or a whole number above")
-        require(self.search in ("beam", "sample"), "synthetic.search", self.search, "beam or sample")
         seeds = self.decoding.ensemble
         allowed = "empty: one model translates back"
         require(not seeds, "synthetic.decoding.ensemble", seeds, allowed)
@@ -58,11 +54,6 @@ class BackTranslation:
         require(
             self.updates >= 0, "synthetic.updates", self.updates, "0 (as long as the run's) or a whole number above"
         )
-
-    @property
-    def sampling(self) -> Sampling | None:
-        """How translations are drawn; None for a search."""
-        return Sampling(seed=self.seed) if self.search == "sample" else None
 
     @property
     def parts(self) -> list[str]:

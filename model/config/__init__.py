@@ -6,7 +6,7 @@ A job receives them as JSON and rebuilds them with ``from_json``. This package i
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from .decoding import Averaging, Decoding, Sampling
+from .decoding import Averaging, Decoding
 from .keying import require
 from .model import Model, SourceEnds, count_parameters, supports_varlen_attention
 from .numerics import STRICT_ENVIRONMENT, Numerics
@@ -18,7 +18,6 @@ __all__ = [
     "Decoding",
     "Model",
     "Numerics",
-    "Sampling",
     "SourceEnds",
     "TargetEnds",
     "Training",

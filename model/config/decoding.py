@@ -106,23 +106,3 @@ class Decoding:
             most = min(most, max(1, math.floor(self.max_ratio * source)))
         least = max(1 + self.min_length, math.ceil(self.min_ratio * source))
         return min(least, most), most
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """Sampling of pieces by their probabilities instead of beam search."""
-
-    temperature: float = 1.0
-    """Divides the logits: below 1 sharpens the distribution."""
-    top_k: int = 0
-    """Sample from this many most likely pieces only; 0: from all."""
-    top_p: float = 1.0
-    """Sample from the most likely pieces that together reach this probability only."""
-    seed: int = 1
-    """A sentence's random numbers depend on this seed and on the sentence's number alone."""
-
-    def __post_init__(self) -> None:
-        require(self.temperature > 0, "sampling.temperature", self.temperature, "a number above 0")
-        require(self.top_k >= 0, "sampling.top_k", self.top_k, "0 (all) or a whole number above")
-        require(0 < self.top_p <= 1, "sampling.top_p", self.top_p, "above 0, up to 1")
-        require(self.seed >= 0, "sampling.seed", self.seed, "a whole number of at least 0")

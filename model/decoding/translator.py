@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..config import Decoding, Sampling
+from ..config import Decoding
 from ..config.keying import require
 from ..config.special_pieces import BOS, EOS, PAD
 from ..data.bpe import TokenizerPair
@@ -26,7 +26,6 @@ from ..network.weights import load_model
 from .batches import batch_by_length, batch_pieces
 from .beam_search import BeamEntry, Ensemble, IncrementalDecoder, SearchConstraints, beam_search
 from .cached_decoder import DecoderStarter, decoder_starter
-from .sampling import sample
 from .translation import Hypothesis
 
 ProgressCallback = Callable[[int, int], None]
@@ -159,29 +158,6 @@ class Translator:
             lambda _, entries: steps.append(tuple(entries)),
         )
         return found, steps
-
-    def sample(
-        self,
-        sources: Sequence[Sequence[int]],
-        sampling: Sampling,
-        decoding: Decoding,
-        numbers: Sequence[int] | None = None,
-    ) -> list[Hypothesis]:
-        """Draw one output per source; of ``decoding`` only the lengths count.
-
-        ``numbers`` are those of the sources among all that are drawn with this seed, by default from 0: each has its
-        own random numbers.
-        """
-
-        among_all = range(len(sources)) if numbers is None else numbers
-
-        @torch.inference_mode()
-        def find(batch: Sequence[int]) -> list[Hypothesis]:
-            step = self._decoder([sources[n] for n in batch])
-            constraints = [self.constraints_for(sources[n], decoding) for n in batch]
-            return sample(step, constraints, sampling, self.device, [among_all[n] for n in batch])
-
-        return self._in_batches(lengths_with_eos(sources), find, EMPTY_HYPOTHESIS, None)
 
     def _decoder(self, sources: Sequence[Sequence[int]]) -> IncrementalDecoder:
         source_BS = pad_sequences([self.source_tokens(source) for source in sources], self.device)

@@ -87,7 +87,7 @@ def _models(translated: Manifest, manifest: ReadManifest) -> Iterator[str]:
 
 
 def _search(arguments: Mapping[str, Any]) -> str:
-    if "sampling" in arguments:
+    if "sampling" in arguments:  # by an earlier release
         return "Translations were drawn from the model."
     n_best = arguments.get("n_best", 1)
     chosen = f"; of {n_best} translations, the one nearest to the reference" if n_best > 1 else ""

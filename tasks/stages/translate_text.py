@@ -3,11 +3,10 @@
 00000.parquet  00001.parquet  …    pair_id, source, hypotheses (best first, those that end; none for other lines)
 """
 
-from dataclasses import asdict
 from pathlib import Path
 
 from infra.store.store import Artifact
-from model.config import Decoding, Sampling
+from model.config import Decoding
 from tasks.engine.stage import Facts, JobRequest, current_stage, job_facts, stage
 
 BLOCK_LINES = 2_000
@@ -22,18 +21,14 @@ def translate_text(
     text: Artifact,
     decoding: Decoding,
     lines: int = 0,
-    sampling: Sampling | None = None,
     n_best: int = 1,
     others: tuple[Artifact, ...] = (),
 ) -> Facts:
-    """Translate the source side of the first ``lines`` of ``pairs.parquet``, all if 0.
+    """Translate the source side of the first ``lines`` of ``pairs.parquet``, all if 0; a line gets ``n_best``.
 
-    With ``sampling`` a translation is drawn, for which ``decoding`` limits the length; else a line has the ``n_best``
-    of a beam search. ``others`` is empty, or holds the weights of the other models of an ensemble.
+    ``others`` is empty, or holds the weights of the other models of an ensemble.
     """
     config = {"decoding": decoding.search(), "n_best": n_best, "lines": lines, "block_lines": BLOCK_LINES}
-    if sampling:
-        config["sampling"] = asdict(sampling)
     inputs = {"weights": weights.path(), "vocabulary": vocabulary.path(), "text": text.path()}
     inputs |= {f"weights_{number}": other.path() for number, other in enumerate(others, start=2)}
     current_stage().run_job(JobRequest("model.translate_text", config, inputs, out, numerics=decoding.numerics))

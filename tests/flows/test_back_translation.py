@@ -95,8 +95,8 @@ def test_the_pairs_are_tagged_apart_from_the_sets_and_cached(run: Run) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("run")
-def test_sampled_pairs_train_a_version_that_knows_its_languages() -> None:
-    outcome = run_small(RunRequest("small", overrides=("synthetic.search=sample", "synthetic.lines=20")))
+def test_synthetic_pairs_train_a_version_that_knows_its_languages() -> None:
+    outcome = run_small(RunRequest("small", overrides=("synthetic.lines=20",)))
     facts = {(row.stage, row.item): row.facts for row in outcome.rows}
     assert facts["translate_text", ""]["lines"] == 20
     assert 0 < facts["mix", ""]["synthetic"] == 20 - facts["mix", ""]["untranslated"]

@@ -13,7 +13,6 @@ NUMERICAL = (
     "network/test_transformer.py",
     "data/test_packing.py",
     "decoding/test_beam_search.py",
-    "decoding/test_sampling.py",
     "decoding/test_translator.py",
     "training/test_loss.py",
     "training/test_probes.py",

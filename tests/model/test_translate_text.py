@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from model.config import Decoding, Model, Sampling
+from model.config import Decoding, Model
 from model.decoding.translator import Translator
 from model.job import Job
 from model.network.transformer import Transformer
@@ -45,11 +45,7 @@ def rows(out: Path) -> list[dict[str, Any]]:
     return [row for path in sorted(out.glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
 
 
-@pytest.mark.parametrize("sampling", [None, {"seed": 3}])
-def test_blocks_are_searched_by_their_lines_and_a_missing_one_is_made_again(
-    job: Job, sampling: dict[str, int] | None
-) -> None:
-    job = Job({**job.config, **({"sampling": sampling} if sampling else {})}, job.inputs, job.out)
+def test_blocks_are_searched_by_their_lines_and_a_missing_one_is_made_again(job: Job) -> None:
     facts = work(job)
     made = rows(job.out)
     assert [row["pair_id"] for row in made] == [f"news:{n}" for n in range(8)]
@@ -60,11 +56,7 @@ def test_blocks_are_searched_by_their_lines_and_a_missing_one_is_made_again(
     sources[5] = []
     found: list[Any] = []
     for block in (range(0, 3), range(3, 6), range(6, 8)):  # other batches may round in another way
-        lines = sources[block.start : block.stop]
-        if sampling:
-            found += [[each] for each in translator.sample(lines, Sampling(**sampling), DECODING, numbers=block)]
-        else:
-            found += translator.search_n_best(lines, DECODING, 1)
+        found += translator.search_n_best(sources[block.start : block.stop], DECODING, 1)
     assert [row["hypotheses"] for row in made] == [texts(translator, each) for each in found]
     assert any(row["hypotheses"] for row in made[3:])
     assert made[5]["hypotheses"] == []

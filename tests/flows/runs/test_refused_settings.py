@@ -65,7 +65,6 @@ from tasks.corpus.catalogue import CORPORA
         ("multi30k-ende-bt", "synthetic.lines=-1", "synthetic.lines"),
         ("multi30k-ende-bt", "synthetic.decoding.ensemble=1,2", "synthetic.decoding.ensemble"),
         ("multi30k-ende-bt", "synthetic.updates=10", "averaging.count"),
-        ("multi30k-ende-bt", "synthetic.search=best", "synthetic.search"),
         ("multi30k-ende-bt", "training.start=x@champion", "synthetic.tag"),
         ("demo-distilled", "synthetic.n_best=8", "synthetic.n_best"),
         ("demo-distilled", "synthetic.seeds=1,1", "synthetic.seeds"),

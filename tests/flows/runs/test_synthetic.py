@@ -35,7 +35,6 @@ def test_it_changes_what_is_trained_on_and_leaves_the_rest() -> None:
     [
         (BACK, "training.seed=2", "train"),
         (BACK, "synthetic.tag=<synthetic>", "learn_bpe"),
-        (BACK, "synthetic.search=sample", "translate_text"),
         (BACK, "synthetic.lines=100", "translate_text"),
         (BACK, "synthetic.decoding.beam=1", "translate_text"),
         (BACK, "synthetic.seed=2", "train reverse"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from small_models import translated
 from torch import Tensor
 
-from model.config import Decoding, Model, Sampling
+from model.config import Decoding, Model
 from model.config.special_pieces import EOS
 from model.data.bpe import TokenizerPair
 from model.decoding.batches import batch_by_length
@@ -135,14 +135,13 @@ def ensemble_of(vocabulary: Path, *shapes: Model) -> Translator:
     return Translator(models[0], TokenizerPair.load(vocabulary), torch.device("cpu"), models[1:])
 
 
-def test_an_ensemble_scores_by_the_mean_of_probabilities_in_search_sampling_and_of_references(vocabulary: Path) -> None:
+def test_an_ensemble_scores_by_the_mean_of_probabilities_in_search_and_of_references(vocabulary: Path) -> None:
     shallow = Model(**{**vars(SHAPE), "layers": 1, "positions": "learned", "max_positions": 40})
     ensemble = ensemble_of(vocabulary, SHAPE, shallow)
     assert (ensemble.longest_source, ensemble.longest_target) == (39, 40)
     sources = [[5, 9, 11], [7], [8, 8, 8, 20, 6]]
     found = ensemble.search(sources, DECODING)
-    drawn = ensemble.sample(sources, Sampling(seed=2), DECODING)
-    for source, hypothesis in zip(sources * 2, found + drawn, strict=True):
+    for source, hypothesis in zip(sources, found, strict=True):
         read = torch.tensor([[1, *hypothesis.pieces]])
         p = torch.stack(
             [m.logits(m(torch.tensor([[*source, EOS]]), read))[0].softmax(-1).detach() for m in ensemble.models]
@@ -195,19 +194,6 @@ def test_the_first_of_several_is_the_best(translator: Translator) -> None:
         assert hypotheses == sorted(hypotheses, key=lambda h: (-h.finished, -h.score))
         assert len({h.pieces for h in hypotheses}) == len(hypotheses)
     assert list(map(len, several)) == [3, 1, 3, 3]
-
-
-@pytest.mark.parametrize("budget", [1, 12, 1000])
-def test_what_is_drawn_does_not_depend_on_the_batch(translator: Translator, budget: int) -> None:
-    sampling = Sampling(temperature=0.7, top_k=20, seed=4)
-    translator.batch_pieces = 1000
-    expected = translator.sample(SOURCES, sampling, DECODING)
-    translator.batch_pieces = budget
-    found = translator.sample(SOURCES, sampling, DECODING)
-    assert [h.pieces for h in found] == [h.pieces for h in expected]
-    parts = [translator.sample(SOURCES[n : n + 2], sampling, DECODING, numbers=range(n, n + 2)) for n in (0, 2)]
-    assert [h.pieces for part in parts for h in part] == [h.pieces for h in expected]
-    assert translator.sample(SOURCES, Sampling(seed=5), DECODING) != translator.sample(SOURCES, Sampling(), DECODING)
 
 
 @given(
