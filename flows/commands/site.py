@@ -13,7 +13,7 @@ from infra.site import configured_site
 def site(
     *, out: Annotated[Path, Parameter(help="folder to write; an earlier site there is replaced")] = Path("public")
 ) -> None:
-    """Write a root as a static site: versions with cards and scores, runs with failures, lineage of artifacts.
+    """Write a root as a static site: versions with cards and scores, lineage of artifacts.
 
     It needs no server and loads nothing from other hosts: open index.html, or copy the folder to any web host.
 
@@ -28,7 +28,7 @@ def site(
             f"no model is registered in {source.root.absolute()} yet; `repro run demo` registers one; or set REPRO_ROOT"
         )
     say(
-        f"{written.versions} versions of {written.models} models, {written.runs} runs, {written.files} files, "
+        f"{written.versions} versions of {written.models} models, {written.files} files, "
         f"the largest text {size_text(written.largest)}"
     )
     print(out / "index.html")

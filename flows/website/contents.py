@@ -9,9 +9,7 @@ from typing import Any
 
 from flows.inspection.artifact_graph import ArtifactGraph, read_graph
 from flows.inspection.model_cards import artifact_file, version_card
-from flows.runner.recorded_runs import RecordedRun
 from flows.runner.systems import ForeignScore, foreign_scores
-from flows.website.campaign import campaign_pages, totals
 from flows.website.lineage import LineagePages, page_of
 from flows.website.plots import over_versions, training_curves
 from flows.website.registry import ModelEntry, VersionEntry, read_registry
@@ -52,10 +50,6 @@ class Root:
         return [each for each in self.systems if each.score.facts["references_sha256"] in references]
 
     @property
-    def runs(self) -> Sequence[RecordedRun]:
-        return self.graph.runs
-
-    @property
     def entries(self) -> Iterator[VersionEntry]:
         return (entry for model in self.models for entry in model.versions)
 
@@ -89,7 +83,6 @@ def contents(root: Root) -> Iterator[tuple[str, str | Path]]:
         preferred = model.preferred.read_lineage()
         for entry in model.versions:
             yield from _version(root, model, preferred, entry)
-    yield from _campaign(root)
     yield from _lineage(root)
     yield from static_files().items()
 
@@ -130,17 +123,6 @@ def _gaps(root: Root, label: str) -> list[tuple[Manifest, Path]]:
 
 def _report_page(entry: VersionEntry) -> str:
     return f"{entry.page.removesuffix('.html')}-report.html"
-
-
-def _campaign(root: Root) -> Iterator[tuple[str, str | Path]]:
-    pages = campaign_pages(root.runs)
-    sums = totals(root.runs)
-    registered = {
-        root.registrations[entry.label].key: entry for entry in root.entries if entry.label in root.registrations
-    }
-    for page in pages:
-        values = {"pages": pages, "here": page, "totals": sums, "registered": registered}
-        yield page.name, render("campaign.html", page.name, **values, **root.about)
 
 
 def _lineage(root: Root) -> Iterator[tuple[str, str]]:

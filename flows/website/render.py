@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
-from flows.website.campaign import anchor
 from flows.website.registry import Score
 from infra.tracking.provenance import short_commit
 from tasks.evaluation import html
@@ -26,7 +25,6 @@ def _environment() -> "Environment":
         moment=moment,
         score=score,
         interval=interval,
-        anchor=anchor,
         size=partial(decimal, precision=2),
         short_commit=short_commit,
     )

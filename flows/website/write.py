@@ -18,11 +18,10 @@ BEGUN = "site.begun"
 
 @dataclass(frozen=True)
 class WrittenSite:
-    """What was written: the numbers of models, versions, runs and files, and the bytes of the largest text."""
+    """What was written: the numbers of models, versions and files, and the bytes of the largest text."""
 
     models: int
     versions: int
-    runs: int
     files: int
     largest: int
 
@@ -52,9 +51,7 @@ def write_site(site: Site, out: Path) -> WrittenSite:
         with suppress(OSError):  # other files are in the folder
             (out / name).parent.rmdir()
     (out / BEGUN).unlink(missing_ok=True)
-    return WrittenSite(
-        len(root.models), sum(len(model.versions) for model in root.models), len(root.runs), len(written), largest
-    )
+    return WrittenSite(len(root.models), sum(len(model.versions) for model in root.models), len(written), largest)
 
 
 def _known_files(out: Path) -> set[str]:

@@ -7,14 +7,13 @@ from keyboard import walk
 from playwright.sync_api import Page, expect
 
 PAGES = ("index.html", "models/ende.html", "versions/ende/2.html", "compare.html#ende/1%20ende/2", "lineage.html")
-OTHERS = ("campaign.html",)
 
 
 def active(page: Page, what: str) -> str:
     return str(page.evaluate(f"document.activeElement.{what}"))
 
 
-@pytest.mark.parametrize("name", [*PAGES, *OTHERS])
+@pytest.mark.parametrize("name", PAGES)
 def test_everything_is_reached_in_order_with_a_visible_focus(page: Page, public: Path, name: str) -> None:
     page.goto(f"{public.as_uri()}/{name}")
     page.wait_for_load_state()
@@ -25,7 +24,7 @@ def test_everything_is_reached_in_order_with_a_visible_focus(page: Page, public:
 
 def test_what_is_folded_opens_and_is_reached(page: Page, public: Path) -> None:
     artifact = next(public.glob("artifacts/train/*.html"))
-    for address in (public / "versions" / "ende" / "2.html", public / "campaign.html", artifact):
+    for address in (public / "versions" / "ende" / "2.html", artifact):
         page.goto(address.as_uri())
         closed = walk(page)
         for summary in page.locator("summary").all():
