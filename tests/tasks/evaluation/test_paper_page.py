@@ -65,7 +65,7 @@ def test_another_setting_set_or_size_is_not_compared(changed: dict[str, Any], se
 def test_hours_sum_over_ranks_and_name_the_device() -> None:
     line = compare_to_paper(ROW, TRAINING | {"ranks": 8, "device": "cuda"}, card())
     assert line.ours["hours"] == pytest.approx(16)
-    assert {"16.00 GPU", "9.500"} <= {*row_cells(line).values()}
+    assert "16.00 GPU" in row_cells(line).values()
     assert "2.00" in row_cells(compare_to_paper(ROW, TRAINING, card())).values(), (
         "a training whose facts name no device"
     )
