@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 a stage or command failed, 2 wrong usage or configuration,
 import ast
 import errno
 import os
+import signal
 import sys
 import traceback
 from importlib.util import find_spec
@@ -128,8 +129,10 @@ def main() -> None:
         try:
             app = application(listing=not arguments or arguments[0] in ("--help", "-h"))
             app(arguments, exit_on_error=False, print_error=False)
-        except SystemExit:  # of --help, and of cyclopts after a command
+        except SystemExit as end:  # of --help, of SIGTERM, and of cyclopts after a command
             flush_stdout()
+            if end.code == 128 + signal.SIGTERM:
+                _say_interrupted(arguments[:1])
             raise
         flush_stdout()
     except (Exception, KeyboardInterrupt) as error:
@@ -166,11 +169,15 @@ def _unknown_command(word: str) -> str:
     return f"unknown command {word!r}{near or ':'} `repro help` lists all"
 
 
+def _say_interrupted(command: list[str]) -> None:
+    is_resumable = command in [[name] for name in RESUMABLE]
+    _say(f"interrupted{'; finished stages are kept. Repeat the same command to resume' if is_resumable else ''}")
+
+
 def _exit_code_after(error: Exception | KeyboardInterrupt, command: list[str]) -> int:
     """Say what ended the command; gives its exit code."""
     if isinstance(error, KeyboardInterrupt):
-        is_resumable = command in [[name] for name in RESUMABLE]
-        _say(f"interrupted{'; finished stages are kept. Repeat the same command to resume' if is_resumable else ''}")
+        _say_interrupted(command)
         return 130
     if isinstance(error, BrokenPipeError):
         # The reader of stdout closed it. Without this, flushing the rest at exit would fail again with a traceback.

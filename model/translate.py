@@ -37,6 +37,7 @@ from .numerics import configure_numerics, configure_precision
 
 FOREIGN_UNKNOWN = "characters of foreign scripts unknown"
 """A part of the fact ``source_input``, of translations by a vocabulary that reads sources so."""
+LOWER_CASED = "lower-cased"
 EXAMPLES = 4
 EXAMPLE_LENGTHS = range(6, 25)
 """Lengths of sources and hypotheses whose attention is still readable."""
@@ -208,7 +209,10 @@ def work(job: Job) -> Facts:
     unfinished = sum(not hypothesis.finished for hypothesis in hypotheses)
     facts: Facts = {"sentences": len(rows), "unfinished": unfinished, "seconds": round(time.monotonic() - started, 3)}
     words = reading.splitting.about if reading.splitting else ""
-    changed = ", ".join(filter(None, (reading.normalise.about, FOREIGN_UNKNOWN * reading.foreign_unknown, words)))
+    lower = LOWER_CASED * (reading.lowercases and LOWER_CASED not in words)
+    changed = ", ".join(
+        filter(None, (reading.normalise.about, FOREIGN_UNKNOWN * reading.foreign_unknown, lower, words))
+    )
     return facts | ({"source_input": changed} if changed else {})
 
 

@@ -56,15 +56,18 @@ def score(
     repro score hypotheses.txt --references newstest2014.de --language de
     """
     from flows.runner.score_systems import score_file, score_systems
-    from flows.runner.systems import SYSTEM, system_scores
+    from flows.runner.systems import SYSTEM, all_foreign_scores, system_scores
     from tasks.stages.score import score_facts
 
     site = configured_site()
     store = open_store(site)
     if forget:
-        for each in system_scores(store, f"{SYSTEM}{forget}").values():
-            each.remove(store)
-            say(f"{forget} is forgotten: its translations of {each.on} were removed")
+        system = f"{SYSTEM}{forget}"
+        known = system_scores(store, system).values()
+        for each in all_foreign_scores(store):
+            if each.name == system:
+                each.remove(store)
+        say(f"{forget} is forgotten: its translations of {', '.join(each.on for each in known)} were removed")
         return
     if bool(on) == bool(references) or (on and language):
         raise BadConfiguration("allowed is either --on, as in --on demo/test, or --references, perhaps with --language")

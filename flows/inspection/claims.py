@@ -23,6 +23,7 @@ from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.manifest import Manifest
 from infra.store.store import Store
+from infra.tracking.model_version import headline
 from infra.tracking.registry import resolve
 from infra.tracking.tracker import OVERRIDES
 from model.config import Averaging, Model, Training
@@ -142,7 +143,8 @@ def _own_system(name: str, score: float | None, site: Site) -> ClaimedSystem:
         ways = f"`--claim SCORE --as {name}` ({figures or 'a score that you know'}), or this after `repro run {name}`"
         raise BadConfiguration(f"--as is {name!r}, which has no scores here, allowed is {ways}") from error
     scores = system.scores if score is None else {}
-    return ClaimedSystem(Claim(system.name, 0.0, BLEU), request_of(name, site).run, system.lineage, scores)
+    metric = headline(*(each.facts for each in system.scores.values()))
+    return ClaimedSystem(Claim(system.name, 0.0, metric), request_of(name, site).run, system.lineage, scores)
 
 
 def _planned(request: RunRequest) -> dict[str, Manifest]:

@@ -25,9 +25,10 @@ from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact, Store
+from infra.tracking.model_version import headline
 from model.config import Averaging, Decoding, from_json
 from model.config.normalise import Normalise
-from model.metric_names import BLEU, BLEU_SENTENCES
+from model.metric_names import BLEU_SENTENCES
 from tasks.engine.progress import Display
 from tasks.evaluation.score_gap import Claim
 from tasks.evaluation.seed_spread import is_own
@@ -71,6 +72,7 @@ def explain_gap(name: str, score: float | None, as_name: str, set_name: str, sit
             differences=tuple(differences),
             left_out=tuple(left_out),
             less=less_training(claimed, system, differences) or longer_training(system, ours, recorded, store),
+            metric=headline(scored.facts),
         )
 
     experiment = "systems" if system.is_foreign else parse_name(ours.run).run
@@ -97,7 +99,8 @@ def _claim_on(set_name: str, claimed: ClaimedSystem, scored: Manifest) -> Claim:
         return claim
     if set_name not in claimed.scores:
         raise BadConfiguration(f"--as is {claim.name!r}, allowed is a system scored on {set_name}")
-    return replace(claim, score=claimed.scores[set_name].facts[BLEU], set_name=set_name)
+    metric = headline(scored.facts)  # by ours, whatever the claim's own card shows first
+    return replace(claim, score=claimed.scores[set_name].facts[metric], metric=metric, set_name=set_name)
 
 
 def _read_by_translate(set_name: str) -> tuple[str, ...]:

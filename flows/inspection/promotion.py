@@ -7,7 +7,7 @@ from flows.inspection.seed_groups import compare_on, find_group
 from infra.errors import BadConfiguration
 from infra.processes.locks import file_lock
 from infra.site import Site
-from infra.tracking.model_version import BY_REGISTRATION, Version
+from infra.tracking.model_version import BY_REGISTRATION, HEADLINES, Version
 from infra.tracking.provenance import user
 from infra.tracking.registry import resolve, set_alias, versions
 from tasks.registration.aliases import CHAMPION, becomes_champion, holder
@@ -28,7 +28,7 @@ def promote(label: str, min_bleu: float, site: Site, *, by_score: bool) -> str:
         if own == champion:
             return f"{label} is champion already" if by_score else ""
         if by_score:
-            wins, reason = becomes_champion(own.tags, champion, False, min_bleu, lambda _: "--promote-better")
+            wins, reason = becomes_champion(own, champion, False, min_bleu, lambda _: "--promote-better")
         else:
             wins, reason = _seeds_win(own, champion, min_bleu, site)
         if wins:
@@ -50,7 +50,9 @@ def _seeds_win(own: Version, champion: Version | None, min_bleu: float, site: Si
     keys = [{score.key for score in each if score} for each in scores]
     if len(ours.systems) < FEWEST_SEEDS or keys[0] & keys[1]:
         return False, ""
-    gap = compare_on(own.dev, theirs, ours, site)[0].difference
+    found = compare_on(own.dev, theirs, ours, site)[0]
+    gap = found.difference
     several = f"that of {len(theirs.systems)} seeds of" if len(theirs.systems) > 1 else "that of"
-    reason = f"mean dev BLEU of {len(ours.systems)} seeds less {several} the champion, version {champion.version}"
+    mean = f"mean dev {HEADLINES[found.measure]} of {len(ours.systems)} seeds"
+    reason = f"{mean} less {several} the champion, version {champion.version}"
     return gap.verdict == "better", f"{reason}: {gap.effect:+.2f} ({gap.interval})"

@@ -12,16 +12,18 @@ from flows.inspection.claims import request_of
 from flows.inspection.compare import ScoredSystem, common_sets, find_system, read_sentences, system_of
 from flows.runner import records
 from flows.runner.artifact_names import is_version, named_with_settings, parse_name
-from flows.runner.named_runs import SEED_FIELD, NamedRun, name_seeds
+from flows.runner.named_runs import SEED_FIELD, NamedRun, name_seeds, same_object
 from flows.runner.recorded_runs import read_runs
 from flows.runs import RUNS
 from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.store import Store
-from tasks.evaluation.seed_spread import MEASURES, is_own
+from infra.tracking.model_version import headline
+from model.metric_names import CHRF
+from tasks.evaluation.seed_spread import is_own
 from tasks.evaluation.significance import GroupDifference, compare_groups, seed_scores
-from tasks.evaluation.translation_metrics import score_metrics
+from tasks.evaluation.translation_metrics import score_metric
 from tasks.registration.differences import LAST_GROUPS, differing_fields
 
 log = logging.getLogger(__name__)
@@ -58,12 +60,12 @@ def find_group(text: str, site: Site) -> SeedGroup:
     if is_version(named):
         found.append(find_system(named, site))
         request = request_of(named, site)
-        run = parse_name(request.run).run
+        named = request.run
         overrides = request.overrides
-    else:
-        run = parse_name(named).run
+    run = parse_name(named).run
     records.receive_records(store, run)
-    found += [_system(text, seed, store) for seed in name_seeds(read_runs(store.root, run), run, overrides)]
+    known = same_object(read_runs(store.root, run), named)
+    found += [_system(text, seed, store) for seed in name_seeds(known, run, overrides)]
     found = [each for each in found if "train" in each.lineage]
     if not found:
         hint = (run not in RUNS and did_you_mean(run, RUNS)) or f": `repro run {text} --seeds 1,2,3`"
@@ -91,7 +93,7 @@ def _other_settings(a: ScoredSystem, b: ScoredSystem) -> list[str]:
 
 
 def compare_seed_groups(a: SeedGroup, b: SeedGroup, site: Site) -> list[GroupComparison]:
-    """Compare the ``MEASURES`` of every set that all seeds have. Raises BadConfiguration for fewer than two seeds."""
+    """``compare_on`` for every set that all seeds have. Raises BadConfiguration for fewer than two seeds."""
     for group in (a, b):
         if len(group.systems) < 2:
             raise BadConfiguration(
@@ -103,16 +105,16 @@ def compare_seed_groups(a: SeedGroup, b: SeedGroup, site: Site) -> list[GroupCom
 
 
 def compare_on(set_name: str, a: SeedGroup, b: SeedGroup, site: Site) -> list[GroupComparison]:
-    """Compare the ``MEASURES`` of one set. Raises BadConfiguration if references differ."""
+    """Compare the ``headline`` and chrF of one set. Raises BadConfiguration if references differ."""
     scores = [[system.scores[set_name] for system in group.systems.values()] for group in (a, b)]
     tables = [[read_sentences(score, site) for score in group] for group in scores]
     trainings = [{seed: each.lineage["train"].key for seed, each in group.systems.items()} for group in (a, b)]
     compared = []
-    for measure in score_metrics(scores[0][0].arguments.get("language", "en")):
-        if measure.name in MEASURES:
-            first, second = seed_scores(set_name, measure, *tables)
-            of_a = dict(zip(a.systems, first.scores.tolist(), strict=True))
-            of_b = dict(zip(b.systems, second.scores.tolist(), strict=True))
-            difference = compare_groups(first, second, paired=trainings[0] == trainings[1])
-            compared.append(GroupComparison(set_name, measure.name, of_a, of_b, difference))
+    for name in (headline(*(score.facts for group in scores for score in group)), CHRF):
+        measure = score_metric(name, scores[0][0].arguments.get("language", "en"))
+        first, second = seed_scores(set_name, measure, *tables)
+        of_a = dict(zip(a.systems, first.scores.tolist(), strict=True))
+        of_b = dict(zip(b.systems, second.scores.tolist(), strict=True))
+        difference = compare_groups(first, second, paired=trainings[0] == trainings[1])
+        compared.append(GroupComparison(set_name, name, of_a, of_b, difference))
     return compared

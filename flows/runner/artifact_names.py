@@ -8,12 +8,12 @@ records of the run count is decided in ``named_runs``. A number after the slash 
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flows.reproduce import STAGES
 from flows.runner import records
 from flows.runner.find_run import find_run, is_file
-from flows.runner.named_runs import NamedRun, name_run
+from flows.runner.named_runs import NamedRun, name_run, same_object
 from flows.runner.recorded_runs import read_headers, read_runs, run_names
 from flows.runner.systems import SYSTEM, system_scores
 from flows.runs.overrides import as_options
@@ -34,6 +34,8 @@ class ArtifactName:
     run: str
     stage: str = ""
     item: str = ""
+    asked: str = field(default="", compare=False)
+    """The run as it was written, such as ``FILE.py:NAME``."""
 
     def __str__(self) -> str:
         return "/".join(filter(None, (self.run, self.stage, self.item)))
@@ -53,7 +55,7 @@ def parse_name(text: str) -> ArtifactName:
     if text and not run:
         raise BadConfiguration(f"{text!r} names no run, allowed is a name such as demo/clean")
     check_stage(stage, f" in {text!r}")
-    return ArtifactName(find_run(run).name if is_file(run) else run, stage, item)
+    return ArtifactName(find_run(run).name if is_file(run) else run, stage, item, run)
 
 
 def check_stage(name: str, where: str = "") -> None:
@@ -89,7 +91,7 @@ def find_artifacts(store: Store, text: str, overrides: Sequence[str] = ()) -> di
     records.receive_records(store, wanted.run)
     found: dict[ArtifactName, str] = {}
     for run in [wanted.run] if text else run_names(store.root):
-        named = _name_run(store, run, overrides)
+        named = _name_run(store, run, overrides, wanted.asked)
         known = {ArtifactName(run, *place): key for place, key in named.artifacts.items()}
         chosen = {name: key for name, key in known.items() if not text or wanted.covers(name)}
         if text and not chosen:
@@ -108,7 +110,7 @@ def model_manifests(store: Store, text: str, stage: str, overrides: Sequence[str
     if name.stage not in ("", stage):
         raise BadConfiguration(f"{text!r} is an artifact of {name.stage}, allowed is a run or {name.run}/{stage}")
     records.receive_records(store, name.run)
-    named = _name_run(store, name.run, overrides)
+    named = _name_run(store, name.run, overrides, name.asked)
     keys = {item: key for item, key in named.of_model(stage).items() if name.item in ("", item)}
     if not keys:
         settings = as_options(overrides) or " without --set"
@@ -129,9 +131,9 @@ def existing_manifest(store: Store, text: str, stage: str, key: str) -> Manifest
     return manifest
 
 
-def _name_run(store: Store, run: str, overrides: Sequence[str]) -> NamedRun:
+def _name_run(store: Store, run: str, overrides: Sequence[str], asked: str) -> NamedRun:
     """What the run means; warns where it is one with overrides that were not asked for."""
-    named = name_run(read_runs(store.root, run), run, overrides)
+    named = name_run(same_object(read_runs(store.root, run), asked), run, overrides)
     if named.remark:
         log.warning("%s", named.remark)
     return named

@@ -6,7 +6,7 @@ is on one side of zero, or within ±``detect``, or when the budget is used up.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -17,6 +17,7 @@ from flows.runner.outcome import Outcome, stage_folder
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runner.seeds import requests_by_seed
 from infra.errors import BadConfiguration
+from infra.tracking.model_version import HEADLINES, headline
 from tasks.engine.planner import StageResult
 from tasks.evaluation.significance import (
     GroupDifference,
@@ -26,7 +27,7 @@ from tasks.evaluation.significance import (
     seed_scores,
     sequential_tails,
 )
-from tasks.evaluation.translation_metrics import score_metrics
+from tasks.evaluation.translation_metrics import score_metric
 
 LARGEST_BUDGET = 50
 
@@ -97,17 +98,18 @@ class Question:
                 continue
             a, b = (SeedScores.joined(each) for each in zip(*found.scored, strict=True))
             paired = len({_row(outcome, "train").key for outcome in pair}) == 1
-            found.standings.append(compare_groups(a, b, sequential_tails(self.budget)[count - 2], paired=paired))
+            tail = sequential_tails(self.budget, paired=paired)[count - 2]
+            found.standings.append(compare_groups(a, b, tail, paired=paired))
             members.say(f"{count} seeds of each: {found.sentence}")
             if found.verdict != "undecided":
                 break
         return found
 
     def _scores(self, pair: Sequence[Outcome]) -> Sequence[SeedScores]:
-        """BLEU of one seed of both. Raises BadConfiguration if their references differ."""
+        """The ``headline`` of one seed of both. Raises BadConfiguration if their references differ."""
         folders = [stage_folder(_row(outcome, "score", self.on), self.a.site) for outcome in pair]
-        bleu = score_metrics(self.a.run.corpus.target_language)[0]
-        return seed_scores(self.on, bleu, *([pl.read_parquet(folder / "sentences.parquet")] for folder in folders))
+        measure = score_metric(_metric(self.on, pair), self.a.run.corpus.target_language)
+        return seed_scores(self.on, measure, *([pl.read_parquet(folder / "sentences.parquet")] for folder in folders))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +135,8 @@ class Decision(GroupResults):
         said = f"{b} is {self.verdict} than {a}" if self.verdict in ("better", "worse") else self.verdict
         if self.verdict == "no such difference":
             said = f"{b} and {a} differ by less than {self.question.detect:g}"
-        measured = f"{said}: {last.effect:+.2f} BLEU on {self.question.on} ({last.interval})"
+        measure = HEADLINES[_metric(self.question.on, self.outcomes.values())]
+        measured = f"{said}: {last.effect:+.2f} {measure} on {self.question.on} ({last.interval})"
         if self.verdict != "undecided":
             return measured
         if last.sentence_reach > self.question.detect:
@@ -157,6 +160,10 @@ class Decision(GroupResults):
             "standings": [vars(each) for each in self.standings],
             "failures": self.failures,
         }
+
+
+def _metric(set_name: str, outcomes: Iterable[Outcome]) -> str:
+    return headline(*(outcome.own_scores.get(set_name, {}) for outcome in outcomes))
 
 
 def _row(outcome: Outcome, stage: str, item: str = "") -> StageResult:

@@ -15,6 +15,7 @@ Names of versions (``demo@champion``, and ``demo`` where only a version can be m
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from flows.reproduce import STAGES
 from flows.runner.recorded_runs import RecordedRun
@@ -57,6 +58,16 @@ class NamedRun:
         scored = (each for each in finished if _items(each, "score"))
         chosen = next(scored, next(iter(finished), None))
         return _items(chosen, stage) if chosen else {}
+
+
+def same_object(records: Iterable[RecordedRun], asked: str) -> list[RecordedRun]:
+    """The records of a run but those of other objects: runs of ``FILE.py:A`` and ``FILE.py:B`` may have one name."""
+    return [each for each in records if len({_object(asked), _object(each.asked.get("run", ""))} - {""}) < 2]
+
+
+def _object(asked: str) -> str:
+    """File and object of ``folder/FILE.py:NAME``; "" where a run was not asked for so."""
+    return Path(asked).name if ":" in asked else ""
 
 
 def name_run(records: Iterable[RecordedRun], run: str, overrides: Sequence[str] = ()) -> NamedRun:

@@ -3,7 +3,7 @@
 Each call that makes some is a run in MLflow, in the experiment of the run whose set it is.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import polars as pl
 from flows.runner.find_run import find_run
 from flows.runner.recorded_runs import findable
 from flows.runner.stages_alone import make
-from flows.runner.systems import SYSTEM, ForeignScore, foreign_scores, system_scores
+from flows.runner.systems import SYSTEM, ForeignScore, all_foreign_scores, foreign_scores, system_scores
 from flows.runs import Run
 from flows.runs.overrides import warn_once
 from flows.runs.unknown_names import did_you_mean
@@ -44,7 +44,7 @@ def score_systems(
     run, evaluation = _named_set(on, site)
     title = f"{run.name}/{evaluation.name}"
     store = open_store(site)
-    before = _before(foreign_scores(store), files, title, evaluation.name)
+    _check_names(foreign_scores(store), files, title, evaluation.name)
     pairs = make(site, display, run.name, title, {}, partial(_prepared, evaluation))
     table = pl.read_parquet(pairs.path() / "pairs.parquet").rename({"target": "reference"})
     given = {}
@@ -55,8 +55,9 @@ def score_systems(
         tags = {"system": name, "on": title, "files": each.files, "mlflow.source.name": "repro score"}
         stages = partial(_scored, each, evaluation, run.corpus.target_language)
         make(site, display, run.name, f"{SYSTEM}{name} {title}", tags, stages)
-    for name, old in before.items():
-        if old.translations.arguments["translations"]["sha256"] != given[name].sha256:
+    for old in all_foreign_scores(store):
+        new = given.get(old.name.removeprefix(SYSTEM))
+        if new and old.on == title and old.translations.arguments["translations"]["sha256"] != new.sha256:
             old.remove(store)
     return [system_scores(store, f"{SYSTEM}{name}")[evaluation.name] for name in given]
 
@@ -84,22 +85,18 @@ def _named_set(text: str, site: Site) -> tuple[Run, EvaluationSet]:
     return run, known[text]
 
 
-def _before(
-    known: Sequence[ForeignScore], names: Mapping[str, Path], on: str, set_name: str
-) -> dict[str, ForeignScore]:
-    """What the systems of these names have of the set. Raises BadConfiguration for a useless name.
+def _check_names(known: Iterable[ForeignScore], names: Collection[str], on: str, set_name: str) -> None:
+    """Raise BadConfiguration for a useless name.
 
     A second set of the same name, such as newstest2014 of another language, would be confused with the first.
     """
     if wrong := [name for name in names if not is_plain_name(name)]:
         raise BadConfiguration(f"--name is {wrong[0]!r}, allowed is a word of letters, digits, '_' and '-'")
-    systems = {f"{SYSTEM}{name}": name for name in names}
-    found = {systems[each.name]: each for each in known if each.name in systems and each.score.item == set_name}
-    for name, each in found.items():
-        if each.on != on:
+    for each in known:
+        name = each.name.removeprefix(SYSTEM)
+        if name in names and each.score.item == set_name and each.on != on:
             message = f"--name is {name!r}, which has translations of another {set_name}, that of {each.on}"
             raise BadConfiguration(f"{message}; allowed is another name")
-    return found
 
 
 def _prepared(evaluation: EvaluationSet) -> Artifact:

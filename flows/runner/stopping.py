@@ -1,6 +1,7 @@
 """Stops a run at work: in a process of this machine, on a worker of the service, or left behind in a batch queue.
 
-A process gets SIGINT, as by Ctrl-C: it ends its jobs, those in a queue too, after a last checkpoint. The flow run of a
+A process gets SIGTERM: it ends its jobs, those in a queue too, after a last checkpoint. One that is ending already goes
+on with that, where a second Ctrl-C would cut it short. The flow run of a
 deployment is cancelled at Prefect's server, whose worker then ends the process, on whichever machine that is. Where the
 process was killed, a job in a queue may have survived it; that one is cancelled by its name.
 """
@@ -52,7 +53,7 @@ def stop_start(site: Site, start: RecordedRun, say: Callable[[str], None]) -> Re
         pid = int(start.process.split("/")[3])
         say(f"{start.run}: process {pid} of this machine is interrupted; it writes a last checkpoint first")
         try:
-            os.kill(pid, signal.SIGINT)
+            os.kill(pid, signal.SIGTERM)
         except ProcessLookupError:  # it has just ended
             pass
         except PermissionError:

@@ -15,7 +15,7 @@ SYSTEM = "system:"
 
 @dataclass(frozen=True)
 class ForeignScore:
-    """The translations of one set by another system, and their score. A system has at most one of each set."""
+    """The translations of one set by another system, and their score."""
 
     translations: Manifest
     score: Manifest
@@ -60,12 +60,17 @@ class ForeignScore:
             store.remove(made.stage, made.key)
 
 
-def foreign_scores(store: Store) -> list[ForeignScore]:
-    """All of a store, by name and set; of several scores of the same translations the newest."""
+def all_foreign_scores(store: Store) -> list[ForeignScore]:
+    """All of a store, the oldest first: also those whose removal, in favour of newer ones, was interrupted."""
     received = {f"receive/{each.key}": each for each in store.list("receive")}
     scores = sorted(store.list("score"), key=lambda each: f"{each.made.get('at')}") if received else ()
-    found = {name: ForeignScore(received[name], score) for score in scores for name in score.inputs if name in received}
-    return sorted(found.values(), key=lambda each: (each.name, each.on))
+    return [ForeignScore(received[name], score) for score in scores for name in score.inputs if name in received]
+
+
+def foreign_scores(store: Store) -> list[ForeignScore]:
+    """The newest of each system and set, by name and set."""
+    found = {(each.name, each.on): each for each in all_foreign_scores(store)}
+    return [found[place] for place in sorted(found)]
 
 
 def system_scores(store: Store, name: str) -> dict[str, ForeignScore]:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from flows.views.stage_words import why
 from infra.guards.shown_text import shown_lines
+from infra.tracking.model_version import headline
 from model.metric_names import BLEU, BLEU_LC, BLEU_LC_LOSS, BLEU_LOSS, BLEU_MOSES_LC, CHRF, PERPLEXITY
 from tasks.durations import duration
 from tasks.engine.planner import StageResult
@@ -52,7 +53,7 @@ def score_card(scores: Mapping[str, Mapping[str, Any]]) -> Group:
 
     A column without any value is left out: translations of another system have no perplexity.
     """
-    has_case = not any("lower-cased" in facts.get("source_input", "") for facts in scores.values())
+    has_case = headline(*scores.values()) == BLEU
     titles = CARD if has_case else LOWER_CASED | CARD
     columns = {title: name for title, name in titles.items() if any(name in facts for facts in scores.values())}
     rows = ([each, *(score_text(facts, name) for name in columns.values())] for each, facts in scores.items())

@@ -78,8 +78,8 @@ def shielded(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:
     """The result of ``work``, which runs on a thread of its own and which no signal interrupts.
 
     After a signal, the end of the work raises the signal's exception. If the work has not ended ``patience`` seconds
-    after the signal, or at a second signal, this process exits at once: as after a SIGKILL, its children end with it
-    and finished results are kept.
+    after the signal, or at a SIGINT that follows it, this process exits at once: as after a SIGKILL, its children end
+    with it and finished results are kept.
     """
     global _patience
     with ThreadPoolExecutor(1, "work") as thread:
@@ -111,6 +111,8 @@ def _exit_now() -> None:
 
 
 def _handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    if _received and number == signal.SIGTERM:  # as of `repro stop`, perhaps repeated: the end is on its way
+        return
     _received.append(number)
     if _patience is None:
         raise _exception_for(number)

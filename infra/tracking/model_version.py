@@ -9,14 +9,16 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 PREFERRED = ("champion", "candidate")
 """The alias that a bare model name means: the first of these that is set, else the newest version."""
 PROMOTION_TAG = "promotion."
 DIGEST_TAG = "digest."
 SCORE_TAG = ".bleu"
-"""The end of the tag of the headline score of a set."""
+"""The end of the tag of the BLEU of a set."""
+HEADLINES = {"bleu": "BLEU", "bleu_lc": "BLEU lower-cased"}
+"""The metrics that a score card may show first, in words."""
 BY_REGISTRATION = ", by registration"
 """Follows the name of the user in a move that a registration made by scores; a move by hand has the name alone."""
 FIRST = "first of its name"
@@ -30,6 +32,14 @@ SHOWN_TAGS = ("settings", "dev_bleu", "test_bleu")
 DETAILS = "mlflow.details"
 """The tag that holds all others, as JSON; by its prefix MLflow's page of a version leaves it out."""
 Order = Literal["newest", "dev", "test"]
+
+
+def headline(*cards: Mapping[str, Any]) -> str:
+    """The metric that judges systems, by the facts of their scores: BLEU, without case if all write lower case.
+
+    With case every capital of the references would be an error of such a system.
+    """
+    return "bleu_lc" if cards and all("lower-cased" in card.get("source_input", "") for card in cards) else "bleu"
 
 
 @dataclass(frozen=True)
@@ -91,13 +101,23 @@ class Version:
 
     @property
     def protocol(self) -> str:
-        """sacreBLEU's signature of the dev score."""
-        return self.tags.get("dev_signature", "")
+        """sacreBLEU's signature of ``bleu``."""
+        signature = self.tags.get("dev_signature", "")
+        return signature if self.headline == "bleu" else signature.replace("case:mixed", "case:lc")
+
+    @property
+    def headline(self) -> str:
+        """The metric that its score card shows first."""
+        return headline({"source_input": self.tags.get(f"{self.dev}.source_input", "")})
+
+    def dev_score(self, metric: str) -> float:
+        """The score of the dev set by this metric."""
+        return float(self.tags[f"{self.dev}.{metric}"])
 
     @property
     def bleu(self) -> Mapping[str, float]:
-        """BLEU (13a, cased) by set, the dev set first."""
-        found = {name: finite(self.tags[name + SCORE_TAG]) for name in scored_sets(self.tags)}
+        """The ``headline`` by set, the dev set first."""
+        found = {name: finite(self.tags.get(f"{name}.{self.headline}", "")) for name in scored_sets(self.tags)}
         scores = {name: score for name, score in found.items() if score is not None}
         return dict(sorted(scores.items(), key=lambda score: (score[0] != self.dev, score[0])))
 

@@ -96,6 +96,11 @@ class TokenizerPair:
         return any(step.get("content") == SUBSTITUTE for step in _normaliser_steps(json.loads(self.source.to_str())))
 
     @property
+    def lowercases(self) -> bool:
+        """Whether text is lower-cased, so that output is too."""
+        return any(step.get("type") == "Lowercase" for step in _normaliser_steps(json.loads(self.source.to_str())))
+
+    @property
     def source_size(self) -> int:
         """Size of the source vocabulary, including special pieces."""
         return int(self.source.get_vocab_size())

@@ -17,7 +17,7 @@ from tasks.evaluation.translation_metrics import (
     ScoreMetric,
     measured,
     measured_mean,
-    score_metrics,
+    score_metric,
     sentence_scores,
 )
 from tasks.lazy_libraries import np
@@ -61,7 +61,7 @@ def measure(what: Condition, language: str) -> Measured:
     if what.metric == BLEU_SENTENCES:
         single = ScoreMetric(BLEU_SENTENCES, "", SacreBleu(smooth_method="none", force=True))
         return measured_mean(sentence_scores(single.metric, single.count(what.written, what.expected)))
-    chosen = next(each for each in score_metrics(language) if each.name == what.metric)
+    chosen = score_metric(what.metric, language)
     return measured(chosen.metric, chosen.count(what.written, what.expected))
 
 

@@ -71,6 +71,11 @@ def score_metrics(language: str) -> list[ScoreMetric]:
     ]
 
 
+def score_metric(name: str, language: str) -> ScoreMetric:
+    """The metric of this name."""
+    return next(each for each in score_metrics(language) if each.name == name)
+
+
 def paper_bleu() -> tuple[ScoreMetric, ScoreMetric]:
     """BLEU of English-German as the paper's authors computed it, the protocols ``paper`` and ``paper_untweaked``.
 

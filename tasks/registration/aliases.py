@@ -7,15 +7,15 @@ registration began stays. Registrations of one root take turns (``register_versi
 MLflow alone may move an alias in the same milliseconds, and the last move stands.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from infra.store.store import Artifact
-from infra.tracking.model_version import BY_REGISTRATION, FIRST, PREFERRED, Version
+from infra.tracking.model_version import BY_REGISTRATION, FIRST, HEADLINES, PREFERRED, Version, headline
 from infra.tracking.provenance import user
 from infra.tracking.registry import set_alias, versions
-from model.metric_names import DEV_BLEU
+from model.metric_names import BLEU
 from tasks.evaluation.system_comparison import difference, same_sentences
-from tasks.evaluation.translation_metrics import score_metrics
+from tasks.evaluation.translation_metrics import score_metric
 from tasks.lazy_libraries import pl
 from tasks.registration.model_card import SENTENCES
 
@@ -30,31 +30,38 @@ SentenceTest = Callable[[Version], float | str]
 
 
 def becomes_champion(
-    tags: Mapping[str, str], champion: Version | None, first: bool, min_bleu: float, test: SentenceTest
+    own: Version, champion: Version | None, first: bool, min_bleu: float, test: SentenceTest
 ) -> tuple[bool, str]:
-    """Whether a version with these tags becomes champion, and why: by BLEU (13a, cased) on the same dev set.
+    """Whether a version becomes champion, and why: by BLEU (13a) on the same dev set, with case unless both versions
+    write lower case.
 
     ``first``: the model has no other version. With less BLEU than ``min_bleu`` no version becomes champion. Where
     ``test`` cannot tell, the score alone decides.
     """
-    own = f"dev BLEU {float(tags[DEV_BLEU]):.2f} on {tags['dev_set']}"
-    if float(tags[DEV_BLEU]) < min_bleu:
-        return False, f"{own}, below the {min_bleu:g} that a champion needs (min_champion_bleu)"
+    metric = _shared_headline(own.headline, champion)
+    score = own.dev_score(metric)
+    said = f"dev {HEADLINES[metric]} {score:.2f} on {own.dev}"
+    if score < min_bleu:
+        return False, f"{said}, below the {min_bleu:g} that a champion needs (min_champion_bleu)"
     if champion is None:
-        return True, f"{own}, {FIRST}: there was nothing to compare it with" if first else f"{own}, the first champion"
-    if champion.tags.get("dev_digest", "") != tags["dev_digest"]:
-        return False, f"the champion, version {champion.version}, was measured on another dev set: {own} says nothing"
-    best = float(champion.tags[DEV_BLEU])
-    gap = float(tags[DEV_BLEU]) - best
+        return True, f"{said}, {f'{FIRST}: there was nothing to compare it with' if first else 'the first champion'}"
+    if champion.tags.get("dev_digest", "") != own.tags["dev_digest"]:
+        return False, f"the champion, version {champion.version}, was measured on another dev set: {said} says nothing"
+    best = champion.dev_score(metric)
+    gap = score - best
     theirs = f"the {best:.2f} of the champion, version {champion.version}"
     if gap < 0:
-        return False, f"{own}, below {theirs}"
+        return False, f"{said}, below {theirs}"
     p_value = test(champion)
     if isinstance(p_value, str):
-        return True, f"{own}, not below {theirs}; by score alone: {p_value}"
+        return True, f"{said}, not below {theirs}; by score alone: {p_value}"
     if p_value > NOISE:
-        return False, f"{own} is {gap:.2f} above {theirs}, within noise (p = {p_value:.2f})"
-    return True, f"{own} is {gap:.2f} above {theirs} (p = {p_value:.3f})"
+        return False, f"{said} is {gap:.2f} above {theirs}, within noise (p = {p_value:.2f})"
+    return True, f"{said} is {gap:.2f} above {theirs} (p = {p_value:.3f})"
+
+
+def _shared_headline(own: str, champion: Version | None) -> str:
+    return own if champion is None or champion.headline == own else BLEU
 
 
 def dev_p_value(own: Artifact, champion: Version) -> float | str:
@@ -63,7 +70,8 @@ def dev_p_value(own: Artifact, champion: Version) -> float | str:
     made = store.find(own.stage, champion.tags.get(f"key.score.{champion.dev}", ""))
     if made is None or store.damage(made):
         return f"the sentence scores of version {champion.version} were removed"
-    bleu = score_metrics(made.arguments.get("language", "en"))[0]
+    metric = _shared_headline(headline(own.facts), champion)
+    bleu = score_metric(metric, made.arguments.get("language", "en"))
     theirs, ours = (pl.read_parquet(each.path() / SENTENCES) for each in (store.artifact(made), own))
     same_sentences("dev", theirs, ours)
     columns = (theirs["hypothesis"], ours["hypothesis"], ours["reference"])
@@ -107,7 +115,7 @@ def _champion(
     if present == own:  # a call before this one, which was cut off, moved the alias
         moves = [move.reason for move in own.promotions if move.alias == CHAMPION]
         return own, moves[-1] if moves else "it has the alias already", None
-    wins, reason = becomes_champion(own.tags, present, len(now) == 1, min_bleu, test)
+    wins, reason = becomes_champion(own, present, len(now) == 1, min_bleu, test)
     return own if wins else present, reason, present
 
 

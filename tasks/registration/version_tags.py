@@ -8,7 +8,7 @@ from infra.guards.path_names import file_name
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact
 from infra.tracking.model_logging import ModelMetric
-from infra.tracking.model_version import finite, scored_sets
+from infra.tracking.model_version import HEADLINES, finite, headline, scored_sets
 from infra.tracking.provenance import commit
 from infra.tracking.run_description import is_number, mlflow_name, table
 from model.metric_names import BLEU, DEV_BLEU, TEST_BLEU
@@ -35,12 +35,12 @@ def version_tags(
     facts = scores[dev].facts
     # A digest of the references stays the same when a library writes the set's file differently.
     digest = facts.get("references_sha256") or sets[dev].content
-    tags |= {"dev_set": dev, DEV_BLEU: f"{facts[BLEU]}", "dev_digest": f"{digest}"}
+    tags |= {"dev_set": dev, DEV_BLEU: f"{facts[headline(facts)]}", "dev_digest": f"{digest}"}
     tags |= {"dev_signature": f"{facts.get('signature', '')}", "git_commit": commit()}
     # The same name in all runs, so that versions can be sorted by it.
     tests = (name for name, card in scores.items() if name != dev and is_number(card.facts.get(BLEU)))
     if test := next((name for name in tests if NOISE not in name), ""):
-        tags |= {"test_set": test, TEST_BLEU: f"{scores[test].facts[BLEU]}"}
+        tags |= {"test_set": test, TEST_BLEU: f"{scores[test].facts[headline(facts)]}"}
     for name, manifest in manifests.items():
         if manifest.stage != "download":  # its many keys would hide the other tags
             tags[f"key.{name}"] = manifest.key
@@ -61,13 +61,14 @@ def version_description(labels: Sequence[str], tags: Mapping[str, str], site_url
     """
     version = labels[0]
     scores = scores_in_tags(tags)
-    bleu = ", ".join(f"{name} {float(facts[BLEU]):.2f}" for name, facts in scores.items())
+    metric = headline(*scores.values())
+    bleu = ", ".join(f"{name} {float(facts[metric]):.2f}" for name, facts in scores.items())
     head, *rows = score_table(scores, tags["dev_set"])
     changes = {tag.removeprefix("changed."): change for tag, change in tags.items() if tag.startswith("changed.")}
     report = tags.get("report", "")
     parts = [
         # MLflow's list of versions shows the first 32 characters as plain text.
-        f"{tags.get('settings') or UNCHANGED} · BLEU {bleu}",
+        f"{tags.get('settings') or UNCHANGED} · {HEADLINES[metric]} {bleu}",
         table(head, rows),
         f"Protocol: `{tags['dev_signature']}`",
         f"Decision when it was registered: {tags['decision']}",

@@ -48,38 +48,40 @@ def gap(
     together: Artifact | None = None,
     theirs: Artifact | None = None,
     less: str = "",
+    metric: str = BLEU,
 ) -> Facts:
     """Explain the ``score`` of ``system`` (``demo/2``) on a set in ``language``, against the ``claim``.
 
     ``alone`` holds translations with one cause of decoding undone, by its words, ``together`` those with all undone.
     ``theirs`` is the score of the claim, where that is a system of this root; ``others`` are the system's scores of
     other sets. ``differences`` and ``left_out`` say what was not measured, ``less`` that it was trained on much less.
+    ``metric`` is the one that the card of ``score`` shows first.
     """
     table = _sentences(score)
     claimed = _sentences(theirs) if theirs else None
     card = _card(score)
     protocols = {name: each["protocol"] for name, each in card["scores"].items()}
-    ours = _condition(table)
-    joint = _condition(table, together)
-    undone = {f"decoding: {words}": _condition(table, each) for words, each in alone.items()}
+    ours = _condition(table, metric)
+    joint = _condition(table, metric, together)
+    undone = {f"decoding: {words}": _condition(table, metric, each) for words, each in alone.items()}
     causes, unclaimed = _text_causes(table, claimed, language)
     for each in causes:
         undone[f"text: {each.about}"] = _repaired(ours, each)
         joint = _repaired(joint, each)
-    if claim.metric not in ("", BLEU):
-        words = f"protocol: {protocols[BLEU]}; the claim's is {protocols[claim.metric]}"
+    if claim.metric not in ("", metric):
+        words = f"protocol: {protocols[metric]}; the claim's is {protocols[claim.metric]}"
         undone[words] = ours._replace(metric=claim.metric)
         joint = joint._replace(metric=claim.metric)
     own = measure(ours, language)
-    expected = known(claim.score, own) if claimed is None else measure(_condition(claimed), language)
+    expected = known(claim.score, own) if claimed is None else measure(_condition(claimed, metric), language)
     measured = {words: measure(each, language) for words, each in undone.items()}
     steps = explain(own, measured, measure(joint, language), expected)
     made = lineage([score])
-    names = [name for name in protocols if BLEU in name and name != BLEU]
+    names = [name for name in protocols if BLEU in name and name != metric]
     by_protocol = [card["scores"][name] | {"about": protocols[name] + ALSO.get(name, "")} for name in names]
-    by_set = [_card(each)["scores"][BLEU] | {"about": f"set {name} in its place"} for name, each in others.items()]
+    by_set = [_card(each)["scores"][metric] | {"about": f"set {name} in its place"} for name, each in others.items()]
     beside = {f"if even: {each.about}": _repaired(ours, each) for each in unclaimed} | {
-        f"without the sentences with {words}: {len(table) - len(rest):,}": _condition(rest)
+        f"without the sentences with {words}: {len(table) - len(rest):,}": _condition(rest, metric)
         for words, pairs in _marked(made, card["set"], score.store)
         if 0 < len(rest := table.filter(~pl.col("pair_id").is_in(list(pairs)))) < len(table)
     }
@@ -88,7 +90,7 @@ def gap(
         "system": {"about": system, **own.numbers},
         "set": card["set"],
         "sentences": len(table),
-        "protocol": protocols[BLEU],
+        "protocol": protocols[metric],
         "claim": asdict(claim)
         | {"score": expected.score, "protocol": protocols.get(claim.metric, "protocol not known")},
         "steps": steps,
@@ -113,13 +115,17 @@ def _card(score: Artifact) -> dict[str, Any]:
     return dict(json.loads((score.path() / "card.json").read_text()))
 
 
-def _condition(table: pl.DataFrame, made: Artifact | None = None) -> Condition:
+def _condition(table: pl.DataFrame, metric: str, made: Artifact | None = None) -> Condition:
     """The sentences of a set as they were scored, or with other translations of them."""
     written = table
     if made:
         other = pl.read_parquet(made.path() / "hypotheses.parquet", columns=["pair_id", "hypothesis"])
         written = table.select("pair_id").join(other, on="pair_id", how="left", maintain_order="left")
-    return Condition(written["hypothesis"].to_list(), table["reference"].to_list())
+    return Condition(written["hypothesis"].to_list(), table["reference"].to_list(), metric)
+
+
+def _sides(table: pl.DataFrame) -> tuple[list[str], list[str]]:
+    return table["hypothesis"].to_list(), table["reference"].to_list()
 
 
 def _repaired(what: Condition, cause: TextCause) -> Condition:
@@ -130,7 +136,7 @@ def _text_causes(
     table: pl.DataFrame, claimed: pl.DataFrame | None, language: str
 ) -> tuple[list[TextCause], list[TextCause]]:
     """Causes that the claim's text does not have, and those that it has too or of which that is not known."""
-    written, expected, _ = _condition(table)
+    written, expected = _sides(table)
     if claimed is None:
         found = text_causes(written, expected, language)
         return [each for each in found if each.is_fault], [each for each in found if not each.is_fault]
@@ -138,7 +144,7 @@ def _text_causes(
     if claimed["pair_id"].equals(table["pair_id"]):
         changed = changed_references(expected, claimed["reference"].to_list())
         expected = claimed["reference"].to_list()
-    theirs = {each.about for each in text_causes(*_condition(claimed)[:2], language)}
+    theirs = {each.about for each in text_causes(*_sides(claimed), language)}
     found = text_causes(written, expected, language)
     ours = [each for each in found if each.about not in theirs]
     return [*changed, *ours], [each for each in found if each.about in theirs]

@@ -13,6 +13,7 @@ from flows.commands.models import models
 from flows.commands.score import score
 from flows.inspection.garbage_collection import find_garbage
 from flows.inspection.verify import verify
+from flows.runner.systems import ForeignScore
 from flows.website.write import write_site
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site, open_store
@@ -23,6 +24,10 @@ from tasks.registration.version_tags import version_page
 def write(file: Path, lines: Iterable[str]) -> Path:
     file.write_text("".join(f"{line}\n" for line in lines))
     return file
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 @pytest.fixture
@@ -62,10 +67,17 @@ def test_they_get_the_scores_of_a_run_and_stand_beside_it(
     assert [each.wrong for each in verify(["system:google"], "local", lambda *_: None)] == [(), ()]
 
 
-def test_new_ones_take_the_place_of_earlier_ones_and_can_be_forgotten(google: Path) -> None:
+def test_new_ones_take_the_place_of_earlier_ones_and_can_be_forgotten(
+    google: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     score(f"{google}", on="small/test")
     before = scores("system:google")
     write(google, google.read_text().upper().splitlines())
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(ForeignScore, "remove", interrupt)
+        score(f"{google}", on="small/test")
+    assert len([*open_store(Site.named()).list("receive")]) == 2
+    assert not scores("system:google").equals(before), "the newest count where the removal was interrupted"
     score(f"{google}", on="small/test")
     assert not scores("system:google").equals(before)
     store = open_store(Site.named())

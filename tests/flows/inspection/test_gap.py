@@ -79,6 +79,22 @@ def test_a_difference_of_the_training_is_named_with_its_command_and_cost(
     assert [step["about"].split(":")[0] for step in found["steps"]] == ["decoding", "unexplained"]
 
 
+def test_two_runs_of_a_file_with_one_name_are_two(
+    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from dataclasses import replace\nfrom flows.runs import RUNS\nA = RUNS['small']\n"
+        "B = replace(A, decoding=replace(A.decoding, beam=1))\n"
+    )
+    for each in "AB":
+        run_small(RunRequest(f"{file}:{each}", until="score"))
+    for ours, claimed in ("BA", "AB"):
+        found = gap_of(capsys, f"{file}:{ours}", claimed_as=f"{file}:{claimed}")
+        assert found["steps"][0]["about"].startswith("decoding: beam is 1" if ours == "B" else "decoding: beam is 2")
+        assert found["steps"][-1]["score"] == 0
+
+
 def test_the_page_of_a_version_links_to_it(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     left_out = gap_of(capsys, "small/1", claim=20.0)["left_out"]
     assert any("120 updates" in each and " pairs, " in each for each in left_out), "the size of the training"
@@ -87,6 +103,20 @@ def test_the_page_of_a_version_links_to_it(small: Path, capsys: pytest.CaptureFi
     assert Path(page).name in str(pages["versions/small/1.html"])
     kept = {(each.stage, each.why) for each in find_garbage(Site.named()).kept}
     assert ("gap", "version small/1") in kept
+
+
+def test_a_run_that_writes_lower_case_is_judged_without_case(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plant(monkeypatch, "lower", "vocabulary.lowercase=True", "training.updates=80")
+    plant(monkeypatch, "lower-greedy", "vocabulary.lowercase=True", "training.updates=80", "decoding.beam=1")
+    found = gap_of(capsys, "lower-greedy", claimed_as="lower")
+    assert found["protocol"] == found["claim"]["protocol"] == "13a, lower-cased, detokenised"
+    cards = [each.facts for each in open_store(Site.named()).list("score") if each.item == "test"]
+    [claimed] = [each for each in cards if each["bleu_lc"] == pytest.approx(found["claim"]["score"], abs=1e-3)]
+    assert claimed["bleu"] < claimed["bleu_lc"]
+    assert [step["about"].split(":")[0] for step in found["steps"]] == ["decoding", "unexplained"]
+    assert found["steps"][-1]["score"] == 0
 
 
 def test_what_was_removed_is_not_measured_and_said_to_be_so(

@@ -76,7 +76,7 @@ def challenge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
         def compared(*_: Any) -> list[Any]:
             groups = (SeedScores(np.array(each), np.repeat([each], 9, axis=0).T) for each in both.values())
-            return [SimpleNamespace(difference=compare_groups(*groups))]
+            return [SimpleNamespace(difference=compare_groups(*groups), measure="bleu")]
 
         monkeypatch.setattr(promotion, "find_group", group)
         monkeypatch.setattr(promotion, "compare_on", compared)

@@ -66,11 +66,14 @@ def test_work_that_never_checks_is_ended_after_the_timeout() -> None:
     assert "finished stages are kept" in complained
 
 
-def test_a_second_signal_ends_at_once() -> None:
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_ctrl_c_ends_at_once_and_a_second_stop_changes_nothing(first: int) -> None:
     process = start("unresponsive", "600")
-    process.send_signal(signal.SIGINT)
+    process.send_signal(first)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
     time.sleep(0.3)
     assert process.poll() is None
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=limit(2.0))
-    assert process.returncode == 130
+    assert process.returncode == 128 + first

@@ -49,6 +49,18 @@ def test_what_sentences_do_to_runs_counts_and_what_they_do_to_one_training_is_in
     assert compare_groups(one, b).sentence_error == pytest.approx(0.5, abs=0.05), "one model stands for itself"
 
 
+def test_two_seeds_that_happen_to_be_close_do_not_make_sentences_certain() -> None:
+    """Without the bound on Welch's freedom 6.6 % of equal runs are apart."""
+    rng = np.random.default_rng(3)
+    scores = rng.normal(0, 0.27, (4000, 2, 2))
+    scores[:, 1] += rng.normal(0, 0.134, (4000, 1))
+    run = rng.normal(0, 0.134, 100)
+    run *= 0.134 / run.std(ddof=1)
+    pairs = [(SeedScores(a, np.zeros((2, 100))), SeedScores(b, np.tile(run, (2, 1)))) for a, b in scores]
+    apart = [compare_groups(a, b).verdict != "undecided" for a, b in pairs]
+    assert np.mean(apart) == pytest.approx(0.043, abs=0.01)
+
+
 def test_seeds_of_the_same_trainings_are_pairs() -> None:
     a, b = group([38.0, 39.0, 40.0]), group([38.2, 39.1, 40.2])
     assert compare_groups(a, b).verdict == "undecided"
@@ -72,20 +84,22 @@ def test_a_difference_that_is_ruled_out_is_an_answer(low: float, high: float, ve
     assert GroupDifference(0.0, low, high, 0.1, 0.0, 0.3).verdict_on(0.3) == verdict
 
 
+@pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("budget", [2, 3, 10])
-def test_looking_after_every_seed_tells_equal_runs_apart_in_a_twentieth(budget: int) -> None:
-    """And with plain 95 % intervals in more, where there are several looks."""
+def test_looking_after_every_seed_tells_equal_runs_apart_in_a_twentieth(budget: int, groups: int) -> None:
+    """And with plain 95 % intervals in more, where there are several looks. Pairs of seeds are one group."""
     rng = np.random.default_rng(7)
-    scores = rng.standard_normal((4000, 2, budget))
-    limits = [student_quantile(1 - tail, 2 * seeds) for seeds, tail in enumerate(sequential_tails(budget), 1)]
-    plain = [student_quantile(0.975, 2 * seeds) for seeds in range(1, budget)]
+    scores = rng.standard_normal((4000, groups, budget))
+    tails = sequential_tails(budget, paired=groups == 1)
+    limits = [student_quantile(1 - tail, groups * seeds) for seeds, tail in enumerate(tails, 1)]
+    plain = [student_quantile(0.975, groups * seeds) for seeds in range(1, budget)]
 
     def share(limits: list[float]) -> float:
         apart = np.zeros(len(scores), dtype=bool)
         for seeds, limit in enumerate(limits, 2):
             part = scores[:, :, :seeds]
             error = np.sqrt(part.var(axis=2, ddof=1).sum(axis=1) / seeds)
-            apart |= np.abs(part[:, 1].mean(axis=1) - part[:, 0].mean(axis=1)) > limit * error
+            apart |= np.abs(part[:, -1].mean(axis=1) - (groups - 1) * part[:, 0].mean(axis=1)) > limit * error
         return float(apart.mean())
 
     assert share(limits) == pytest.approx(0.05, abs=0.012)

@@ -62,7 +62,7 @@ print([*model.predict(["a dog"]), *model.predict(["a", "b"], params={"beam": 1})
 
 
 def version(number: int, bleu: float, digest: str) -> Version:
-    tags = {"dev_bleu": f"{bleu}", "dev_digest": digest, "dev_set": "val"}
+    tags = {"val.bleu": f"{bleu}", "dev_digest": digest, "dev_set": "val"}
     return Version("ende", number, datetime.now(UTC), ("champion",), tags, "run", "source")
 
 
@@ -73,22 +73,37 @@ P_VALUES = st.floats(0, 1) | st.just("the sentence scores of version 7 were remo
 def test_the_champion_is_chosen_on_the_same_dev_set_alone_and_beyond_noise(
     own: float, theirs: float, same: bool, own_test: float, their_test: float, p_value: float | str
 ) -> None:
-    tags = {"dev_set": "val", "dev_bleu": f"{own}", "dev_digest": "d1", "test.bleu": f"{own_test}"}
+    challenger = version(8, own, "d1")
+    challenger = replace(challenger, tags={**challenger.tags, "test.bleu": f"{own_test}"})
     champion = version(7, theirs, "d1" if same else "d2")
     champion = replace(champion, tags={**champion.tags, "test.bleu": f"{their_test}"})
-    better, why = becomes_champion(tags, champion, False, 0.0, lambda _: p_value)
+    better, why = becomes_champion(challenger, champion, False, 0.0, lambda _: p_value)
     is_beyond_noise = isinstance(p_value, str) or p_value <= 0.05
     assert better == (same and own >= theirs and is_beyond_noise)
     assert "version 7" in why
     assert ("within noise" in why) == (same and own >= theirs and not is_beyond_noise)
-    assert becomes_champion(tags, None, True, 0.0, lambda _: p_value)[0]
+    assert becomes_champion(challenger, None, True, 0.0, lambda _: p_value)[0]
+
+
+def test_versions_that_write_lower_case_are_judged_without_case_unless_one_does_not() -> None:
+    lower = {"val.source_input": "lower-cased", "dev_signature": "nrefs:1|case:mixed|tok:13a"}
+    cased, first, second = (
+        replace(version(number, bleu, "d1"), tags={**version(number, bleu, "d1").tags, "val.bleu_lc": f"{lc}", **tags})
+        for number, bleu, lc, tags in ((1, 9.0, 30.0, {}), (2, 8.0, 40.0, lower), (3, 7.0, 41.0, lower))
+    )
+    wins, why = becomes_champion(second, first, False, 0.0, lambda _: 0.01)
+    assert wins
+    assert why.startswith("dev BLEU lower-cased 41.00 on val is 1.00 above the 40.00")
+    assert not becomes_champion(second, cased, False, 0.0, lambda _: 0.01)[0]
+    assert becomes_champion(cased, second, False, 0.0, lambda _: 0.01)[0]
+    assert "val (dev) 41.00  nrefs:1|case:lc|tok:13a" in second.line()
 
 
 def test_a_version_below_the_floor_becomes_no_champion(run: FinishedRun) -> None:
     poor = run.register("poor", run.tags(0.25))
     assert poor["aliases"] == ["candidate"]
     assert run.register("poor", run.tags(1.0))["aliases"] == ["candidate", "champion"]
-    poorer = becomes_champion(run.tags(0.25), version(1, 0.0, "d1"), False, 1.0, lambda _: 0.0)
+    poorer = becomes_champion(version(2, 0.25, "d1"), version(1, 0.0, "d1"), False, 1.0, lambda _: 0.0)
     assert not poorer[0], "not even above a champion"
 
 
