@@ -1,14 +1,12 @@
 """``repro compare``."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
 from flows.views.comparison_view import (
-    checks_table,
     collapse_table,
     differing_table,
     groups_table,
@@ -31,9 +29,6 @@ def compare(
     seeds: Annotated[
         bool, Parameter(help="compare all seeds on record of each run; 'demo --set FIELD=VALUE' names other settings")
     ] = False,
-    out: Annotated[
-        Path | None, Parameter(help="a PNG file to write: BLEU and perplexity at equal dev checks, against the first")
-    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare runs or model versions: the fields in which they differ, their trainings, and their scores.
@@ -46,23 +41,18 @@ def compare(
 
     repro compare demo/1 demo@candidate
 
-    repro compare demo/1 demo/2 demo/3 --out checks.png
+    repro compare demo/1 demo/2 demo/3
 
     repro compare demo/2 system:google
 
     repro compare multi30k-ende multi30k-ende-distilled --seeds
     """
     from flows.inspection.compare import compare_systems, find_system, metrics_of
-    from tasks.evaluation.check_differences import check_differences
     from tasks.evaluation.training_log import last_values, layer_curves, training_curves
     from tasks.registration.differences import differing_fields
 
     if len(names) < 2:
         raise BadConfiguration(f"{len(names)} systems are named, allowed are two or more, as in demo/1 demo/2")
-    if out and (out.is_dir() or not out.parent.is_dir()):
-        raise BadConfiguration(f"--out is {out}, allowed is a file in an existing folder")
-    if seeds and out:
-        raise BadConfiguration(f"--out is {out}, allowed is none with --seeds")
     site = configured_site()
     if seeds:
         _compare_seeds(names, site, as_json)
@@ -75,25 +65,15 @@ def compare(
     metrics = metrics_of(systems, site)
     curves = {name: training_curves(file) for name, file in metrics.items()}
     last = {name: last_values(layer_curves(file)) for name, file in metrics.items()}
-    base = metrics.get(titles[0])
-    checks = {name: check_differences(base, metrics[name]) for name in titles[1:] if base and name in metrics}
-    if out and not any(checks.values()):
-        raise BadConfiguration(f"--out is {out}, but no two of these trainings have a dev check at an equal update")
     if len(models) > 1:
         show(differing_table([*models], fields) if fields else "no recorded field differs")
     for table in (
         trainings_table(curves),
-        checks_table(titles[0], checks),
         collapse_table(last if len(models) > 1 else {}),
         scores_table(titles, comparisons),
     ):
         if table:
             show("", table)
-    if out:
-        from tasks.evaluation import plots
-
-        out.write_bytes(plots.check_differences(titles[0], checks, plots.LIGHT))
-        show(f"{out}")
     if as_json:
         result = {
             "systems": titles,
@@ -107,7 +87,6 @@ def compare(
                 name: {column: values.tolist() for column, values in vars(each).items()}
                 for name, each in curves.items()
             },
-            "checks": {name: [asdict(each) for each in found] for name, found in checks.items()},
             "layers": last,
         }
         print_json(result)

@@ -129,19 +129,22 @@ def _reproduction(preset: str, score: float | None, run: str) -> ClaimedSystem:
 
 
 def _own_system(name: str, score: float | None, site: Site) -> ClaimedSystem:
-    """A version or run of this root; with a score a built-in run that is none yet, by its settings."""
+    """A version or run of this root; a built-in run that is none yet stands for its recorded scores."""
     try:
         system = find_system(name, site)
     except BadConfiguration as error:
         if name not in RUNS:
             raise
         known = recorded_results()[name].scores if name in recorded_results() else {}
-        if score is not None:
-            set_name = next((each for each, figures in known.items() if figures[BLEU] == score), "")
-            return ClaimedSystem(Claim(name, 0.0, BLEU, set_name), name, _planned(RunRequest(name)))
-        figures = ", ".join(f"{scores[BLEU]}, recorded on {each}" for each, scores in known.items())
-        ways = f"`--claim SCORE --as {name}` ({figures or 'a score that you know'}), or this after `repro run {name}`"
-        raise BadConfiguration(f"--as is {name!r}, which has no scores here, allowed is {ways}") from error
+        if score is None and not known:
+            raise BadConfiguration(
+                f"--as is {name!r}, of which no score is known, allowed is that with --claim"
+            ) from error
+        figures = {each: scores[BLEU] for each, scores in known.items() if score in (None, scores[BLEU])}
+        set_name, recorded = [("", 0.0), *figures.items()][-1]
+        return ClaimedSystem(
+            Claim(name, recorded, BLEU, set_name, "recorded" if figures else ""), name, _planned(RunRequest(name))
+        )
     scores = system.scores if score is None else {}
     metric = headline(*(each.facts for each in system.scores.values()))
     return ClaimedSystem(Claim(system.name, 0.0, metric), request_of(name, site).run, system.lineage, scores)

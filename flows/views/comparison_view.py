@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from flows.views.tables import cell, number_text, plain_table
-from model.metric_names import DEV_PERPLEXITY
-from tasks.evaluation.check_differences import ERRORS, HALF, CheckDifferences
 from tasks.evaluation.system_comparison import Comparison
 from tasks.evaluation.training_log import SIGNS
 from tasks.registration.differences import DifferingField
@@ -82,27 +80,6 @@ def decision_table(found: Decision) -> Table:
 def _group(scores: Mapping[int, float]) -> str:
     """``39.12 ± 0.28 (3)``: mean, standard deviation and number of seeds."""
     return f"{fmean(scores.values()):.2f} ± {stdev(scores.values()):.2f} ({len(scores)})"
-
-
-def checks_table(first: str, others: Mapping[str, Sequence[CheckDifferences]]) -> Table | None:
-    """One row per measure: how each other training differs from the first at equal dev checks; None without any."""
-    measures = dict.fromkeys(found.measure for each in others.values() for found in each)
-    if not measures:
-        return None
-    table = plain_table(f"at equal dev checks, against {first}", *others)
-    for measure in measures:
-        chosen = ([found for found in each if found.measure == measure] for each in others.values())
-        unit = " %" if measure == DEV_PERPLEXITY else ""
-        cells = (_last_checks(found[0], unit) if found else "" for found in chosen)
-        table.add_row(f"{measure}, last {HALF + 1}", *cells)
-    return table
-
-
-def _last_checks(found: CheckDifferences, unit: str) -> str:
-    error = found.errors[-1]
-    band = "" if error is None else f" ± {ERRORS * error:.2f}"
-    above = sum(difference > 0 for difference in found.differences)
-    return f"{found.means[-1]:+.2f}{band}{unit}; above 0 in {above} of {len(found.differences)} checks"
 
 
 def collapse_table(systems: Mapping[str, Mapping[str, Sequence[float]]]) -> Table | None:

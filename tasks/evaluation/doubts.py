@@ -4,7 +4,6 @@ Words are compared with those of the set's own sides, so this works for any lang
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
@@ -35,14 +34,6 @@ def doubts(hypotheses: Sequence[str], references: Sequence[str], sources: Sequen
             "they have about as many words in common with other references as with their own: are they of another "
             "set, or in another order?"
         )
-
-
-def is_other_language(hypotheses: Sequence[str], references: Sequence[str]) -> bool:
-    """Whether words that are frequent in the references are rare in the hypotheses."""
-    written, expected = (WORD.findall(" ".join(lines).lower()) for lines in (hypotheses, references))
-    usual = {word for word, _ in Counter(expected).most_common(20)}
-    here, there = (sum(word in usual for word in side) / (len(side) or 1) for side in (written, expected))
-    return here < 0.2 * there  # among English, German, French at most 0.13; captions and news of one language 0.4
 
 
 def where_lines_differ(hypotheses: Sequence[str], references: Sequence[str]) -> str:

@@ -18,8 +18,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from model.metric_names import DEV_BLEU
-from tasks.evaluation.check_differences import BAND, ERRORS, WINDOW, CheckDifferences
 from tasks.evaluation.training_log import Curves
 
 Numbers = NDArray[np.float64]
@@ -165,25 +163,6 @@ def sweep(
         if setting.log:
             axes.set_xscale("log")
             label_log_axis(axes.xaxis)
-    return png(figure)
-
-
-def check_differences(first: str, others: Mapping[str, Sequence[CheckDifferences]], theme: Theme) -> bytes:
-    """The difference of other trainings to the first at equal dev checks, each with its moving mean and band."""
-    panels = [(name, found) for name, measures in others.items() for found in measures]
-    figure = new_figure(5.4, 0.5 + 2.7 * len(panels), theme)
-    for axes, (name, found) in zip(figure.subplots(len(panels), 1, squeeze=False).flat, panels, strict=True):
-        unit = "BLEU points" if found.measure == DEV_BLEU else "percent"
-        dress(axes, theme, f"{found.measure} at equal updates:\n{name} against {first}", f"difference, {unit}")
-        means = np.array(found.means)
-        reach = ERRORS * np.array(found.errors, np.float64)  # None is nan, which draws no band
-        axes.axhline(0, color=theme.muted, lw=0.8)
-        axes.fill_between(found.updates, means - reach, means + reach, color=theme.source, alpha=0.2, lw=0)
-        axes.plot(found.updates, means, color=theme.source, lw=1.6, label=f"mean of up to {WINDOW} checks")
-        axes.plot(found.updates, found.differences, "o", color=theme.target, ms=3.5, label="a dev check")
-        axes.xaxis.set_major_formatter(thousands())
-        legend(axes, theme)
-    figure.supxlabel(f"update\n{BAND}", color=theme.muted, fontsize=7.5)
     return png(figure)
 
 

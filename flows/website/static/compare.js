@@ -61,7 +61,7 @@ function showScores(a, b) {
 }
 
 // B against A at the updates that both checked: each difference, and the mean of up to five around it with 2 standard
-// errors, as by tasks/evaluation/check_differences.py.
+// errors.
 function atEqualChecks(first, second, percent) {
   const places = first.flatMap((value, at) => (value != null && second[at] != null ? [at] : []));
   const found = places.map((at) => (percent ? 100 * (second[at] / first[at] - 1) : second[at] - first[at]));
