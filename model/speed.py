@@ -1,7 +1,7 @@
 """Measures how long an update of a training takes here: ``python -m model.speed job.json``, over made-up pairs.
 
 config  {"model": Model, "training": Training, "vocabulary": pieces of a vocabulary, "length": pieces of a sentence}
-out     exit.json with the fact ``seconds`` (of an update)
+out     exit.json with the facts ``seconds`` (of an update) and ``slowdown`` (by other work on this machine)
 """
 
 import time
@@ -34,13 +34,18 @@ def work(job: Job) -> Facts:
     length = job.config["length"]
     whole = max(1, training.batch_tokens // length)
     sentences = min(whole, 16)
-    while (seconds := _seconds(step, sentences, length, size)) < ENOUGH_SECONDS and sentences < whole:
+    while (times := _seconds(step, sentences, length, size))[0] < ENOUGH_SECONDS and sentences < whole:
         sentences = min(whole, 4 * sentences)
-    return {"seconds": seconds * whole / sentences}
+    seconds, computing = times
+    slowdown = max(1.0, seconds / computing) if device.type == "cpu" else 1.0  # else the device computes
+    return {"seconds": seconds * whole / sentences, "slowdown": slowdown}
 
 
-def _seconds(step: TrainingStep, sentences: int, length: int, size: int) -> float:
-    """Seconds of an update over pairs of ``length`` random pieces, the mean of some."""
+def _seconds(step: TrainingStep, sentences: int, length: int, size: int) -> tuple[float, float]:
+    """Seconds of an update over pairs of ``length`` random pieces, the mean of some; those that this thread computes.
+
+    An idle machine never lets it wait: the other threads have as much to do.
+    """
     source, target, labels = torch.randint(3, size, (3, sentences, length))
     count = labels.numel()
     batch = Batch(source, target, labels.flatten(), torch.arange(count), None, 0, count)
@@ -50,7 +55,8 @@ def _seconds(step: TrainingStep, sentences: int, length: int, size: int) -> floa
             torch.cuda.synchronize()
         if number == 0:  # it compiles and allocates
             begin = time.monotonic()
-    return (time.monotonic() - begin) / TIMED
+            computed = time.thread_time()
+    return (time.monotonic() - begin) / TIMED, (time.thread_time() - computed) / TIMED
 
 
 if __name__ == "__main__":

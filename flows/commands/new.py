@@ -9,7 +9,7 @@ import polars as pl
 from cyclopts import Parameter
 
 from flows.runner.find_run import find_run, is_file
-from flows.runner.update_time import seconds_of_update
+from flows.runner.update_time import time_of_update
 from flows.runs import RUNS, Run, own_text
 from flows.runs.own_text import TextFile, TextReport, remarks_on_columns, remarks_on_set, remarks_on_text
 from flows.runs.paper_rows import parse_run_name
@@ -25,6 +25,8 @@ from tasks.cleaning.filters import SIDES
 from tasks.durations import duration, seconds_of
 
 Pair = tuple[str, str]
+SLOWED = 1.2
+"""The slowdown by other work from which on it is said."""
 POOR_UPDATES = 600
 """By the measurements in docs/own-text.md, fewer updates give a poor model."""
 
@@ -147,10 +149,10 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
     """The first of the runs that learns enough within the ``budget`` (seconds; 0: none); says how long it trains."""
     if not budget and runs[0].training.epochs:
         return runs[0]
-    measured = partial(seconds_of_update, length=length)
+    measured = partial(time_of_update, length=length)
     say("timing updates of the model on this machine ...")
     try:
-        run, seconds = within(budget, runs, measured) if budget else (runs[0], measured(runs[0]))
+        run, time = within(budget, runs, measured) if budget else (runs[0], measured(runs[0]))
     except ValueError as error:
         raise BadConfiguration(f"--budget does not fit --like: {error}") from error
     except Fault as fault:
@@ -159,8 +161,9 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
         say(f"how long the training takes could not be measured: {fault}")
         return runs[0]
     updates = run.training.updates
-    whole = duration(seconds * updates * (1 + OTHER_SHARE) + OTHER_STAGES)
-    say(f"the run takes about {whole} here: {updates:,} updates, each {seconds:.2f} s, measured now, and other stages")
+    whole = duration(time.seconds * updates * (1 + OTHER_SHARE) + OTHER_STAGES * time.slowdown)
+    slowed = f", {time.slowdown:.1f} times as long beside the machine's other work" if time.slowdown > SLOWED else ""
+    say(f"the run takes about {whole} here: {updates:,} updates, each {time.seconds:.2f} s, and other stages{slowed}")
     if updates < POOR_UPDATES:
         say(f"expect a poor model: {updates:,} updates; docs/own-text.md shows what budgets reach")
     usual = runs[0].model
@@ -169,7 +172,7 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
         say(f"the budget chose a smaller model: {chosen} (docs/own-text.md)")
     if budget:
         most = duration(60 * run.training.minutes)
-        say(f"the training alone ends after {most}, even with fewer updates; a busy machine makes the rest longer")
+        say(f"the training alone ends after {most}, even with fewer updates; more work beside it makes the rest longer")
     if budget and updates == runs[0].training.updates:
         say("this is within the budget; so much text needs no more updates")
     return run

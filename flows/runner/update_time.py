@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from flows.runs import Run
+from flows.runs.text_settings import UpdateTime
 from infra.launch.job import EXIT
 from infra.launch.local import LocalLauncher
 from infra.site import Site
@@ -13,8 +14,8 @@ from tasks.engine.jobs import job_spec
 from tasks.engine.stage import JobRequest
 
 
-def seconds_of_update(run: Run, length: int) -> float:
-    """Seconds of an update over sentences of ``length`` pieces, in one process; takes a few seconds itself.
+def time_of_update(run: Run, length: int) -> UpdateTime:
+    """The time of an update over sentences of ``length`` pieces, in one process; takes a few seconds itself.
 
     Raises BadConfiguration for a model or a training that this machine cannot run.
     """
@@ -28,4 +29,4 @@ def seconds_of_update(run: Run, length: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
         LocalLauncher().run(job_spec(site, JobRequest("model.speed", config, {}, out)), lambda: None)
-        return float(json.loads((out / EXIT).read_text())["facts"]["seconds"])
+        return UpdateTime(**json.loads((out / EXIT).read_text())["facts"])

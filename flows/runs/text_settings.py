@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from flows.runs.built_in_runs import MULTI30K_ENDE, PAPER_BASE, WMT14_SAMPLE_ENDE
 from flows.runs.overrides import override
@@ -15,12 +16,19 @@ BASES = {"tiny": MULTI30K_ENDE, "small": WMT14_SAMPLE_ENDE, "base": PAPER_BASE}
 """The run whose other settings a size has."""
 OTHER_STAGES = 90.0
 OTHER_SHARE = 0.1
-"""Of a budget so many seconds and this share are for the stages other than the training, beside other work too."""
+"""Of a budget so many seconds, times the slowdown, and this share are for the stages other than the training."""
 TABLE = read_table(Path(__file__).with_suffix(".tsv"))
 """By rising number of pairs: the fields in which the run of a size is changed."""
 FEWEST_UPDATES = 50
 ENOUGH = 0.4
 """The share of its updates below which a smaller model learns more in the time."""
+
+
+class UpdateTime(NamedTuple):
+    """Seconds of an update beside the other work on this machine, which makes them ``slowdown`` times as many."""
+
+    seconds: float
+    slowdown: float = 1.0
 
 
 def _of_length(run: Run, updates: int) -> Run:
@@ -51,20 +59,22 @@ def for_pairs(run: Run, pairs: int) -> Run:
     return replace(run, vocabulary=replace(run.vocabulary, size=size))
 
 
-def within(budget: float, runs: list[Run], seconds_of_update: Callable[[Run], float]) -> tuple[Run, float]:
-    """The first of the runs that learns enough in the seconds of a budget, and its seconds an update.
+def within(budget: float, runs: list[Run], time_of_update: Callable[[Run], UpdateTime]) -> tuple[Run, UpdateTime]:
+    """The first of the runs that learns enough in the seconds of a budget, and the time of its updates.
 
     The clock ends its training too, as other work on the machine may slow the updates down. Raises BadConfiguration if
     even the last of them has too few updates, and ValueError for a training that no clock can end.
     """
     epochs = runs[0].training.epochs
     require(epochs == 0, "training.epochs", epochs, "0, and a number of updates")
-    left = max(0.0, budget * (1 - OTHER_SHARE) - OTHER_STAGES)
     for run in runs:
-        seconds = seconds_of_update(run)
-        updates = min(run.training.updates, int(left / seconds))
+        time = time_of_update(run)
+        left = max(0.0, budget * (1 - OTHER_SHARE) - OTHER_STAGES * time.slowdown)
+        updates = min(run.training.updates, int(left / time.seconds))
         if updates >= ENOUGH * run.training.updates or (run is runs[-1] and updates >= FEWEST_UPDATES):
             run = _of_length(run, updates)
-            return replace(run, training=replace(run.training, minutes=round(left / 60, 2))), seconds
-    needed = (FEWEST_UPDATES * seconds + OTHER_STAGES) / (1 - OTHER_SHARE)
-    raise BadConfiguration(f"--budget is {budget / 60:.0f}m, allowed is at least {needed / 60 + 1:.0f}m for this text")
+            return replace(run, training=replace(run.training, minutes=round(left / 60, 2))), time
+    needed = (FEWEST_UPDATES * time.seconds + OTHER_STAGES * time.slowdown) / (1 - OTHER_SHARE)
+    raise BadConfiguration(
+        f"--budget is {budget / 60:.0f}m, allowed is at least {needed / 60 + 1:.0f}m for this text, now"
+    )

@@ -20,7 +20,7 @@ from flows.runner.find_run import find_run
 from flows.runner.request import RunRequest
 from flows.runs import languages
 from flows.runs.piped_text import save_pipes
-from flows.runs.text_settings import fitting
+from flows.runs.text_settings import UpdateTime, fitting
 from infra.errors import BadConfiguration, Fault, NetworkFault
 from infra.store.files import write_atomically
 from tasks.cleaning.filters import Length
@@ -34,7 +34,7 @@ SIDES = ("en", "de")
 def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder, with the demo's text under names of a user's."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("flows.commands.new.seconds_of_update", lambda run, length: 1.0)
+    monkeypatch.setattr("flows.commands.new.time_of_update", lambda run, length: UpdateTime(1.0))
     (tmp_path / "data").mkdir()
     for side in ("en", "de"):
         lines = demo_corpus.content(f"demo/train.{side}")

@@ -1,11 +1,15 @@
 """Settings by the amount of text, and what a budget makes of them."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
-from flows.runner.update_time import seconds_of_update
+from flows.runner.update_time import time_of_update
 from flows.runs import RUNS
 from flows.runs.overrides import override
-from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, fitting, within
+from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, UpdateTime, fitting, within
 from infra.errors import BadConfiguration
 from tasks.durations import seconds_of
 
@@ -32,22 +36,35 @@ def test_less_text_gets_no_larger_model_and_no_longer_training() -> None:
 def test_a_budget_lowers_updates_then_takes_a_smaller_model() -> None:
     runs = fitting(29_000)
     full = runs[0].training.updates
-    whole, seconds = within(10 * full, runs, lambda _: 1.0)
-    assert (override(whole, ["training.minutes=0"]), seconds) == (runs[0], 1.0)
-    half, _ = within(OTHER_STAGES / (1 - OTHER_SHARE) + full / 2 / (1 - OTHER_SHARE) + 1, runs, lambda _: 1.0)
+    whole, time = within(10 * full, runs, lambda _: UpdateTime(1.0))
+    assert (override(whole, ["training.minutes=0"]), time.seconds) == (runs[0], 1.0)
+    half, _ = within(
+        OTHER_STAGES / (1 - OTHER_SHARE) + full / 2 / (1 - OTHER_SHARE) + 1, runs, lambda _: UpdateTime(1.0)
+    )
     assert (half.model, half.training.updates) == (runs[0].model, full // 2)
     assert half.training.checkpoint_every == runs[0].training.checkpoint_every // 2
     assert full / 2 <= 60 * half.training.minutes <= full / 2 + 1, "beside other work the clock ends it"
-    smaller, _ = within(900, runs, lambda _: 1.0)
+    smaller, _ = within(900, runs, lambda _: UpdateTime(1.0))
     assert smaller.model.layers < runs[0].model.layers
     assert smaller.training.updates <= 900
+    beside, _ = within(900, runs, lambda _: UpdateTime(1.0, slowdown=3.0))
+    assert 60 * (smaller.training.minutes - beside.training.minutes) == pytest.approx(2 * OTHER_STAGES, abs=1)
     with pytest.raises(BadConfiguration, match="--budget is 2m, allowed is at least 4m"):
-        within(120, runs, lambda _: 1.0)
+        within(120, runs, lambda _: UpdateTime(1.0))
     with pytest.raises(ValueError, match="training.epochs is 3, allowed is 0"):
-        within(900, [override(runs[0], ["training.updates=0", "training.epochs=3"])], lambda _: 1.0)
+        within(900, [override(runs[0], ["training.updates=0", "training.epochs=3"])], lambda _: UpdateTime(1.0))
     assert [seconds_of(each) for each in ("30m", "2h", "1h30m", "0.5h")] == [1_800, 7_200, 5_400, 1_800]
 
 
-def test_an_update_is_timed() -> None:
-    run = RUNS["demo"]
-    assert 0 < seconds_of_update(run, 10) < 60
+def test_an_update_is_timed_and_how_much_other_work_slows_it_down() -> None:
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})  # programs inherit it: these two share a core
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        time = time_of_update(RUNS["demo"], 10)
+    finally:
+        other.kill()
+        other.wait()
+        os.sched_setaffinity(0, cores)
+    assert 0 < time.seconds < 60
+    assert time.slowdown > 1.4
