@@ -25,6 +25,8 @@ UV_NAMES = {
     "cert": "SSL_CERT_FILE",
 }
 """The settings of pip that decide where packages come from, and uv's names for them."""
+PARTIAL = ("UV_FIND_LINKS", "UV_INDEX")
+"""Places that need not have every build of a version: a lock made by them has not the checksums of all."""
 LISTS = ("UV_FIND_LINKS",)
 """Variables that separate values by commas, where pip has spaces."""
 UNUSED = (
@@ -82,7 +84,10 @@ def _install_packages(command: list[str], dev: bool, environment: Mapping[str, s
 
 
 def lock(folder: Path) -> None:
-    """Rewrite both locks with uv and the versions of constraints.txt. Raises CalledProcessError."""
+    """Rewrite both locks with uv, the versions of constraints.txt and the checksums of all their builds.
+
+    Raises CalledProcessError.
+    """
     pip = [f"{folder / 'bin' / 'python'}", "-m", "pip", "--disable-pip-version-check"]
     uv = _find_uv(folder, pip)
     locks: tuple[tuple[str, list[str], tuple[str, ...]], ...] = (
@@ -94,7 +99,8 @@ def lock(folder: Path) -> None:
         options = ["--universal", "--python-version", "3.11", "--generate-hashes", "--no-annotate", "--no-header"]
         options += ["--constraint", "constraints.txt", "--override", "-", "--output-file", name, *extra]
         command = [uv, "pip", "compile", "--quiet", "pyproject.toml", *options]
-        environment = _environment_of_uv(pip)
+        (PROJECT / name).unlink(missing_ok=True)  # uv keeps the checksums that it finds in it
+        environment = {name: value for name, value in _environment_of_uv(pip).items() if name not in PARTIAL}
         subprocess.run(command, check=True, cwd=PROJECT, env=environment, input=overrides, text=True)
 
 

@@ -3,9 +3,11 @@
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from infra import install
 from infra.install import uv_environment
 
 TOP = Path(__file__).resolve().parents[2]
@@ -38,6 +40,25 @@ install.no-compile='1'
         "UV_FIND_LINKS": "/media/wheels,/media/more",
         "SSL_CERT_FILE": "/etc/ssl/bundle.pem",
     }
+
+
+def test_a_lock_is_made_of_the_whole_index_and_nothing_older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Builds for one Python in a folder or in an old lock would hide the checksums of those for another."""
+    for name in LOCKS:
+        (tmp_path / name).write_text("old")
+    found = {"UV_DEFAULT_INDEX": "whole", "UV_INDEX": "part", "UV_FIND_LINKS": "part"}
+    given = []
+
+    def run(command: list[str], **options: Any) -> None:
+        given.append(options["env"])
+        assert not (tmp_path / command[command.index("--output-file") + 1]).exists()
+
+    monkeypatch.setattr(install, "PROJECT", tmp_path)
+    monkeypatch.setattr(install, "_find_uv", lambda *_: "uv")
+    monkeypatch.setattr(install, "_environment_of_uv", lambda _: found)
+    monkeypatch.setattr(install.subprocess, "run", run)
+    install.lock(tmp_path)
+    assert given == [{"UV_DEFAULT_INDEX": "whole"}] * len(LOCKS)
 
 
 @pytest.mark.parametrize("lock", LOCKS)
