@@ -123,6 +123,8 @@ def main() -> None:
     if arguments and not arguments[0].startswith(("-", "_")) and arguments[0] not in COMMANDS:
         _say(_unknown_command(arguments[0]))
         sys.exit(2)
+    if arguments[:1] in (["run"], ["new"]) and not {"--help", "-h"} & {*arguments}:
+        print(f"repro {arguments[0]}: starting ...", file=sys.stderr, flush=True)  # before imports of seconds
     # SIGTERM raises an exception, so that jobs and servers are ended by the context managers it passes through.
     signals.install_handlers()
     try:

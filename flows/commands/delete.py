@@ -47,8 +47,9 @@ def delete(
         size = sum(path.stat().st_size for path in files_below(planned.folder))
         files = f"its files, {size_text(size)}, in {planned.folder}"
     aliases = f", its aliases {', '.join(chosen.aliases)}" if chosen.aliases else ""
-    say(f"goes: {version} in MLflow{aliases}, {files}, artifacts of register: {len(planned.registrations)}")
-    say(f"stays: artifacts that only it keeps, for `repro gc`: {len(planned.for_gc)}; its runs and their records")
+    say(f"goes: {version} in MLflow{aliases}, {files}")
+    stay = f"; {len(planned.for_gc)} artifacts that nothing else needs: `repro gc` removes them"
+    say(f"stays: its runs and their records{stay if planned.for_gc else ''}")
     if planned.children:
         say(f"stays: {', '.join(planned.children)}, whose training began from it")
     if not yes and not _agrees(version):

@@ -81,4 +81,4 @@ def logs(
             print_text(f"{log.row.label} {failure_text(failure)}")
     resume = f"; to resume it: {start.command}" if start.outcome == KILLED else ""
     begun = f"{start.started.astimezone():%Y-%m-%d %H:%M}"
-    say(f"{start.run}, begun {begun}, is {start.outcome}{f': {start.failure}' if start.failure else ''}{resume}")
+    say(f"{start.run}, begun {begun}, is {start.end}{f': {start.failure}' if start.failure else ''}{resume}")

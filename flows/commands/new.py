@@ -21,7 +21,7 @@ from flows.views.terminal import say
 from infra.errors import BadConfiguration, Fault
 from infra.store.files import write_atomically
 from model.config.keying import require_name
-from tasks.cleaning.filters import SIDES
+from tasks.cleaning.filters import SIDES, NotIn
 from tasks.durations import duration, seconds_of
 
 Pair = tuple[str, str]
@@ -166,15 +166,16 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
     say(f"the run takes about {whole} here: {updates:,} updates, each {time.seconds:.2f} s, and other stages{slowed}")
     if updates < POOR_UPDATES:
         say(f"expect a poor model: {updates:,} updates; docs/own-text.md shows what budgets reach")
-    usual = runs[0].model
-    if run.model != usual:
+    if run.model != (usual := runs[0].model):
         chosen = f"{run.model.layers} layers of {run.model.d_model}, not {usual.layers} of {usual.d_model}"
         say(f"the budget chose a smaller model: {chosen} (docs/own-text.md)")
     if budget:
         most = duration(60 * run.training.minutes)
         say(f"the training alone ends after {most}, even with fewer updates; more work beside it makes the rest longer")
-    if budget and updates == runs[0].training.updates:
-        say("this is within the budget; so much text needs no more updates")
+        if updates == runs[0].training.updates:
+            say("this is within the budget; so much text needs no more updates")
+        elif slowed:
+            say("a busy machine gives fewer updates; repeat this with --replace when it is idle")
     return run
 
 
@@ -229,8 +230,14 @@ def _say_report(report: TextReport) -> None:
         f"{report.pairs:,} pairs{held}; filters reject {report.rejected:,} ({share:.1%}) of "
         f"{'the first ' * (report.pairs > own_text.LOOKED_AT)}{report.looked_at:,}"
     )
+    if known := report.rejected_by.get(NotIn().name):
+        say(f"  {known:,} training pairs have a line of a dev or test set; they are left out")
     for rule, count in sorted(report.rejected_by.items(), key=lambda each: -each[1]):
+        if rule == NotIn().name:
+            continue
         source, target = (text if len(text) <= 60 else text[:57] + "..." for text in report.samples[rule])
         say(f"  {rule}: {count:,}, for example {source!r} | {target!r}")
+    if report.control:
+        say(f"  control characters in {report.control:,} pairs; they are removed (filters.normalise.control)")
     if report.repeated:
         say(f"  repeated pairs: {report.repeated:,}; one of each stays")

@@ -17,6 +17,9 @@ from infra.site import Site
 if TYPE_CHECKING:
     from infra.tracking.model_version import Version
 
+LONGEST = 100
+"""Characters of a tag that are printed."""
+
 
 def show(
     name: Annotated[
@@ -119,7 +122,10 @@ def _toml(name: str, extends: str, overrides: tuple[str, ...]) -> str | None:
 
 
 def _details(version: "Version", site: Site, as_json: bool) -> dict[str, Any]:
-    """Print a version's tags, its source run with parameters, and the moves of its model's aliases, or return them."""
+    """Print a version's scores and settings, its source run, its tags and the moves of its model's aliases.
+
+    For JSON return them, the parameters of the run too.
+    """
     from flows.commands.models import version_json
     from infra.tracking.model_version import PROMOTION_TAG, grouped_tags, history
     from infra.tracking.registry import source_run, versions
@@ -129,9 +135,12 @@ def _details(version: "Version", site: Site, as_json: bool) -> dict[str, Any]:
     if as_json:
         return {"version": {**version_json(version), "source": source, "history": [vars(move) for move in moves]}}
     tags = {tag: value for tag, value in grouped_tags(version.tags).items() if not tag.startswith(PROMOTION_TAG)}
-    lines = [version.line(), "", "source run", *(f"  {field}  {value}" for field, value in source.items())]
+    known = {field: value for field, value in source.items() if not field.startswith("params.")}
+    lines = [version.line(), "", "source run", *(f"  {field}  {value}" for field, value in known.items())]
     lines += [] if source else [f"  {version.run_id or 'none'} (no longer in MLflow)"]
-    lines += ["", "tags", *(f"  {tag}  {value}" for tag, value in sorted(tags.items()))]
+    short = {tag: value if len(value) <= LONGEST else f"{value[:LONGEST]} …" for tag, value in tags.items()}
+    lines += ["", "tags (in full, with the parameters of the run: --json)"]
+    lines += [f"  {tag}  {value}" for tag, value in sorted(short.items())]
     lines += ["", "aliases, newest move first"]
     lines += [f"  {move.when}  {move.alias} to version {move.version}  {move.why}" for move in moves]
     print_text("\n".join([*lines, ""]))

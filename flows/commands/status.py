@@ -6,6 +6,7 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, SiteOption
 from flows.runner.interrupted import forget, unfinished
+from flows.runs.overrides import as_options
 from flows.views.tables import state_table
 from flows.views.terminal import print_json, print_text, say, show
 from infra.errors import Fault
@@ -58,7 +59,8 @@ def status(
     for start in () if as_json else at_work:
         logs = (StageLog(store, row, start) for row in start.stages)
         stages = ", ".join(log.row.label for log in logs if log.is_at_work) or "between stages"
-        print_text(f"{start.run} is at work since {start.started.astimezone():%Y-%m-%d %H:%M}: {stages}")
+        since = f"{start.started.astimezone():%Y-%m-%d %H:%M}"
+        print_text(f"{start.run}{as_options(start.overrides)} is at work since {since}: {stages}")
     served = serving(where.root)
     for words in () if as_json else served:
         print_text(f"repro serve: {words}")

@@ -6,6 +6,7 @@ vocabulary and the scores that it was made from stay: garbage collection removes
 
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,3 +67,5 @@ def delete(site: Site, planned: Deletion) -> None:
                 planned.store.remove(stage, key)
     if planned.folder:
         shutil.rmtree(planned.folder, ignore_errors=True)
+        with suppress(OSError):  # the model's, which MLflow made around it
+            planned.folder.parent.rmdir()

@@ -30,7 +30,8 @@ from tasks.engine.progress import describe_metrics
 
 TORCHRUN = re.compile(
     r"^[A-Z]\d{4} .*torch/distributed/elastic/.*\n"
-    r"|^Traceback .*\n(?: .*\n)+torch\.distributed\.elastic\..*\n(?:={20,}\n(?:.*\n)*?={20,}\n)?",
+    r"|^Traceback .*\n(?: .*\n)+torch\.distributed\.elastic\..*\n(?:={20,}\n(?:.*\n)*?={20,}\n)?"
+    r"(?:\nDuring handling of the above exception, another exception occurred:\n\n)?",
     re.MULTILINE,
 )
 """What torchrun adds when its processes end: where it stood itself, not why they failed."""
@@ -87,13 +88,20 @@ class StageLog:
         return self._holder.split()[1:2] == self.start.process.split("/")[3:4]
 
     def new_lines(self, every: bool) -> Iterator[str]:
-        """The lines that were written since the last call; with ``every`` also those of TORCHRUN."""
-        if folder := self.folder:
-            for tail in self._tails:
-                tail.path = folder / tail.path.name  # the folder is renamed when the stage ends
-                text = tail.read_lines().decode(errors="replace")
-                lines = (text if every else TORCHRUN.sub("", text)).splitlines()
-                yield from map(_in_words, lines) if tail.path.name == METRICS else lines
+        """The lines that were written since the last call; with ``every`` also those of TORCHRUN.
+
+        Those of the job's log have no time: they stand where that file ended among the measurements.
+        """
+        if (folder := self.folder) is None:
+            return
+        for tail in self._tails:
+            tail.path = folder / tail.path.name  # the folder is renamed when the stage ends
+        rows, log = (tail.read_lines().decode(errors="replace") for tail in self._tails)
+        measured = [_in_words(line) for line in rows.splitlines()]
+        ended = self._tails[1].path.stat().st_mtime if log else 0.0
+        at = next((n for n, (when, _) in enumerate(measured) if when > ended), len(measured))
+        said = (log if every else TORCHRUN.sub("", log)).splitlines()
+        yield from (*(words for _, words in measured[:at]), *said, *(words for _, words in measured[at:]))
 
 
 def newest_start(store: Store, run: str, overrides: Sequence[str] = ()) -> RecordedRun:
@@ -121,12 +129,13 @@ def stage_logs(store: Store, start: RecordedRun, wanted: ArtifactName) -> list[S
     return at_work or failed or with_log[-1:]
 
 
-def _in_words(line: str) -> str:
-    """A row of ``metrics.jsonl`` as ``09:31:07  update 120/700  loss 3.21 · 5,210 tokens/s``."""
+def _in_words(line: str) -> tuple[float, str]:
+    """The time of a row of ``metrics.jsonl``, and ``09:31:07  update 120/700  loss 3.21 · 5,210 tokens/s``."""
     try:
         row = json.loads(line)
-        moment = f"{datetime.fromtimestamp(row['time']):%H:%M:%S}  " if "time" in row else ""
+        when = float(row.get("time", 0.0))
+        moment = f"{datetime.fromtimestamp(when):%H:%M:%S}  " if when else ""
         done = f"{row['done']:,.0f}/{row['total']:,.0f}  " if "total" in row else ""
-        return f"{moment}{done}{describe_metrics([row])}".rstrip()
-    except (ValueError, TypeError, KeyError):
-        return line
+        return when, f"{moment}{done}{describe_metrics([row])}".rstrip()
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return 0.0, line

@@ -121,6 +121,11 @@ class RecordedRun:
     """1 for the first start of a request, 2 if it is repeated after one that did not finish, and so on."""
 
     @property
+    def end(self) -> str:
+        """Its outcome as it is shown: STOPPED, not KILLED, where it ended in order, after `repro stop` or Ctrl-C."""
+        return "STOPPED" if self.outcome == KILLED and self.failure != DIED else self.outcome
+
+    @property
     def command(self) -> str:
         """The command line that asks for the same."""
         return command_of(self.run, self.overrides, self.asked)

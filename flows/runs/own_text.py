@@ -29,6 +29,9 @@ SEED = 1
 """At most so many pairs and this share are held out as a dev set, but at least so many; the seed chooses them."""
 FEWEST_DEV = 50
 """Pairs of a dev set that a user gives: the BLEU of fewer says nothing."""
+MARKUP = r"(?i)</?[a-z][a-z0-9]*(?:\s[^<>]*)?/?>|<!--|&(?:[a-z][a-z0-9]{1,7}|#[0-9]{1,6}|#x[0-9a-f]{1,6});"
+CONTROL = r"[\p{Cc}--\s]"
+"""Control characters but white space."""
 CHARACTERS_OF_PIECE = 4
 """A rough mean, for how long an update takes."""
 MANY = 0.2
@@ -129,6 +132,11 @@ class TextReport:
     swapped: int = 0
     """Pairs that look as if their sides were exchanged."""
     repeated: int = 0
+    """Repetitions among the pairs that the rules keep."""
+    markup: int = 0
+    """Pairs with HTML that the rules keep."""
+    control: int = 0
+    """Pairs with control characters, before the normalisation."""
     held_out: int = 0
     """Pairs of the text that the held-out dev set has, repeated ones too; no rule is tried on them."""
     shift: LineShift | None = None
@@ -179,7 +187,9 @@ def look(
         frames.append(frame)
         if sum(each.height for each in frames) >= LOOKED_AT:
             break
-    frame = normalise_sides(pl.concat(frames).head(LOOKED_AT), filters.normalise)
+    frame = pl.concat(frames).head(LOOKED_AT)
+    report.control = frame.select(pl.any_horizontal(pl.col(SIDES).str.contains(CONTROL)).sum()).item()
+    frame = normalise_sides(frame, filters.normalise)
     report.shift = find_line_shift(frame["source"], frame["target"])
     if held_out is not None:
         whole = frame.height
@@ -194,7 +204,9 @@ def look(
             report.rejected_by[rule.name] = hit.height
             report.samples[rule.name] = (hit["source"][0], hit["target"][0])
     report.looked_at = frame.height
-    report.repeated = frame.height - frame.select(SIDES).unique().height
+    kept = frame.filter(verdict == len(filters.rules))
+    report.repeated = kept.height - kept.select(SIDES).unique().height
+    report.markup = kept.select(pl.any_horizontal(pl.col(SIDES).str.contains(MARKUP)).sum()).item()
     report.swapped = exchanged(frame, filters)
     return report
 
@@ -293,6 +305,9 @@ def remarks_on_text(report: TextReport, run: Run) -> Iterator[str]:
         yield _shifted(report.shift)
     if (broken := rejected_by.get(InvalidUnicode().name, 0)) > MANY_BROKEN * looked_at:
         yield f"{broken:,} pairs are not UTF-8; convert the file, for example by iconv -f latin1 -t utf-8"
+    if report.markup:
+        way = "mend the text, or add a filter of your own (docs/own-text.md)"
+        yield f"{report.markup:,} pairs have HTML (tags, or entities such as &amp;), which no rule rejects: {way}"
     if (known := rejected_by.get(NotIn().name, 0)) > MANY * looked_at:
         yield f"{known:,} pairs have a line of a dev or test set; is a file given twice?"
     rejected = report.rejected - known
@@ -332,7 +347,9 @@ def _exchanged(where: str, languages: tuple[str, str], way_out: str) -> str:
 
 def _shifted(shift: LineShift) -> str:
     way = f"{abs(shift.by)} {'later' if shift.by > 0 else 'earlier'}"
+    short = "source" if shift.by > 0 else "target"
     return (
         f"from about line {shift.first:,} to {shift.last:,} the sides do not correspond: the translation of a source "
-        f"line seems to stand {way} in the target; look near line {shift.first:,} for a line that was lost or added"
+        f"line seems to stand {way} in the target. If the {short} lost a line near {shift.first:,}, put an empty line "
+        f"there, and delete from the {short} the line near {shift.last:,} that has no counterpart"
     )

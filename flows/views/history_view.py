@@ -19,7 +19,7 @@ def _block(each: RecordedRun) -> Iterator[str]:
     again = f", start {each.start_number}" if each.start_number > 1 else ""
     counts = f"{made} made, {cached} cached"
     begun = f"{each.started.astimezone():%Y-%m-%d %H:%M}"
-    yield "  ".join(filter(None, [begun, each.run, f"{each.outcome}{again}", counts, _time(each)]))
+    yield "  ".join(filter(None, [begun, each.run, f"{each.end}{again}", counts, _time(each)]))
     commit = f", commit {short_commit(each.commit)}" if each.commit else ""
     of = f"  {each.part}" if each.part else ""
     yield f"    {each.command}{of}  by {each.who or 'unknown'}{commit}"
@@ -38,6 +38,6 @@ def _time(each: RecordedRun) -> str:
 
 
 def _sums(found: Sequence[RecordedRun]) -> str:
-    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in Counter(each.outcome for each in found).items())
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in Counter(each.end for each in found).items())
     hours = sum(each.seconds for each in found) / 3600
     return f"{len(found)} run{'' if len(found) == 1 else 's'} ({outcomes}), {hours:.2f} h of stages"

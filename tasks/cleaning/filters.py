@@ -378,6 +378,7 @@ class Filters:
         names = [rule.name for rule in self.rules]
         require(len(set(names)) == len(names), "filters.rules", names, "each rule once")
         if self.exclude:
-            require("not_in" in names, "filters.rules", names, "rules with NotIn, since filters.exclude names sets")
+            allowed = "rules with NotIn, such as Length(max=60),NotIn, since filters.exclude names sets"
+            require("not_in" in names, "filters.rules", names, allowed)
         else:
             require("not_in" not in names, "filters.exclude", self.exclude, "at least one set, since NotIn is a rule")

@@ -63,6 +63,9 @@ def fetch_file(file: File, folder: Path, mirrors: tuple[str, ...]) -> Facts:
         if not file.url:
             problems.append("the catalogue has no URL for it, so only a mirror can provide it")
         expected = _expected_checksum(file)
+        if kind is BadData and (own := Path(file.url)).is_absolute():
+            changed = f"is not the file that the run names ({expected}); put that back, or `repro new` with --replace"
+            raise BadData(f"{own.resolve()} {changed if own.exists() else 'is gone; put it back'}")
         raise kind(f"{file.path} ({expected}) could not be downloaded: {'; '.join(problems)}. {HOW_TO_MIRROR}.")
     except NetworkFault:
         if not partial.size:

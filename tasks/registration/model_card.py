@@ -132,12 +132,11 @@ def _limits(scores: Mapping[str, Facts], manifests: Mapping[str, Manifest]) -> t
     if "max_pieces" in sharding:
         found.append(f"No sentence of its training text has more than {sharding['max_pieces']} tokens.")
     measured = ", ".join(scores) or "no set"
-    train = manifests["train"].facts if "train" in manifests else {}
-    if "train" in manifests:
-        found += [f"{each}." for each in ended_by_clock(manifests["train"].arguments.get("training", {}), train)]
+    if train := manifests.get("train"):
+        found += [f"{each}." for each in ended_by_clock(train.arguments.get("training", {}), train.facts)]
     for name in scores:
         translated = manifests.get(f"translate.{name}")
-        found += [f"{remark}." for remark in cut_translations(name, translated.facts, train)] if translated else []
+        found += [f"{remark}." for remark in cut_translations(name, translated.facts)] if translated else []
     return (*found, f"It was scored on {measured}, and on no other text.", HARM)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from infra.store.manifest import Manifest
-from model.metric_names import BEST_DEV_PERPLEXITY, BEST_UPDATE, DEV_PERPLEXITY, PERPLEXITY, STOPPED_EARLY, UPDATES
+from model.metric_names import BEST_DEV_PERPLEXITY, DEV_PERPLEXITY, PERPLEXITY, STOPPED_EARLY, UPDATES
 
 CUT_SHARE = 0.05
 """Of a set's translations; below it, single sentences went wrong."""
@@ -24,17 +24,15 @@ def ended_by_clock(training: Facts, facts: Facts) -> list[str]:
     return [f"the clock ended the training: {done} in {seconds / 60:.1f} minutes (training.minutes){high}"]
 
 
-def cut_translations(set_name: str, facts: Facts, train: Facts) -> list[str]:
-    """Says that ``CUT_SHARE`` of a set's translations or more have no end, by the facts of ``translate``, ``train``."""
+def cut_translations(set_name: str, facts: Facts) -> list[str]:
+    """Says that ``CUT_SHARE`` of a set's translations or more have no end, by the facts of ``translate``."""
     cut = facts.get("unfinished", 0)
     sentences = facts.get("sentences", 0)
     if not cut or cut < CUT_SHARE * sentences:
         return []
-    # With a best update patience may have ended it.
-    field = "minutes" if train.get(STOPPED_EARLY) and BEST_UPDATE not in train else "updates"
     return [
         f"{cut:,} of {sentences:,} translations of {set_name} were cut at the maximum length: train longer"
-        f" (training.{field}), or allow longer translations (decoding.max_extra, decoding.max_ratio)"
+        " (training.updates or minutes), or allow longer translations (decoding.max_extra, decoding.max_ratio)"
     ]
 
 
@@ -59,7 +57,7 @@ def run_remarks(
     dev: str, training: Facts, train: Facts, translations: Mapping[str, Facts], scores: Mapping[str, Facts]
 ) -> list[str]:
     """All warnings; ``training`` has the settings, ``translations`` and ``scores`` are facts by set name."""
-    cut = [remark for name, facts in translations.items() for remark in cut_translations(name, facts, train)]
+    cut = [remark for name, facts in translations.items() for remark in cut_translations(name, facts)]
     if clock := ended_by_clock(training, train):  # its average is worse since it was still learning
         return [*clock, *cut]
     return [*cut, *worse_weights(dev, train, scores.get(dev, {}))]

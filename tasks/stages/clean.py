@@ -139,14 +139,12 @@ def _shuffled_buckets(frames: int, parts: Partitions, workers: Workers) -> Itera
             path.unlink()
 
 
-def _check_some_left(corpus: Corpus, read: int, counts: Mapping[str, int]) -> None:
-    """Raise BadData naming the rule that rejected most if no pair is left."""
+def _check_some_left(corpus: Corpus, filters: Filters, read: int, counts: Mapping[str, int]) -> None:
+    """Raise BadData naming the rules that rejected pairs, with their limits, if no pair is left."""
     if sum(counts.values()) == read:
-        most = max(counts, key=lambda name: counts[name])
-        raise BadData(
-            f"No pair of {read} is left in corpus {corpus.name}: {most} removed {counts[most]}. "
-            f"All: {', '.join(f'{name} {count}' for name, count in counts.items())}"
-        )
+        by = ", ".join(f"{rule} removed {counts[rule.name]:,}" for rule in filters.rules if counts.get(rule.name))
+        how = "`repro filters RUN` shows some of each; --set filters.rules changes the rules"
+        raise BadData(f"no pair of {read:,} is left in corpus {corpus.name}: {by}; {how}")
 
 
 def check_share(corpus: Corpus, filters: Filters, facts: Mapping[str, Any]) -> None:
@@ -206,7 +204,7 @@ def clean(
     shutil.rmtree(folder)
     facts = {"read": read, "pairs": read - dropped, "rejected": dropped, "rejected_by": counts}
     try:
-        _check_some_left(corpus, read, counts)
+        _check_some_left(corpus, filters, read, counts)
         check_share(corpus, filters, facts)
     except BadData as refused:
         (out / REFUSED).write_text(json.dumps({"read": read, "why": f"{refused}"}, ensure_ascii=False))

@@ -46,7 +46,10 @@ def train(
     while True:
         before = newest_checkpoint(out)
         if before:
-            present.say(f"{because}{present.call.label} resumes from update {before:,}")
+            resumes = f"{because}{present.call.label} resumes from update {before:,}"
+            present.say(resumes)
+            with (out / "job.log").open("a") as log:
+                log.write(f"{resumes}\n")
         try:
             present.run_job(job)
             keep_state(out, present.call.key)

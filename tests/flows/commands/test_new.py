@@ -19,6 +19,7 @@ from flows.commands.new import new
 from flows.runner.find_run import find_run
 from flows.runner.request import RunRequest
 from flows.runs import languages
+from flows.runs.own_text import TextFile, look
 from flows.runs.piped_text import save_pipes
 from flows.runs.text_settings import UpdateTime, fitting
 from infra.errors import BadConfiguration, Fault, NetworkFault
@@ -233,6 +234,17 @@ def test_mistakes_in_sets_are_seen(text: Path, capsys: pytest.CaptureFixture[str
     assert "warning: test2" not in said
     new("again", **train, dev=("data/train.en.gz", "data/train.de.gz"))
     assert "have a line of a dev or test set; is a file given twice?" in capsys.readouterr().err
+
+
+def test_lines_of_the_sets_are_no_repetitions_and_markup_and_control_characters_are_seen(tmp_path: Path) -> None:
+    lines = ["A known line.", "A known line.", "One <b>&amp;</b> two.", "Again, a line.", "Again, a line.", "A bell\a."]
+    sides = [TextFile(tmp_path / name) for name in ("train.en", "train.de")]
+    for side in sides:
+        side.path.write_text("".join(f"{line} ({side.path.suffix})\n" for line in lines))
+    known = pl.DataFrame({"source": ["A known line. (.en)"], "target": ["Eine Zeile."]})
+    report = look(sides[0], sides[1], len(lines), languages.standard_filters("en", "de", Length(), ("dev",)), [known])
+    assert (report.repeated, report.markup, report.control) == (1, 1, 1)
+    assert report.rejected_by["not_in"] == 2
 
 
 def test_a_file_like_another(text: Path) -> None:

@@ -1,6 +1,8 @@
 """``repro logs``: which start it means, and what it says of a stage that was cut off or that another start makes."""
 
+import json
 import os
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -50,7 +52,7 @@ def test_the_start_at_work_is_shown_not_a_newer_one_that_was_interrupted(
     assert f"train was interrupted; process {os.getpid()} on " in said
     assert "makes the same artifact now; there is no log of it" in said
     assert out == "train was interrupted\n"
-    assert ", is KILLED; to resume it: repro run mine --set a=1" in said
+    assert ", is STOPPED; to resume it: repro run mine --set a=1" in said
 
 
 def test_a_run_whose_process_was_killed_says_so(store: LocalStore, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,11 +94,24 @@ def test_what_torchrun_adds_is_left_out(store: LocalStore, capsys: pytest.Captur
     record(store.root, "mine", BEGAN, [INTERRUPTED], outcome="FAILED")
     folder = store.begin("train", "k1", {"": "k1"})
     (folder / "metrics.jsonl").unlink()
-    (folder / "job.log").write_text(OWN + NOISE + "preempted: asked to end\n" + NOISE)
+    chained = NOISE + "\nDuring handling of the above exception, another exception occurred:\n\n" + NOISE
+    (folder / "job.log").write_text(OWN + chained + "preempted: asked to end\n" + NOISE)
     logs("mine")
     assert capsys.readouterr().out == f"{OWN}preempted: asked to end\ntrain was interrupted\n"
     logs("mine", every=True)
     assert NOISE in capsys.readouterr().out
+
+
+def test_what_a_job_said_before_it_was_resumed_stands_before_the_later_measurements(
+    store: LocalStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(store.root, "mine", BEGAN, [INTERRUPTED], outcome="FAILED")
+    folder = store.begin("train", "k1", {"": "k1"})
+    rows = [{"done": done, "total": 9, "time": time.time() + at} for done, at in ((1, -60), (2, 60))]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (folder / "job.log").write_text("preempted\n")
+    logs("mine")
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()[:3]] == ["1/9", "preempted", "2/9"]
 
 
 def test_status_names_the_stage_at_work(store: LocalStore, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,23 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.store.manifest import Manifest
-from tasks.reporting.remarks import CUT_SHARE, WORSE, cut_translations, dev_set, worse_weights
+from tasks.reporting.remarks import CUT_SHARE, WORSE, cut_translations, dev_set, run_remarks, worse_weights
 
 
 @given(st.integers(1, 10_000), st.floats(0, 1))
 def test_a_share_of_cut_translations_is_a_warning(sentences: int, share: float) -> None:
     cut = round(share * sentences)
-    found = cut_translations("val", {"sentences": sentences, "unfinished": cut}, {})
+    found = cut_translations("val", {"sentences": sentences, "unfinished": cut})
     assert bool(found) == (cut > 0 and cut >= CUT_SHARE * sentences)
     assert all(f"{cut:,} of {sentences:,}" in each and "val" in each and "max_extra" in each for each in found)
-
-
-@pytest.mark.parametrize(
-    ("train", "field"),
-    [({"stopped_early": True}, "minutes"), ({"stopped_early": False}, "updates"), ({}, "updates")],
-)
-def test_the_advice_names_what_ended_the_training(train: dict[str, bool], field: str) -> None:
-    assert f"training.{field}" in cut_translations("val", {"sentences": 1, "unfinished": 1}, train)[0]
 
 
 @given(st.floats(1, 1e6), st.floats(1, 1e6), st.none() | st.floats(1, 1e6))
@@ -31,6 +23,13 @@ def test_weights_worse_than_a_single_checkpoint_are_a_warning(made: float, last:
     lower = min(train.values())
     assert bool(found) == (made > WORSE * lower)
     assert all(f"{made:.4g} on val" in each and f"{lower:.4g}" in each for each in found)
+
+
+def test_of_a_training_that_the_clock_ended_it_is_said_and_not_that_its_average_is_worse() -> None:
+    facts = {"updates": 5, "seconds": 60.0, "stopped_early": True, "dev_perplexity": 2.0}
+    for minutes, expected in ((1.0, "the clock ended"), (2.0, "the averaged weights")):
+        [remark] = run_remarks("val", {"updates": 9, "minutes": minutes}, facts, {}, {"val": {"perplexity": 3.0}})
+        assert remark.startswith(expected)
 
 
 @pytest.mark.parametrize(("dev", "expected"), [("a", "val"), ("b", "test"), ("c", "")])
