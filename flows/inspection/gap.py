@@ -99,8 +99,9 @@ def _claim_on(set_name: str, claimed: ClaimedSystem, scored: Manifest) -> Claim:
         return claim
     if set_name not in claimed.scores:
         raise BadConfiguration(f"--as is {claim.name!r}, allowed is a system scored on {set_name}")
-    metric = headline(scored.facts)  # by ours, whatever the claim's own card shows first
-    return replace(claim, score=claimed.scores[set_name].facts[metric], metric=metric, set_name=set_name)
+    theirs = claimed.scores[set_name].facts
+    metric = max(headline(scored.facts), headline(theirs))  # without case if one of both writes lower case
+    return replace(claim, score=theirs[metric], metric=metric, set_name=set_name)
 
 
 def _read_by_translate(set_name: str) -> tuple[str, ...]:

@@ -25,13 +25,16 @@ class TextCause:
     repair: Repair
 
 
-def text_causes(written: Lines, expected: Lines, language: str) -> list[TextCause]:
-    """The causes that are seen in these translations and references, which are in ``language`` (``de``)."""
+def text_causes(written: Lines, expected: Lines, language: str, *, has_case: bool = True) -> list[TextCause]:
+    """The causes that are seen in these translations and references, which are in ``language`` (``de``).
+
+    ``has_case``: the score depends on case.
+    """
     found = []
     if _marks(written) > _marks(expected) + TOKENISED:
         found.append(TextCause("translations look tokenised", True, partial(_detokenised, language)))
     capitals = [any(line != line.lower() for line in side) for side in (written, expected)]
-    if capitals[0] != capitals[1]:
+    if has_case and capitals[0] != capitals[1]:
         side = "references" if capitals[0] else "translations"
         found.append(TextCause(f"{side} are lower-cased, the other side is not", True, partial(_both, str.lower)))
     for about, change in {"quotation marks": plain_quotes, "characters and spaces": _normal}.items():

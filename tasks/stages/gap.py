@@ -64,7 +64,7 @@ def gap(
     ours = _condition(table, metric)
     joint = _condition(table, metric, together)
     undone = {f"decoding: {words}": _condition(table, metric, each) for words, each in alone.items()}
-    causes, unclaimed = _text_causes(table, claimed, language)
+    causes, unclaimed = _text_causes(table, claimed, language, has_case=metric == BLEU)
     for each in causes:
         undone[f"text: {each.about}"] = _repaired(ours, each)
         joint = _repaired(joint, each)
@@ -73,7 +73,7 @@ def gap(
         undone[words] = ours._replace(metric=claim.metric)
         joint = joint._replace(metric=claim.metric)
     own = measure(ours, language)
-    expected = known(claim.score, own) if claimed is None else measure(_condition(claimed, metric), language)
+    expected = known(claim.score, own) if claimed is None else measure(_condition(claimed, claim.metric), language)
     measured = {words: measure(each, language) for words, each in undone.items()}
     steps = explain(own, measured, measure(joint, language), expected)
     made = lineage([score])
@@ -133,19 +133,19 @@ def _repaired(what: Condition, cause: TextCause) -> Condition:
 
 
 def _text_causes(
-    table: pl.DataFrame, claimed: pl.DataFrame | None, language: str
+    table: pl.DataFrame, claimed: pl.DataFrame | None, language: str, *, has_case: bool = True
 ) -> tuple[list[TextCause], list[TextCause]]:
     """Causes that the claim's text does not have, and those that it has too or of which that is not known."""
     written, expected = _sides(table)
     if claimed is None:
-        found = text_causes(written, expected, language)
+        found = text_causes(written, expected, language, has_case=has_case)
         return [each for each in found if each.is_fault], [each for each in found if not each.is_fault]
     changed = []
     if claimed["pair_id"].equals(table["pair_id"]):
         changed = changed_references(expected, claimed["reference"].to_list())
         expected = claimed["reference"].to_list()
-    theirs = {each.about for each in text_causes(*_sides(claimed), language)}
-    found = text_causes(written, expected, language)
+    theirs = {each.about for each in text_causes(*_sides(claimed), language, has_case=has_case)}
+    found = text_causes(written, expected, language, has_case=has_case)
     ours = [each for each in found if each.about not in theirs]
     return [*changed, *ours], [each for each in found if each.about in theirs]
 

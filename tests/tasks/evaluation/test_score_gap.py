@@ -65,6 +65,7 @@ def test_faults_of_text_are_seen_and_their_repair_gives_the_score_back() -> None
     lowered = [line.lower() for line in EXPECTED]
     [case] = text_causes(WRITTEN, lowered, "de")
     assert case.about.startswith("references are lower-cased")
+    assert text_causes(WRITTEN, lowered, "de", has_case=False) == []
     assert measure(Condition(*case.repair(WRITTEN, lowered)), "de").score >= healthy
     [quotes] = text_causes([f"„{line}“" for line in WRITTEN], EXPECTED, "de")
     assert not quotes.is_fault, "a published system may have the same"
