@@ -210,12 +210,15 @@ def longer_training(system: ScoredSystem, ours: RunRequest, recorded: Sequence[M
     training = train.arguments["training"]
     said = ended_by_clock(training, train.facts)
     length = "minutes" if said else "epochs" if training.get("epochs") else "updates"
-    first, last = (check[DEV_PERPLEXITY] for check in last_tenth(system.lineage, store) or [{DEV_PERPLEXITY: 0.0}] * 2)
-    if last < FALLING * first:
-        said.append(f"dev perplexity was still falling: {first:.1f} to {last:.1f} in its last tenth")
+    first, last = last_tenth(system.lineage, store) or ({}, {})
+    before, fell = (check.get(DEV_PERPLEXITY, 0.0) for check in (first, last))
+    if fell < FALLING * before:
+        updates = f"from update {first['done']:,} to {last['done']:,}"
+        said.append(f"dev perplexity was still falling: {before:.1f} to {fell:.1f} {updates}")
     if not said:
         return ""
-    command, cost = _command(ours, [f"training.{length}={math.ceil(MUCH * training[length])}"], recorded)
+    times = max(MUCH, training["updates"] / train.facts[UPDATES])
+    command, cost = _command(ours, [f"training.{length}={math.ceil(times * training[length])}"], recorded)
     size = f"{train.facts[UPDATES]:,} updates, {train.facts.get(EPOCHS, 0):.1f} epochs"
     return "; ".join([f"trained too briefly: {size}", *said, f"a longer training: `{command}` ({cost})"])
 

@@ -76,6 +76,7 @@ def test_a_difference_of_the_training_is_named_with_its_command_and_cost(
     assert "training.peak" not in by_name, "the claim's schedule does not use it"
     assert "the claim on" not in found["less"], "80 updates are not much less than 120"
     assert found["less"].startswith("trained too briefly: 80 updates, ")
+    assert "; dev perplexity was still falling: " in found["less"]
     assert "a longer training: `repro run half --set training.updates=160` (about " in found["less"]
     assert [step["about"].split(":")[0] for step in found["steps"]] == ["decoding", "unexplained"]
 
