@@ -90,10 +90,10 @@ class Run:
             allowed = "empty where vocabulary.tokens is spacy or vocabulary.moses is true, which would split it"
             require(whole, "synthetic.tag", tag, allowed)
             parts += self.synthetic.parts
-        mixed = [name for stage in parse_mixture(self.training.mixture) for name, _ in stage.shares]
-        mixture = self.training.mixture
+        mixture = parse_mixture(self.training.mixture)
+        mixed = {name for name, _ in mixture.shares} if mixture else set()
         allowed = f"parts of {self.corpus.name}: {', '.join(parts)}"
-        require(set(mixed) <= set(parts), "training.mixture", mixture, allowed)
+        require(mixed <= set(parts), "training.mixture", self.training.mixture, allowed)
         count = self.averaging.count
         keep = self.training.keep
         patience = self.training.patience

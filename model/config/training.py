@@ -77,9 +77,8 @@ class Training:
     """Decay per update of an exponential moving average of the weights, such as 0.999; 0 keeps none. It is used where
     averaging.which is ema; dev checks use the weights themselves."""
     mixture: str = unkeyed_default("")
-    """Shares of the corpus's parts in each epoch, also in stages (``model.config.mixture``):
-    ``europarl=3,news-commentary=1``, ``temperature=5``, ``europarl=1; 8000: news-commentary=1``. Empty: every pair once
-    in each epoch."""
+    """Shares of the corpus's parts in each epoch (``model.config.mixture``): ``europarl=3,news-commentary=1``,
+    ``temperature=5``. Empty: every pair once in each epoch."""
     dev_bleu: int = unkeyed_default(0)
     """Number of dev sentences to decode greedily at each dev check for a BLEU; 0 decodes none. One rank decodes for at
     most a minute while the others wait."""
@@ -145,10 +144,7 @@ class Training:
             require(known or not self.keep_epochs, "training.keep_epochs", self.keep_epochs, f"0 {where}")
         alone = not (self.start and self.continue_from)
         require(alone, "training.continue_from", self.continue_from, "empty where training.start is given")
-        for stage in parse_mixture(self.mixture):
-            allowed = f"stages that begin before training.updates, which is {self.updates}"
-            in_time = self.epochs > 0 or stage.begin < self.updates
-            require(in_time, "training.mixture", self.mixture, allowed)
+        parse_mixture(self.mixture)
         exact = self.numerics == "fast" or self.precision == "fp32"
         require(exact, "training.precision", self.precision, "fp32 where training.numerics is strict")
 

@@ -30,7 +30,7 @@ POOL_BATCHES = 400
 class Cursor:
     """A position in the sequence of batches: the next is number ``batch`` of ``epoch``, both counted from 0.
 
-    ``update`` counts all batches before it, by which the stages of a mixture begin.
+    ``update`` counts all batches before it.
     """
 
     epoch: int = 0
@@ -86,8 +86,8 @@ class BatchSampler:
         self.sentences = sentences
         self.source_ends = source_ends
         self.target_ends = target_ends
-        stages = parse_mixture(mixture)
-        self.mixer = Mixer(shards, stages) if stages else None
+        shares = parse_mixture(mixture)
+        self.mixer = Mixer(shards, shares) if shares else None
         self._batch_shape = cache(partial(batch_shape_for, self.source, self.target))  # reads all lengths
         longest = int(np.argmax(np.maximum(self.source, self.target)))
         self.longest = int(max(self.source[longest], self.target[longest]))
@@ -97,14 +97,10 @@ class BatchSampler:
                 f"{self.target[longest]} target pieces, more than training.batch_tokens {budget}"
             )
 
-    def epoch(self, number: int, update: int = 0) -> list[Array]:
-        """The shuffled batches of one epoch, which begins after ``update`` updates.
-
-        Every pair occurs once, or as often as the mixture says.
-        """
+    def epoch(self, number: int) -> list[Array]:
+        """The shuffled batches of one epoch. Every pair occurs once, or as often as the mixture says."""
         random = np.random.default_rng([self.seed, number])
-        mixer = self.mixer
-        rows = mixer.draw(mixer.stage_at(update), random) if mixer else random.permutation(len(self.source))
+        rows = self.mixer.draw(random) if self.mixer else random.permutation(len(self.source))
         if self.packed:
             return self._cut(rows, self._most(self.budget))
         pool = max(1, POOL_BATCHES * self.budget * len(self.source) // int(max(self.source.sum(), self.target.sum())))
@@ -125,19 +121,13 @@ class BatchSampler:
         return [then.update - 1 for _, then in islice(self.batches_from(Cursor()), updates) if then.batch == 1]
 
     def batches_from(self, cursor: Cursor) -> Iterator[tuple[Array, Cursor]]:
-        """Yield batches indefinitely, starting at ``cursor``, each with the cursor that follows it.
-
-        An epoch ends early where a stage of the mixture does.
-        """
+        """Yield batches indefinitely, starting at ``cursor``, each with the cursor that follows it."""
         epoch = cursor.epoch
         begin = cursor.batch
         update = cursor.update
         while True:
-            started = update - begin
-            batches = self.epoch(epoch, started)
+            batches = self.epoch(epoch)
             for i in range(begin, len(batches)):
-                if self.mixer and self.mixer.stage_at(update) != self.mixer.stage_at(started):
-                    break
                 update += 1
                 yield batches[i], Cursor(epoch, i + 1, len(batches), update)
             epoch = epoch + 1

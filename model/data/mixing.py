@@ -9,31 +9,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..config.mixture import MixtureStage
+from ..config.mixture import Mixture
 from ..errors import bad_data
 from .shards import Array, Shards
 
 
 class Mixer:
-    """Rows of each part of the shards, and the stages of the mixture."""
+    """Rows of each part of the shards, and the mixture."""
 
-    def __init__(self, shards: Shards, stages: tuple[MixtureStage, ...]) -> None:
-        self.stages = stages
+    def __init__(self, shards: Shards, mixture: Mixture) -> None:
+        self.mixture = mixture
         self.pairs = len(shards)
         self.rows = _rows_by_part(shards)
-        for stage in stages:
-            for name, _ in stage.shares:
-                if name not in self.rows:
-                    there = ", ".join(self.rows)
-                    raise bad_data(f"training.mixture names {name!r}, but {shards.folder} has pairs of {there}")
+        for name, _ in mixture.shares:
+            if name not in self.rows:
+                there = ", ".join(self.rows)
+                raise bad_data(f"training.mixture names {name!r}, but {shards.folder} has pairs of {there}")
 
-    def stage_at(self, update: int) -> MixtureStage:
-        """The stage after ``update`` updates."""
-        return [stage for stage in self.stages if stage.begin <= update][-1]
-
-    def draw(self, stage: MixtureStage, random: np.random.Generator) -> Array:
+    def draw(self, random: np.random.Generator) -> Array:
         """The shuffled rows of an epoch; each part has its share of them, to the nearest pair."""
-        shares = dict(stage.shares) or {name: len(rows) ** (1 / stage.temperature) for name, rows in self.rows.items()}
+        own = self.mixture
+        shares = dict(own.shares) or {name: len(rows) ** (1 / own.temperature) for name, rows in self.rows.items()}
         total = sum(shares.values())
         ends = np.round(np.cumsum(list(shares.values())) / total * self.pairs).astype(int)
         drawn = [

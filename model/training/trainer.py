@@ -213,7 +213,7 @@ class Trainer:
 
 def epoch_facts(sampler: BatchSampler, position: Position) -> Facts:
     """Epochs read so far; batches and tokens of the present one, special tokens included; mean minutes of one."""
-    batches = sampler.epoch(position.epoch, position.update - position.batch)
+    batches = sampler.epoch(position.epoch)
     rows = np.concatenate(batches)
     epochs = Cursor(position.epoch, position.batch, len(batches)).epochs_done
     return {

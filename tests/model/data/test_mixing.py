@@ -1,6 +1,5 @@
-"""Mixtures: each part has its share of every epoch, stages begin at their update, any cursor resumes."""
+"""Mixtures: each part has its share of every epoch."""
 
-from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.config import Training
-from model.config.mixture import MixtureStage, parse_mixture
-from model.data.batches import BatchSampler, Cursor
+from model.config.mixture import Mixture, parse_mixture
+from model.data.batches import BatchSampler
 from model.errors import JobError
 
 Sizes = dict[str, int]
@@ -78,48 +77,21 @@ def test_a_temperature_raises_the_share_of_small_parts(temperature: float, small
     assert counts(parts, sampler(parts, f"temperature={temperature}").epoch(0))["small"] == pytest.approx(small, abs=1)
 
 
-@settings(max_examples=40)
-@given(sizes=sizes, change=st.integers(1, 30), seed=st.integers(0, 9))
-def test_stages_begin_at_their_update_and_any_cursor_resumes(sizes: Sizes, change: int, seed: int) -> None:
-    parts, text = Parts(sizes), f"a=3,b=1; {change}: c=1"
-    made = sampler(parts, text, seed)
-    whole = list(islice(made.batches_from(Cursor()), 40))
-    for update, (rows, following) in enumerate(whole):
-        allowed = {"a", "b"} if update < change else {"c"}
-        assert {parts.part(row) for row in rows} <= allowed
-        assert following.update == update + 1
-    again = sampler(Parts(sizes), text, seed)
-    for done in range(40):
-        cursor = whole[done - 1][1] if done else Cursor()
-        rest = list(islice(again.batches_from(cursor), 40 - done))
-        assert [(rows.tolist(), then) for rows, then in rest] == [(rows.tolist(), then) for rows, then in whole[done:]]
-
-
-def test_the_updates_of_an_epoch_that_ends_early_are_counted_as_they_are() -> None:
-    parts = Parts({"a": 50, "b": 50})
-    whole = len(sampler(parts, "a=1").epoch(0))
-    assert sampler(parts, "a=1").updates_of(2) == 2 * whole
-    assert sampler(parts, "a=1; 3: b=1").updates_of(2) == 3 + whole
-
-
 def test_a_part_without_pairs_is_named() -> None:
     with pytest.raises(JobError, match="training.mixture names 'news', but made-up has pairs of"):
         sampler(Parts({"a": 5}), "news=1,a=1")
 
 
 def test_a_mixture_is_read_as_written() -> None:
-    assert parse_mixture("") == ()
-    assert parse_mixture("europarl-v7=3, news 2012=.5; 8_000: temperature=5") == (
-        MixtureStage(0, (("europarl-v7", 3.0), ("news 2012", 0.5))),
-        MixtureStage(8_000, temperature=5.0),
-    )
+    assert parse_mixture("") is None
+    assert parse_mixture("europarl-v7=3, news 2012=.5") == Mixture((("europarl-v7", 3.0), ("news 2012", 0.5)))
+    assert parse_mixture("temperature=5") == Mixture(temperature=5.0)
 
 
-WRONG = ("a", "a=", "a=0", "a=-1", "a=inf", "a=nan", "=1", "a=1,a=2", ";", "temperature=0.5", "5: a=1")
-WRONG_STAGES = ("a=1; 5: b=1; 5: a=1", "a=1; x: b=1", "a=1; -5: b=1", "a=1; 100: b=1")
+WRONG = ("a", "a=", "a=0", "a=-1", "a=inf", "a=nan", "=1", "a=1,a=2", ";", "temperature=0.5", "a=1; 5: b=1")
 
 
-@pytest.mark.parametrize("text", [*WRONG, *WRONG_STAGES])
+@pytest.mark.parametrize("text", WRONG)
 def test_a_wrong_mixture_is_one_sentence(text: str) -> None:
     with pytest.raises(ValueError, match=r"training\.mixture is .*, allowed is "):
         Training(updates=100, mixture=text)
