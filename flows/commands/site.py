@@ -13,7 +13,7 @@ from infra.site import configured_site
 def site(
     *, out: Annotated[Path, Parameter(help="folder to write; an earlier site there is replaced")] = Path("public")
 ) -> None:
-    """Write a root as a static site: versions with cards and scores, lineage of artifacts.
+    """Write a root as a static site: versions with scores, cards and lineage, any two side by side.
 
     It needs no server and loads nothing from other hosts: open index.html, or copy the folder to any web host.
 

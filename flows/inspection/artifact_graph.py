@@ -4,7 +4,6 @@ One pass over the store reads every manifest once. Of a manifest only what peopl
 have tens of thousands; ``Store.find`` has the rest.
 """
 
-import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -232,17 +231,12 @@ class Branch:
     """Whether it has branches elsewhere."""
 
 
-def tree(start: Iterable[Name], step: Callable[[Name], Iterable[Name]], most: int = sys.maxsize) -> Sequence[Branch]:
-    """The branches below ``start``, at most so many."""
+def tree(start: Iterable[Name], step: Callable[[Name], Iterable[Name]]) -> Sequence[Branch]:
+    """The branches below ``start``."""
     seen: set[Name] = set()
-    left = most
 
     def below(name: Name) -> Iterator[Branch]:
-        nonlocal left
         for each in step(name):
-            if left == 0:
-                return
-            left -= 1
             known = each in seen
             seen.add(each)
             yield Branch(each, () if known else tuple(below(each)), known and any(True for _ in step(each)))

@@ -7,10 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from flows.inspection.artifact_graph import ArtifactGraph, read_graph
 from flows.inspection.model_cards import artifact_file, version_card
 from flows.runner.systems import ForeignScore, foreign_scores
-from flows.website.lineage import LineagePages, page_of
 from flows.website.plots import over_versions, training_curves
 from flows.website.registry import ModelEntry, VersionEntry, read_registry
 from flows.website.render import render, static_files
@@ -30,7 +28,6 @@ class Root:
 
     store: Store
     models: Sequence[ModelEntry]
-    graph: ArtifactGraph
     systems: Sequence[ForeignScore]
     gaps: Sequence[Manifest] = ()
     """Of the stage ``gap``, the newest last."""
@@ -39,10 +36,10 @@ class Root:
 
     @staticmethod
     def read(site: Site) -> "Root":
-        """Read registry, records and manifests. Raises NetworkFault."""
+        """Read registry and manifests. Raises NetworkFault."""
         store = open_store(site)
         gaps = sorted(store.list("gap"), key=lambda each: f"{each.made.get('at')}")
-        return Root(store, read_registry(site), read_graph(site), foreign_scores(store), gaps)
+        return Root(store, read_registry(site), foreign_scores(store), gaps)
 
     def beside(self, *entries: VersionEntry) -> list[ForeignScore]:
         """The scores of other systems by the same references as some score of these versions."""
@@ -83,7 +80,6 @@ def contents(root: Root) -> Iterator[tuple[str, str | Path]]:
         preferred = model.preferred.read_lineage()
         for entry in model.versions:
             yield from _version(root, model, preferred, entry)
-    yield from _lineage(root)
     yield from static_files().items()
 
 
@@ -101,9 +97,7 @@ def _version(
     attention = report.parent / "attention_0.png" if report else None  # the first picture, if it has one
     values["attention"] = has_attention = attention is not None and attention.is_file()
     values["gaps"] = gaps = _gaps(root, entry.label)
-    values["artifacts"] = [page_of(name) for name in root.graph.registration(entry.label)]
-    values["made_from"] = {name: each for name, each in manifests.items() if (each.stage, each.key) in root.graph.nodes}
-    yield entry.page, render("version.html", entry.page, page_of=page_of, **values, **root.about)
+    yield entry.page, render("version.html", entry.page, made_from=manifests, **values, **root.about)
     place = entry.page.removesuffix(".html")
     yield f"{place}.md", as_markdown(card)
     yield f"{place}.js", version_script(entry, curves)
@@ -123,13 +117,3 @@ def _gaps(root: Root, label: str) -> list[tuple[Manifest, Path]]:
 
 def _report_page(entry: VersionEntry) -> str:
     return f"{entry.page.removesuffix('.html')}-report.html"
-
-
-def _lineage(root: Root) -> Iterator[tuple[str, str]]:
-    shown = {
-        ("report", root.registrations[entry.label].arguments["report"]["key"]): _report_page(entry)
-        for entry in root.entries
-        if entry.label in root.reports
-    }
-    pages = LineagePages(root.graph, root.store, shown, root.about)
-    yield from pages.pages({entry.label: entry.page for entry in root.entries})

@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from rich.filesize import decimal
 
 from flows.website.registry import Score
 from infra.tracking.provenance import short_commit
@@ -25,7 +23,6 @@ def _environment() -> "Environment":
         moment=moment,
         score=score,
         interval=interval,
-        size=partial(decimal, precision=2),
         short_commit=short_commit,
     )
     return environment
