@@ -174,6 +174,7 @@ def _start_tracking(tracker: Tracker, planned: RunPlan) -> None:
     start = initial.version if initial else ""
     settings = {name: getattr(run, name) for name in TRACKED_SETTINGS}
     tags = {OVERRIDES: overrides, SETTINGS: settings_text(request.overrides), "site": request.site, "start": start}
+    tags["corpus"] = run.corpus.name
     by_field = {f"set.{path}": text for path, _, text in (each.partition("=") for each in request.overrides)}
     grouped = {PARENT: resolved.parent} if resolved.parent else {}
     title = resolved.title or run_title(run.name, request.overrides)

@@ -27,8 +27,6 @@ METRICS_PER_BATCH = 1000
 PARAMS_PER_BATCH = 100
 MAX_PARAM_LENGTH = 6000
 MAX_TAG_LENGTH = 8000
-DATASET_DIGEST = 36
-"""Digits of a digest that MLflow can hold."""
 CURSOR = "metrics_cursor"
 TABLES = "mlflow.loggedArtifacts"
 """The tag by which MLflow's pages know which files are tables."""
@@ -39,17 +37,6 @@ SETTINGS = "settings"
 """The tag of a parent run with its settings in words, which end the names of its children."""
 EXPERIMENT_KIND = {"mlflow.experimentKind": "custom_model_development"}
 """Opens the experiment as a list of training runs; without it the UI takes it for a chat application's."""
-
-
-@dataclass(frozen=True)
-class TrackedDataset:
-    """A dataset that a run used: ``context`` is its role, ``digest`` that of its content, ``profile`` its counts."""
-
-    context: str
-    name: str
-    digest: str
-    source: Mapping[str, Any]
-    profile: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -177,15 +164,6 @@ class MlflowRuns:
                 self.client.log_artifacts(run_id, scratch)
         if tables := [{"path": file.name, "type": "table"} for file in files if file.is_table]:
             self.client.set_tag(run_id, TABLES, json.dumps(tables))
-
-    def log_input(self, run_id: str, data: TrackedDataset) -> None:
-        """Name a dataset that the run used; the UI shows it in the column Dataset."""
-        from mlflow.entities import Dataset, DatasetInput, InputTag
-
-        source = json.dumps(dict(data.source))
-        profile = json.dumps(dict(data.profile))
-        entity = Dataset(data.name, data.digest[:DATASET_DIGEST], "local", source, profile=profile)
-        self.client.log_inputs(run_id, [DatasetInput(entity, [InputTag("mlflow.data.context", data.context)])])
 
     def _experiment(self, name: str) -> str:
         """Id of the experiment, which is created or restored where necessary."""

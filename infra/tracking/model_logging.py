@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from infra.tracking.client import fail_pending_models, mlflow_client, refusals
-from infra.tracking.mlflow_runs import DATASET_DIGEST
 
 NAME_DIGITS = 12
 REFUSAL = "does not take the model"
@@ -44,17 +43,7 @@ class TextModel:
     config: Mapping[str, int | str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class ModelMetric:
-    """A score of a model, and the name and digest of the dataset that it was measured on, "" for none."""
-
-    name: str
-    value: float
-    dataset: str = ""
-    digest: str = ""
-
-
-def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Sequence[ModelMetric]) -> str:
+def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Mapping[str, float]) -> str:
     """Log ``model`` and its ``metrics`` to the run; gives the model's id.
 
     Raises NetworkFault if MLflow refuses. A model that was not stored completely is marked as FAILED: by this call, or,
@@ -159,7 +148,7 @@ def _importable(package: Path) -> Iterator[None]:
             del sys.modules[name]
 
 
-def _attach(store: Any, run_id: str, model_id: str, metrics: Sequence[ModelMetric]) -> None:
+def _attach(store: Any, run_id: str, model_id: str, metrics: Mapping[str, float]) -> None:
     """Link the model as output of the run and of its parent, and log its metrics."""
     from mlflow.entities import LoggedModelOutput, Metric
 
@@ -168,20 +157,9 @@ def _attach(store: Any, run_id: str, model_id: str, metrics: Sequence[ModelMetri
     parent = run.data.tags.get("mlflow.parentRunId")
     for producer in (run_id, parent) if parent else (run_id,):
         store.log_outputs(producer, [LoggedModelOutput(model_id, step=0)])
-    numbers = [
-        Metric(
-            metric.name,
-            metric.value,
-            now,
-            0,
-            model_id=model_id,
-            dataset_name=metric.dataset or None,
-            dataset_digest=metric.digest[:DATASET_DIGEST] or None,
-            run_id=run_id,
-        )
-        for metric in metrics
-    ]
-    store.log_batch(run_id, numbers)
+    store.log_batch(
+        run_id, [Metric(name, value, now, 0, model_id=model_id, run_id=run_id) for name, value in metrics.items()]
+    )
 
 
 def _link(source: str, target: str) -> None:

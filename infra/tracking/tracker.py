@@ -11,7 +11,7 @@ from typing import Any
 from infra.servers.relocation import DATABASE
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.tracking.client import refusals, refused
-from infra.tracking.mlflow_runs import MAX_TAG_LENGTH, OVERRIDES, PARENT, SETTINGS, MlflowRuns, RunFile, TrackedDataset
+from infra.tracking.mlflow_runs import MAX_TAG_LENGTH, OVERRIDES, PARENT, SETTINGS, MlflowRuns, RunFile
 from infra.tracking.run_description import SCORE_STAGE, StageRow, numeric_facts, run_description
 from infra.tracking.write_queue import WriteQueue
 
@@ -108,13 +108,6 @@ class Tracker:
             row = StageRow("", "", key, "", *self._runs.find_finished(key))
             stored = [each.path for each in self.client.list_artifacts(row.run_id)] if row.run_id else []
         return f"{row.page}/artifacts/{name}" if name in stored else ""
-
-    def log_input(self, run_id: str, data: TrackedDataset) -> None:
-        """Name a dataset that a stage used, in its run ("" for a cached stage) and in the parent."""
-        if run_id:
-            self._put("data", run_id, lambda real: self._runs.log_input(real, data))
-        if run_id or self._start_parent is not None:
-            self._writes.put("data", lambda: self._runs.log_input(self._parent(), data))
 
     def finish_stage(self, run_id: str, status: str, facts: Mapping[str, Any]) -> None:
         """End a child as FINISHED, FAILED or KILLED; numbers among the facts become metrics, the rest tags."""

@@ -14,7 +14,6 @@ from infra.processes.threads import run_in_threads
 from infra.store.store import Artifact, Store
 from infra.tracking.provenance import provenance
 from tasks.durations import duration
-from tasks.engine.datasets import log_datasets
 from tasks.engine.jobs import launcher_of, run_job
 from tasks.engine.lookup import Hit, Miss, MissReason, code_of, look_up, store_for
 from tasks.engine.planner import StageResult
@@ -84,7 +83,6 @@ class Runner(Engine):
         self._end(row)
         with settings.tracker_lock:
             settings.tracker.cached(call.stage.name, call.item, call.key, row.facts, row.label)
-            log_datasets(settings.tracker, "", call)
 
     def make(self, call: StageCall, failures: list[str]) -> Hit:
         """Make the artifact unless there is one by now."""
@@ -136,7 +134,6 @@ class Runner(Engine):
         try:
             with settings.tracker_lock:
                 run_id = settings.tracker.start_stage(name, call.item, call.key, call.form)
-                log_datasets(settings.tracker, run_id, call)
             started = time.monotonic()
             context = StageContext(
                 site=settings.site,

@@ -7,7 +7,6 @@ from infra.errors import BadConfiguration
 from infra.guards.path_names import file_name
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact
-from infra.tracking.model_logging import ModelMetric
 from infra.tracking.model_version import HEADLINES, finite, headline, scored_sets
 from infra.tracking.provenance import commit
 from infra.tracking.run_description import is_number, mlflow_name, table
@@ -89,18 +88,13 @@ def lineage_of(version: str, site_url: str) -> str:
     return linked if site_url else f"`repro show {version}`, or `{page}` in the folder of `repro site`"
 
 
-def model_metrics(tags: Mapping[str, str]) -> list[ModelMetric]:
-    """Every score as a metric of the model, linked to the set it was measured on."""
-    sets = scored_sets(tags)
-    named = {f"{each}.": each for each in sets} | {DEV_BLEU: tags["dev_set"], TEST_BLEU: tags.get("test_set", "")}
-    found = []
-    for tag, text in tags.items():
-        of_set = next((each for begin, each in named.items() if tag.startswith(begin)), "")
-        value = finite(text)
-        if of_set and value is not None:
-            digest = tags.get(f"digest.prepare_sets.{of_set}", "")
-            found.append(ModelMetric(mlflow_name(tag), value, of_set if digest else "", digest))
-    return found
+def model_metrics(tags: Mapping[str, str]) -> dict[str, float]:
+    """Every score as a metric of the model, by MLflow's name."""
+    prefixes = tuple(f"{name}." for name in scored_sets(tags))
+    values = {
+        tag: finite(text) for tag, text in tags.items() if tag in (DEV_BLEU, TEST_BLEU) or tag.startswith(prefixes)
+    }
+    return {mlflow_name(tag): value for tag, value in values.items() if value is not None}
 
 
 def model_description(name: str, tags: Mapping[str, str]) -> str:

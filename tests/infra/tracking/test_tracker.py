@@ -14,7 +14,7 @@ from infra.errors import NetworkFault
 from infra.processes.identity import process_identity
 from infra.tracking.client import end_abandoned, experiment_page
 from infra.tracking.metrics_tail import MetricsTail
-from infra.tracking.mlflow_runs import PARENT, RunFile, TrackedDataset
+from infra.tracking.mlflow_runs import PARENT, RunFile
 from infra.tracking.run_description import StageRow, run_description
 from infra.tracking.tracker import NOTE, Tracker
 from infra.tracking.write_queue import RETRY_AFTER_SECONDS
@@ -175,16 +175,11 @@ def test_rows_beyond_the_limit_of_one_request_are_logged(root: Path) -> None:
     assert len(tracker.client.get_run(run_id).data.params) == 250
 
 
-def test_files_and_datasets_are_logged(root: Path) -> None:
+def test_files_are_logged(root: Path) -> None:
     tracker = started_tracker(root, "artifacts")
     run_id = tracker.start_stage("report", "", "k7", {})
     tracker.log_files(run_id, lambda: [RunFile("report.html", b"<p>")])
-    tracker.log_input(run_id, TrackedDataset("dev", "val", "d" * 64, {"uri": "multi30k"}, {"pairs": 7}))
     assert [file.path for file in tracker.client.list_artifacts(run_id)] == ["report.html"]
-    (of_parent,) = tracker.client.get_run(tracker.run_id).inputs.dataset_inputs
-    used = tracker.client.get_run(run_id).inputs.dataset_inputs[0].dataset
-    assert of_parent.dataset == used
-    assert (used.name, used.digest, json.loads(used.profile)) == ("val", "d" * 36, {"pairs": 7})
 
 
 def test_an_unreachable_store_warns_once_and_loses_nothing(

@@ -271,9 +271,6 @@ def test_the_stage_registers_the_translator_with_its_report(
     # What MLflow's pages sort models by has one name for all runs, whatever their sets are called.
     metrics = {metric.key: metric.value for metric in model.metrics}
     assert (metrics["dev_bleu"], metrics["test_bleu"], metrics["val.chrf"]) == (34.5, 33.25, 50.0)
-    measured = {metric.key: (metric.dataset_name, metric.dataset_digest) for metric in model.metrics}
-    assert measured["test_bleu"] == measured["flickr.bleu"] == ("flickr", run.sets["flickr"].content[:36])
-    assert measured["dev_bleu"] == ("val", run.sets["val"].content[:36])
     assert (version.dev, version.test) == ("val", "flickr")
     assert {"clean", "learn_bpe", "prepare_sets.val"} <= version.digests.keys()
     above = run.tracker.client.get_registered_model("staged").tags
