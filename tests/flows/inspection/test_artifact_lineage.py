@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from made_registry import version
 from made_up_roots import artifact, chain, record, row_of
+from sealing import sealed
 
 from benchmarks.large_root import write_registry
 from flows.commands.show import show
@@ -110,3 +111,13 @@ def test_a_finished_run(small: Path) -> None:
     raw = find_lineage("train.en", site)
     assert raw.versions == version.versions == ["small/1 (champion, candidate)"]
     assert len(version.graph.ancestors(version.start)) == len(version.graph.nodes), "all of it is behind the version"
+
+
+def test_secrets_of_addresses_in_old_manifests_are_not_shown(tmp_path: Path) -> None:
+    origin = "https://user:planted-SECRET-1@host/train.en.gz?X-Amz-Signature=planted-SECRET-2"
+    old = sealed(LocalStore(tmp_path), "d0ffee", stage="download", facts={"origin": origin, "bytes": 1})
+    assert "planted" in (old.path() / "manifest.json").read_text()
+    found = find_lineage("d0ffee", Site(root=tmp_path))
+    shown = json.dumps(found.as_json())
+    assert "https://***@host/train.en.gz?X-Amz-Signature=***" in shown
+    assert "planted" not in f"{shown}{lineage_text(found)}"

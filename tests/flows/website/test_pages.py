@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from made_registry import EVIL_MODEL, PIXEL
-from sealing import sealed
 
 from flows.website.plots import over_versions
 from flows.website.registry import read_registry
@@ -16,7 +15,6 @@ from flows.website.write import write_site
 from infra.errors import BadConfiguration
 from infra.guards.path_names import file_name
 from infra.site import Site
-from infra.store.local import LocalStore
 
 VOID = {"meta", "link", "br", "img", "input", "hr", "wbr", "source"}
 ADDRESSES = ("href", "src", "srcset", "action", "poster", "data")
@@ -140,17 +138,3 @@ def test_a_folder_with_other_files_is_refused(registered: Site, tmp_path: Path) 
     with pytest.raises(BadConfiguration, match="--out"):
         write_site(registered, tmp_path / "thesis.html")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.html"]
-
-
-def test_no_page_shows_the_secrets_of_addresses_in_old_manifests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = tmp_path / "root"
-    monkeypatch.setenv("REPRO_ROOT", f"{root}")
-    origin = "https://user:planted-SECRET-1@host/train.en.gz?X-Amz-Signature=planted-SECRET-2"
-    artifact = sealed(LocalStore(root), stage="download", facts={"origin": origin, "bytes": 1})
-    assert "planted" in (artifact.path() / "manifest.json").read_text()
-    write_site(Site(root=root), tmp_path / "public")
-    pages = [path.read_text() for path in (tmp_path / "public").rglob("*") if path.suffix in (".html", ".js")]
-    assert any("https://***@host/train.en.gz?X-Amz-Signature=***" in page for page in pages)
-    assert not any("planted" in page for page in pages)
