@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from flows.inference.load_version import load_version
+from flows.inference.load_version import find_version, load_version
 from flows.inference.sentence_attention import attention_of
 from flows.inspection.artifacts import find_artifact
 from flows.inspection.compare import common_sets, find_system, find_training, read_sentences, training_table
@@ -36,7 +36,6 @@ from infra.processes import signals
 from infra.servers.environment import configure_libraries
 from infra.site import Site, configured_site, open_store
 from infra.store.store import Artifact
-from infra.tracking.registry import resolve
 from infra.tracking.registry import versions as registered
 from model.decoding.translation import AttentionMap, Search
 from model.metric_names import DEV_BLEU, PERPLEXITY, PERPLEXITY_WORD, TEST_BLEU
@@ -222,7 +221,7 @@ def load(model: str = "demo@champion") -> VersionTranslator:
     Raises BadConfiguration for an unknown version, BadData for damaged weights.
     """
     site = configured_site()
-    return load_version(resolve(site.tracking, model), site)
+    return load_version(find_version(model, site), site)
 
 
 def translate(

@@ -59,6 +59,7 @@ OTHER_WORDS = {
     "list": "show",
     "log": "logs",
     "ls": "show",
+    "resume": "run",
     "runs": "show",
     "start": "run",
     "tail": "logs",

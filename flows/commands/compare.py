@@ -65,15 +65,14 @@ def compare(
     metrics = metrics_of(systems, site)
     curves = {name: training_curves(file) for name, file in metrics.items()}
     last = {name: last_values(layer_curves(file)) for name, file in metrics.items()}
-    if len(models) > 1:
-        show(differing_table([*models], fields) if fields else "no recorded field differs")
-    for table in (
+    tables = (
         trainings_table(curves),
         collapse_table(last if len(models) > 1 else {}),
         scores_table(titles, comparisons),
-    ):
-        if table:
-            show("", table)
+    )
+    differing = differing_table([*models], fields) if fields else "no recorded field differs"
+    parts = [part for table in tables if table for part in ("", table)]
+    show(*([differing] if len(models) > 1 else []), *parts, aside=as_json)
     if as_json:
         result = {
             "systems": titles,
@@ -104,6 +103,7 @@ def _compare_seeds(names: tuple[str, ...], site: Site, as_json: bool) -> None:
         "",
         groups_table(names, comparisons),
         "could show: the smallest difference that so many seeds show with probability 0.8, at this noise",
+        aside=as_json,
     )
     if as_json:
         rows = [(name, each) for name, found in zip(names[1:], comparisons, strict=True) for each in found]

@@ -40,7 +40,7 @@ def decide(
     question = Question.ask(a, b, detect, budget, on, site)
     configure_libraries(question.a.site.root)
     found = question.run(dispatch, say)
-    show("", decision_table(found), f"\n{found.sentence}")
+    show("", decision_table(found), f"\n{found.sentence}", aside=as_json)
     if as_json:
         print_json(found.as_json())
     if found.failure:

@@ -31,13 +31,13 @@ def export(
     repro export multi30k-ende --to huggingface --out my-model
     """
     from flows.inference.export import export
+    from flows.inference.load_version import find_version
     from flows.inspection.model_cards import version_card
-    from infra.tracking.registry import resolve
     from tasks.registration.lineage import version_lineage
     from tasks.registration.model_card import as_markdown
 
     site = configured_site()
-    version = resolve(site.tracking, model)
+    version = find_version(model, site)
     suffix = "" if quantization == "float32" else f"-{quantization}"
     folder = out or Path("exports") / f"{version.name}-{version.version}-{to}{suffix}"
     store = open_store(site)

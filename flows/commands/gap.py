@@ -40,10 +40,9 @@ def gap(
 
     folder = explain_gap(name, claim, claimed_as, set_name, configured_site(), TerminalDisplay()).path()
     values = json.loads((folder / "gap.json").read_text())
-    if less := values.get("less"):  # not in artifacts of older releases
-        show("", f"{values['system']['about']} was {less}")
-    for table in gap_tables(values):
-        show("", table)
-    show(f"\npage: {folder / PAGE}")
+    less = values.get("less")  # not in artifacts of older releases
+    said = ["", f"{values['system']['about']} was {less}"] if less else []
+    tables = [part for table in gap_tables(values) for part in ("", table)]
+    show(*said, *tables, f"\npage: {folder / PAGE}", aside=as_json)
     if as_json:
         print_json(values | {"page": f"{folder / PAGE}"})

@@ -1,6 +1,5 @@
 """``repro gc``."""
 
-import sys
 from collections import defaultdict
 from typing import Annotated
 
@@ -8,8 +7,9 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, SiteOption
 from flows.inspection.garbage_collection import GarbageReport, find_garbage, remove_garbage
+from flows.runner.find_run import recorded_name
 from flows.views.tables import size_text
-from flows.views.terminal import print_json, say
+from flows.views.terminal import print_json, say, show
 from infra.guards.shown_text import shown_lines
 from infra.site import configured_site
 
@@ -35,8 +35,8 @@ def gc(
     repro gc --keep demo --keep multi30k-ende --delete
     """
     chosen = configured_site(site)
-    report = find_garbage(chosen, keep)
-    _show(report)
+    report = find_garbage(chosen, [*map(recorded_name, keep)])
+    show(_text(report), aside=as_json)
     if as_json:
         print_json(report.as_json())
     if delete:
@@ -45,7 +45,7 @@ def gc(
         say("nothing was deleted; repeat with --delete to delete what is removable")
 
 
-def _show(report: GarbageReport) -> None:
+def _text(report: GarbageReport) -> str:
     kept: dict[str, list[int]] = defaultdict(list)
     for each in report.kept:
         kept[each.why].append(each.bytes)
@@ -57,4 +57,4 @@ def _show(report: GarbageReport) -> None:
     removable = sum(each.bytes for each in report.removable) + sum(each.bytes for each in report.leftovers)
     whole = removable + sum(each.bytes for each in report.kept)
     lines.append(f"{size_text(removable)} of {size_text(whole)} are removable")
-    print(shown_lines("\n".join(lines)), file=sys.stderr)
+    return shown_lines("\n".join(lines))

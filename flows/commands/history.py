@@ -31,9 +31,11 @@ def history(
 
     repro history multi30k-ende --since 2026-11-01
     """
+    from flows.runner.find_run import recorded_name
     from flows.runner.recorded_runs import read_history, run_names
     from flows.views.history_view import history_text
 
+    run = recorded_name(run)
     store = open_store(Site.named(site))
     begin = start_of(since)
     found = read_history(store, run, begin)

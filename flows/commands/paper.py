@@ -36,6 +36,7 @@ def _show(found: PaperResults, as_json: bool) -> None:
     lines = found.comparisons()
     table = paper_table([row_cells(line) for line in lines])
     page = found.request.page(found.group.site.root)
-    show(f"\nAgainst the paper: {found.request.title}\n", table, "", *introduction(lines), f"page:    {page}")
+    title = f"\nAgainst the paper: {found.request.title}\n"
+    show(title, table, "", *introduction(lines), f"page:    {page}", aside=as_json)
     if as_json:
         print_json(found.as_json())

@@ -8,6 +8,7 @@ from shlex import quote
 from typing import Annotated
 
 from cyclopts import Parameter
+from rich.console import RenderableType
 from rich.text import Text
 
 from flows.commands.options import JsonOption, RunOptions
@@ -86,52 +87,52 @@ def run_command(
         if as_json:
             print_json(outcome_json(failed.outcome))
         raise
-    _show(outcome, resolved, every)
-    if promote_better:
-        _promote(outcome, resolved, by_score=True)
+    promoted = _promote(outcome, resolved, by_score=True) if promote_better else []  # before a reader may leave
     recorded = recorded_sums(resolved.run)
     kind = f"strict numerics, torch here is {version('torch')}"
-    show(*(f"numerics: {said}" for said, _ in compare_files(outcome.rows, open_store(resolved.site), recorded, kind)))
+    numerics = compare_files(outcome.rows, open_store(resolved.site), recorded, kind)
+    said = [*promoted, *(f"numerics: {each}" for each, _ in numerics)]
+    show(*_results(outcome, resolved, every), *said, aside=as_json)
     if as_json:
         print_json(outcome_json(outcome))
 
 
-def _promote(outcome: Outcome, resolved: ResolvedRun, *, by_score: bool) -> None:
-    """Make the version that the run registered champion, if its seeds or its score say so."""
+def _promote(outcome: Outcome, resolved: ResolvedRun, *, by_score: bool) -> list[str]:
+    """Make the version that the run registered champion, if its seeds or its score say so; gives a line about it."""
     from flows.inspection.promotion import promote
 
     label = "" if resolved.is_modified else outcome.model_version
-    if label and (said := promote(label, resolved.run.min_champion_bleu, resolved.site, by_score=by_score)):
-        show(f"champion: {said}")
+    said = label and promote(label, resolved.run.min_champion_bleu, resolved.site, by_score=by_score)
+    return [f"champion: {said}"] if said else []
 
 
 def _run_seeds(resolved: ResolvedRun, seeds: tuple[int, ...], promote_better: bool, as_json: bool) -> None:
     """Run all seeds and compare them. Raises GroupFailed at the end if a seed failed."""
     results = run_seeds(resolved, seeds, dispatch, say)
-    show("", seed_table(seeds, results.spreads()))
-    if own := results.outcomes.get(f"{resolved.run.training.seed}"):
-        _promote(own, resolved, by_score=False)
-        if promote_better:
-            _promote(own, resolved, by_score=True)
+    own = results.outcomes.get(f"{resolved.run.training.seed}")
+    said = _promote(own, resolved, by_score=False) if own else []
+    if own and promote_better:
+        said += _promote(own, resolved, by_score=True)
+    show("", seed_table(seeds, results.spreads()), *said, aside=as_json)
     if as_json:
         print_json(results.as_json())
     if results.failure:
         raise GroupFailed(results)
 
 
-def _show(outcome: Outcome, resolved: ResolvedRun, every: bool) -> None:
-    """Print stages, scores, a few translations, and the commands and addresses to look at next."""
-    show("", stage_table(outcome.rows))
+def _results(outcome: Outcome, resolved: ResolvedRun, every: bool) -> list[RenderableType]:
+    """Stages, scores, a few translations, and the commands and addresses to look at next."""
+    found: list[RenderableType] = ["", stage_table(outcome.rows)]
     if outcome.own_scores:
-        show("", (score_table if every else score_card)(outcome.own_scores))
+        found += ["", (score_table if every else score_card)(outcome.own_scores)]
         if not every:
-            show(Text("scores by every protocol: the same command with --all-scores, or the report", "dim"))
+            found.append(Text("scores by every protocol: the same command with --all-scores, or the report", "dim"))
     if spreads := outcome.seed_spreads(resolved.run.training.seed):
-        show("", seed_table(sorted(resolved.run.decoding.ensemble), spreads))
+        found += ["", seed_table(sorted(resolved.run.decoding.ensemble), spreads)]
     warnings = [f"warning: {remark}" for remark in outcome.remarks(resolved.run.dev)]
     if warnings:
         warnings.insert(0, "")
-    show(*_samples(outcome, resolved.site), *warnings, *_where_to_look(outcome, resolved.site))
+    return [*found, *_samples(outcome, resolved.site), *warnings, *_where_to_look(outcome, resolved.site)]
 
 
 def _samples(outcome: Outcome, site: Site, count: int = 3) -> list[str]:

@@ -81,8 +81,9 @@ def score(
         found = score_systems(on, given, site, TerminalDisplay(), anyway=anyway)
         cards = {each.name: json.loads((store.artifact(each.score).path() / CARD).read_text()) for each in found}
         facts = {f"{each.on} {each.name}": each.score.facts for each in found}
-        say(f"stored; `repro compare {on.rpartition('/')[0]} {found[0].name}` compares it with the run")
-    show((score_table if every else score_card)(facts))
+        run = found[0].on.rpartition("/")[0]
+        say(f"stored; `repro compare {run} {found[0].name}` compares it with the run")
+    show((score_table if every else score_card)(facts), aside=as_json)
     if as_json:
         print_json(cards)
 

@@ -81,7 +81,7 @@ def serve(
 
     def ready() -> None:
         say(f"serving at {where}; Ctrl-C stops. From a program ({where}/docs has all fields):")
-        show(f"  curl {where}/api/translate {'' if inside else '-u USER '}{EXAMPLE}")
+        show(f"  curl {where}/api/translate {'' if inside else '-u USER '}{EXAMPLE}", aside=True)
         print(where, flush=True)
 
     names = ", ".join(each.name for each in versions)

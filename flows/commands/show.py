@@ -76,7 +76,7 @@ def show(
         _list_artifacts(name, where, overrides, as_json)
     elif not name:
         _list_runs()
-    elif (shown := None if as_json else _toml(name, extends, overrides)) is not None:
+    elif (shown := None if as_json else _toml(name, extends, overrides, where)) is not None:
         print(shown, end="")
     elif extends:
         raise BadConfiguration(f"--extends is {extends!r}, allowed is a run, and only for a run as TOML")
@@ -102,20 +102,21 @@ def _list_runs() -> None:
     print(f"{'wmt14-ende-ROW':{width}}  a row of Table 3, scored on newstest2013 by its last checkpoint: {rows}")
 
 
-def _toml(name: str, extends: str, overrides: tuple[str, ...]) -> str | None:
+def _toml(name: str, extends: str, overrides: tuple[str, ...], site: Site) -> str | None:
     """The run of this name as TOML; None where no run is called so, but something in the root may be."""
     from flows.runner.artifact_names import is_version
-    from flows.runner.find_run import find_run, is_file
+    from flows.runner.find_run import find_run, is_file, split_name
+    from flows.runner.recorded_runs import findable
     from flows.runner.systems import SYSTEM
     from flows.runs.overrides import override
     from flows.runs.toml_runs import toml_of
 
-    if is_version(name) or name.startswith(SYSTEM) or ("/" in name and not is_file(name)):
+    if is_version(name) or name.startswith(SYSTEM) or split_name(name)[1]:
         return None
     try:
-        run = find_run(name)
+        run = find_run(findable(name, site.root))
     except BadConfiguration:
-        if is_file(name) and "/" not in name.rpartition(":")[2]:
+        if is_file(name):
             raise
         return None
     return toml_of(override(run, overrides), find_run(extends) if extends else None, extends)

@@ -55,7 +55,7 @@ def status(
     store = open_store(where)
     at_work = [start for each in read_headers(store.root) if each.outcome == RUNNING and (start := with_stages(each))]
     if programs:
-        show(state_table(programs))
+        show(state_table(programs), aside=as_json)
     for start in () if as_json else at_work:
         logs = (StageLog(store, row, start) for row in start.stages)
         stages = ", ".join(log.row.label for log in logs if log.is_at_work) or "between stages"

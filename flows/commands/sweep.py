@@ -27,6 +27,6 @@ def sweep(request: SweepRequest, *, as_json: JsonOption = False) -> None:
     configure_libraries(resolved.base.site.root)
     found: SweepResults = dispatch_group(resolved)
     picture = f"picture: {resolved.folder / 'sweep.png'}"
-    show("", sweep_table(found), "", picture, f"best:    {found.command}")
+    show("", sweep_table(found), "", picture, f"best:    {found.command}", aside=as_json)
     if as_json:
         print_json(found.as_json())

@@ -83,19 +83,18 @@ def _trace_pair(run: str, pair_id: str, out: Path | None, overrides: tuple[str, 
     else:
         print_trace(walk, Console(highlight=False))
     if out:
-        show(f"attention: {out}")
+        show(f"attention: {out}", aside=True)
 
 
 def _draw_sentence(sentence: str, model: str, target: str, out: Path) -> None:
     """Draw every head and layer for a sentence and its translation, or ``target`` in its place."""
     site = configured_site()
-    from flows.inference.load_version import load_version
+    from flows.inference.load_version import find_version, load_version
     from flows.inference.sentence_attention import attention_of
-    from infra.tracking.registry import resolve
     from tasks.evaluation.network_plots import attention_heads
     from tasks.evaluation.plots import LIGHT
 
-    served = load_version(resolve(site.tracking, model), site, "own")
+    served = load_version(find_version(model, site), site, "own")
     text, maps = attention_of(served, sentence, target)
     titles = {
         "encoder: source over itself": maps["encoder"],

@@ -70,14 +70,13 @@ def translate(
     _valid(lambda: Decoding(**changed))
     if beam is not None:
         _valid(lambda: Decoding(beam=beam).check_n_best(n_best))
-    from flows.inference.load_version import decoding_config, load_version
-    from infra.tracking.registry import resolve
+    from flows.inference.load_version import decoding_config, find_version, load_version
     from model.decoding.translation import Search
 
     site = configured_site()
     keep_pages()
     with open_input(input) as descriptor:
-        version = resolve(site.tracking, model)
+        version = find_version(model, site)
         decoding = replace(decoding_config(version), **changed)
         search = _valid(lambda: Search(decoding, n_best, split))
         loaded = load_version(version, site, engine, quantization)

@@ -105,9 +105,9 @@ def _show(running: lifecycle.RunningService) -> None:
         logs = running.service.folder / "logs"
         say(f"the service is up already and was not changed; `repro down` stops it; logs are in {logs}")
     exports = (f"export {name}={value}" for name, value in running.service.exports.items())
-    show(state_table(running.states), "", *exports)
+    show(state_table(running.states), "", *exports, aside=True)
     if running.service.closed:
-        show("Clients also need the same REPRO_AUTH or REPRO_AUTH_FILE.")
+        show("Clients also need the same REPRO_AUTH or REPRO_AUTH_FILE.", aside=True)
 
 
 def _close_and_list_interrupted(site: Site) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from flows.inspection.artifact_graph import ArtifactGraph, Name, read_graph
 from flows.runner.artifact_names import ArtifactName, existing_manifest, find_artifacts, is_version, parse_name
+from flows.runner.find_run import recorded_name
 from flows.runner.systems import SYSTEM
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site, open_store
@@ -193,6 +194,7 @@ def find_lineage(text: str, site: Site, overrides: Sequence[str] = ()) -> Lineag
 
     Raises BadConfiguration if nothing is called so.
     """
+    text = recorded_name(text)
     store = open_store(site)
     graph = read_graph(site)
     if names := _raw_files(text, graph) or _by_key(text, graph):
@@ -212,6 +214,7 @@ def folders_of(text: str, site: Site, overrides: Sequence[str] = ()) -> list[Pat
 
     Raises BadConfiguration for a run without a stage, BadData for an artifact that is missing or damaged.
     """
+    text = recorded_name(text)
     store = open_store(site)
     if "/" not in text or KEY.fullmatch(text):
         graph = read_graph(site)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, fields, replace
 from flows.inspection.compare import ScoredSystem, find_system
 from flows.inspection.cost import RunCost, stage_costs
 from flows.runner.artifact_names import is_version
-from flows.runner.find_run import find_run, is_file
-from flows.runner.recorded_runs import command_of, findable
+from flows.runner.find_run import recorded_name, split_name
+from flows.runner.recorded_runs import command_of
 from flows.runner.request import RunRequest, make_plan
 from flows.runs import RUNS
 from flows.runs.paper_rows import PAPER, PAPER_RUNS, row_run_name
@@ -80,10 +80,10 @@ class ClaimedSystem:
 def request_of(name: str, site: Site) -> RunRequest:
     """The run behind a version, with its overrides, or behind the name of a run."""
     if not is_version(name):
-        return RunRequest(findable(name if is_file(name) else name.partition("/")[0], site.root), until="score")
-    version = resolve(site.tracking, name)
+        return RunRequest(split_name(name)[0], until="score")
+    version = resolve(site.tracking, recorded_name(name))
     overrides = filter(None, ASSIGNMENT.split(version.tags.get(OVERRIDES, "")))
-    return RunRequest(findable(version.name, site.root), until="score", overrides=tuple(overrides))
+    return RunRequest(version.name, until="score", overrides=tuple(overrides))
 
 
 def find_claim(name: str, score: float | None, ours: RunRequest, site: Site) -> ClaimedSystem:
@@ -190,7 +190,7 @@ def less_training(claimed: ClaimedSystem, system: ScoredSystem, differences: Seq
     if not all({"clean", "train"} <= side.keys() for side in sides):
         return ""
     pairs = [side["clean"].facts.get("pairs", 0) for side in sides]
-    pairs[1] = pairs[1] or PAIRS.get(find_run(claimed.run).corpus.name, 0)
+    pairs[1] = pairs[1] or PAIRS.get(RunRequest(claimed.run).resolve().run.corpus.name, 0)
     tokens = [side["train"].arguments["training"]["batch_tokens"] for side in sides]
     updates = [side["train"].facts.get("updates") or side["train"].arguments["training"]["updates"] for side in sides]
     if not pairs[1] or (pairs[1] < MUCH * pairs[0] and updates[1] * tokens[1] < MUCH * updates[0] * tokens[0]):

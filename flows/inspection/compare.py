@@ -13,6 +13,7 @@ import polars as pl
 
 from flows.inspection.model_cards import artifact_file
 from flows.runner.artifact_names import existing_manifest, is_version, model_manifests
+from flows.runner.find_run import recorded_name
 from flows.runner.systems import SYSTEM, system_scores
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
@@ -42,6 +43,9 @@ class ScoredSystem:
 
 def find_system(name: str, site: Site, overrides: Sequence[str] = ()) -> ScoredSystem:
     """The run, version or other system of this name. Raises BadConfiguration if it or its scores do not exist."""
+    if " --set " in name:
+        raise BadConfiguration(f"{name!r} has settings, allowed is its version such as demo/2 (see `repro models`)")
+    name = recorded_name(name)
     store = open_store(site)
     if name.startswith(SYSTEM):
         return ScoredSystem(name, {item: each.score for item, each in system_scores(store, name).items()}, {})

@@ -6,13 +6,12 @@ records of the run count is decided in ``named_runs``. A number after the slash 
 """
 
 import logging
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from flows.reproduce import STAGES
 from flows.runner import records
-from flows.runner.find_run import find_run, is_file
+from flows.runner.find_run import is_file, recorded_name, split_name
 from flows.runner.named_runs import NamedRun, name_run, same_object
 from flows.runner.recorded_runs import read_headers, read_runs, run_names
 from flows.runner.systems import SYSTEM, system_scores
@@ -23,8 +22,6 @@ from infra.store.manifest import Manifest
 from infra.store.store import Store
 
 log = logging.getLogger(__name__)
-NAME = re.compile(r"((?:.*\.py:)?[^/]*)(?:/([^/]*)(?:/(.+))?)?")
-"""Run, stage and item."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +47,12 @@ def parse_name(text: str) -> ArtifactName:
 
     Raises BadConfiguration for an unknown stage, for a stage of no run, and for a file without that run.
     """
-    match = NAME.fullmatch(text)
-    run, stage, item = match.groups(default="") if match else (text, "", "")
+    run, _, place = recorded_name(text).partition("/")
+    stage, _, item = place.partition("/")
     if text and not run:
         raise BadConfiguration(f"{text!r} names no run, allowed is a name such as demo/clean")
     check_stage(stage, f" in {text!r}")
-    return ArtifactName(find_run(run).name if is_file(run) else run, stage, item, run)
+    return ArtifactName(run, stage, item, split_name(text)[0])
 
 
 def check_stage(name: str, where: str = "") -> None:
@@ -68,14 +65,15 @@ def check_stage(name: str, where: str = "") -> None:
 def named_with_settings(text: str) -> tuple[str, tuple[str, ...]]:
     """The run and the overrides of ``demo`` or ``demo --set model.p_drop=0.2``. Raises BadConfiguration."""
     run, *overrides = (part.strip() for part in text.split(" --set "))
-    if not run or " " in run:
+    if not run or (" " in run and not is_file(run)):
         raise BadConfiguration(f"{text!r} is named, allowed is a run, perhaps with settings: 'demo --set FIELD=VALUE'")
     return run, tuple(overrides)
 
 
 def is_version(text: str) -> bool:
     """Whether the text names a model version (``demo@champion``, ``demo/3``) and no run or artifact."""
-    return "@" in text or text.partition("/")[2].isdigit()
+    run, place = split_name(text)
+    return "@" in (place if is_file(run) else text) or place[1:].isdigit()
 
 
 def find_artifacts(store: Store, text: str, overrides: Sequence[str] = ()) -> dict[ArtifactName, str]:

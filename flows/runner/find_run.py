@@ -1,5 +1,6 @@
 """Finds a run by its name: one of ``flows.runs``, a row of the paper on some corpus, or one in a user's file."""
 
+import re
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from infra.errors import BadConfiguration
 from infra.store.files import sha256_of
 from tasks.corpus.catalogue import File, files
 from tasks.engine.own_classes import load_user_file
+
+RUN = re.compile(rf"(.*?\.toml|.*?\.py:[^/@]*?)({SWAPPED})?(?=[/@]|\Z)|[^/]*", re.DOTALL)
+"""A run at the beginning of a name: a user's file in any folder, else what stands before the first slash."""
 
 
 def find_run(name: str, *, bare: bool = True) -> Run:
@@ -46,7 +50,23 @@ def own_files() -> list[str]:
 
 def is_file(name: str) -> bool:
     """Whether the name is that of a run in a user's file."""
-    return ":" in name or name.removesuffix(SWAPPED).endswith(SUFFIX)
+    return ".py:" in name or name.removesuffix(SWAPPED).endswith(SUFFIX)
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """The run and what follows it: ``/clean`` of ``../mine.toml/clean``; of a file also ``@champion``."""
+    match = RUN.match(text)
+    end = match.end() if match else 0
+    return text[:end], text[end:]
+
+
+def recorded_name(text: str) -> str:
+    """The text with the name of a run in place of its file: ``mine/clean`` for ``../mine.toml/clean``.
+
+    Raises BadConfiguration for a file without that run.
+    """
+    run, rest = split_name(text)
+    return f"{find_run(run).name}{rest}" if is_file(run) else text
 
 
 def without_path(name: str) -> str:
@@ -56,8 +76,8 @@ def without_path(name: str) -> str:
 
 def swapped_name(name: str) -> str:
     """The name of the run with its sides swapped; of an artifact of it where ``name`` is RUN/STAGE."""
-    run, slash, place = (name, "", "") if is_file(name) else name.partition("/")
-    return f"{run}{SWAPPED}{slash}{place}"
+    run, place = split_name(name)
+    return f"{run}{SWAPPED}{place}"
 
 
 def check_sets(run: Run) -> None:

@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from types import MappingProxyType, NoneType
 from typing import Any
 
 from flows.runner import records
-from flows.runner.find_run import find_run
+from flows.runner.find_run import find_run, is_file
 from flows.runner.records import FINISHED, KILLED, NAME_FORMAT, REQUEST_FIELDS, RUNNING, record_files
-from flows.runs.overrides import SEPARATOR
+from flows.runs.overrides import SEPARATOR, warn_once
 from infra.errors import INTERRUPTED, BadConfiguration, BadData
 from infra.processes.identity import process_state
 from infra.store.store import Store
@@ -258,17 +257,22 @@ def run_names(root: Path) -> list[str]:
 
 
 def findable(name: str, root: Path) -> str:
-    """The run's name, or where no run here has it, the file of the newest record; warns of a file elsewhere."""
-    asked: list[str] = [each.asked.get("run", name) for each in islice(read_headers(root, name), 1)]
-    for each in (name, *asked):
-        with suppress(BadConfiguration):
-            if find_run(each).name == name:
-                if Path(each).parent != Path():
-                    log.warning("the run %s is taken from %s", name, each)
-                return each
-    if asked:
-        log.warning("the run %s was asked for as %s, which means no run of this name in this folder", name, *asked)
-    return name
+    """The words by which ``find_run`` finds a run: its name, else the file that a record of it names; warns of that."""
+    if is_file(name) or _is_name(name, name):
+        return name
+    asked: list[str] = [*dict.fromkeys(each.asked.get("run", name) for each in read_headers(root, name))]
+    if found := next((each for each in asked if _is_name(each, name)), ""):
+        warn_once(f"the run {name} is taken from {found}")
+    elif asked:
+        warn_once(f"the run {name} was asked for as {asked[0]}, which means no run of this name in this folder")
+    return found or name
+
+
+def _is_name(words: str, name: str) -> bool:
+    """Whether the words find the run of this name."""
+    with suppress(BadConfiguration):
+        return find_run(words).name == name
+    return False
 
 
 def last_arguments(root: Path, name: str) -> dict[tuple[str, str], Any]:

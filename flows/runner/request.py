@@ -15,7 +15,7 @@ from flows.runner.artifact_names import check_stage, model_manifests
 from flows.runner.find_run import check_sets, find_run, warn_of_changed_files
 from flows.runner.interrupted import attempt_to_resume
 from flows.runner.outcome import Outcome
-from flows.runner.recorded_runs import RecordedRun, last_arguments, read_runs
+from flows.runner.recorded_runs import RecordedRun, findable, last_arguments, read_runs
 from flows.runs import Run
 from flows.runs.initial_weights import InitialWeights, initial_weights_of
 from flows.runs.overrides import changes_results, override, without_replaced
@@ -62,10 +62,12 @@ class RunRequest:
         after = STAGES[STAGES.index(self.from_stage) :] if self.from_stage else ()
         attempt = Attempt.new(frozenset((*self.force, *after)))
         scope = Scope(STAGES, self.until, attempt, COUNTED_AS)
-        run = override(find_run(self.run), self.overrides)
+        site = Site.named(self.site)
+        found = replace(self, run=findable(self.run, site.root))
+        run = override(find_run(found.run), self.overrides)
         check_sets(run)
         warn_of_changed_files(run)
-        return ResolvedRun(self, run, Site.named(self.site), scope, again)
+        return ResolvedRun(found, run, site, scope, again)
 
 
 @dataclass(frozen=True)

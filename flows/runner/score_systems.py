@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from flows.runner.find_run import find_run
+from flows.runner.find_run import find_run, split_name
 from flows.runner.recorded_runs import findable
 from flows.runner.stages_alone import make
 from flows.runner.systems import SYSTEM, ForeignScore, all_foreign_scores, foreign_scores, system_scores
@@ -76,9 +76,9 @@ def score_file(name: str, path: Path, references: Path, language: str, *, anyway
 
 def _named_set(text: str, site: Site) -> tuple[Run, EvaluationSet]:
     """The run and the set of ``demo/test``. Raises BadConfiguration for an unknown one."""
-    run_name, _, name = text.rpartition("/")
-    run = find_run(findable(run_name or name, site.root))
-    known = {f"{run_name or name}/{each.name}": each for each in run.sets}
+    name, _ = split_name(text)
+    run = find_run(findable(name, site.root))
+    known = {f"{name}/{each.name}": each for each in run.sets}
     if text not in known:
         raise BadConfiguration(f"--on is {text!r}{did_you_mean(text, known) or ','} allowed is {', '.join(known)}")
     return run, known[text]

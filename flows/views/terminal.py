@@ -1,4 +1,4 @@
-"""Live progress of a run on stderr, and the messages of the program itself."""
+"""Live progress of a run and messages of the program on stderr, results on stdout."""
 
 import json
 import sys
@@ -85,18 +85,21 @@ class TerminalDisplay:
             sys.stderr.flush()
 
 
-def console() -> Console:
-    """A console on stderr, ``PIPE_WIDTH`` characters wide where stderr is no terminal."""
-    width = None if sys.stderr.isatty() else PIPE_WIDTH
-    return Console(stderr=True, highlight=False, width=width)
+def console(*, stderr: bool = True) -> Console:
+    """A console on stderr or stdout, ``PIPE_WIDTH`` characters wide where that is no terminal."""
+    width = None if (sys.stderr if stderr else sys.stdout).isatty() else PIPE_WIDTH
+    return Console(stderr=stderr, highlight=False, width=width)
 
 
-def show(*parts: RenderableType) -> None:
-    """Print to stderr: tables and styled text, and plain text whole, as commands and paths in it are copied."""
-    error = console()
+def show(*parts: RenderableType, aside: bool = False) -> None:
+    """Print results: tables and styled text, and plain text whole, as commands and paths in it are copied.
+
+    They go to stdout; ``aside``, as where that is for JSON, to stderr.
+    """
+    output = console(stderr=aside)
     for part in parts:
         is_plain = isinstance(part, str)
-        error.print(part, markup=not is_plain, soft_wrap=is_plain, crop=False)
+        output.print(part, markup=not is_plain, soft_wrap=is_plain, crop=False)
 
 
 def say(text: str) -> None:
