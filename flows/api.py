@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from flows.inference.load_version import find_version, load_version
+from flows.inference.load_version import load_version
 from flows.inference.sentence_attention import attention_of
 from flows.inspection.artifacts import find_artifact
 from flows.inspection.compare import common_sets, find_system, find_training, read_sentences, training_table
 from flows.orchestration.dispatch import dispatch
+from flows.runner.find_run import find_version
 from flows.runner.outcome import Outcome
 from flows.runner.recorded_runs import run_names
 from flows.runner.records import receive_records

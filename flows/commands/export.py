@@ -31,8 +31,8 @@ def export(
     repro export multi30k-ende --to huggingface --out my-model
     """
     from flows.inference.export import export
-    from flows.inference.load_version import find_version
     from flows.inspection.model_cards import version_card
+    from flows.runner.find_run import find_version
     from tasks.registration.lineage import version_lineage
     from tasks.registration.model_card import as_markdown
 

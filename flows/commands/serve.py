@@ -60,13 +60,14 @@ def serve(
     taken = bind_socket(host, port)
     keep_pages()
     from flows.inference.load_version import load_version, select_versions
+    from flows.runner.find_run import recorded_name
     from flows.web.app import application, protected
     from flows.web.at_work import announced
     from flows.web.served_version import ServedVersion
     from model.decoding.translation import Search
 
     versions = []
-    for version in select_versions(models, site):
+    for version in select_versions([*map(recorded_name, models)], site):
         loaded = load_version(version, site, engine, quantization)
         versions.append(ServedVersion(version, loaded))
         also = "".join(f", {alias}" for alias in version.aliases)

@@ -89,8 +89,9 @@ def _trace_pair(run: str, pair_id: str, out: Path | None, overrides: tuple[str, 
 def _draw_sentence(sentence: str, model: str, target: str, out: Path) -> None:
     """Draw every head and layer for a sentence and its translation, or ``target`` in its place."""
     site = configured_site()
-    from flows.inference.load_version import find_version, load_version
+    from flows.inference.load_version import load_version
     from flows.inference.sentence_attention import attention_of
+    from flows.runner.find_run import find_version
     from tasks.evaluation.network_plots import attention_heads
     from tasks.evaluation.plots import LIGHT
 

@@ -70,7 +70,8 @@ def translate(
     _valid(lambda: Decoding(**changed))
     if beam is not None:
         _valid(lambda: Decoding(beam=beam).check_n_best(n_best))
-    from flows.inference.load_version import decoding_config, find_version, load_version
+    from flows.inference.load_version import decoding_config, load_version
+    from flows.runner.find_run import find_version
     from model.decoding.translation import Search
 
     site = configured_site()

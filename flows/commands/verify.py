@@ -6,7 +6,7 @@ from typing import Annotated
 
 from flows.commands.options import JsonOption, SiteOption
 from flows.runs.completion import RUN_NAMES
-from flows.views.terminal import print_json, say
+from flows.views.terminal import print_json, say, show
 from infra.errors import Fault
 from infra.site import configured_site
 
@@ -37,7 +37,7 @@ def verify(*runs: Annotated[str, RUN_NAMES], site: SiteOption = "local", as_json
     bad = [each for each in checked if each.wrong]
     for each in bad:
         for wrong in each.wrong:
-            say(f"{each.place}: {wrong}")
+            show(f"{each.place}: {wrong}", aside=as_json)
     if as_json:
         print_json({"artifacts": len(checked), "damaged": [asdict(each) for each in bad]})
     if bad:

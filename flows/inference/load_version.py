@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from flows.runner.find_run import recorded_name
 from infra.errors import BadConfiguration, BadData, fault_for
 from infra.extras import check_installed
 from infra.site import Site
@@ -26,11 +25,6 @@ FORMS = "ctranslate2"
 """The folder below the root with the CTranslate2 forms of versions."""
 
 
-def find_version(name: str, site: Site) -> Version:
-    """The version ``demo@champion``, ``demo/3``, ``demo`` or ``mine.toml``. Raises BadConfiguration."""
-    return resolve(site.tracking, recorded_name(name))
-
-
 def select_versions(names: Sequence[str], site: Site) -> list[Version]:
     """The named versions without repeats; without names those with an alias, champions first, else the newest of each
     model.
@@ -38,7 +32,7 @@ def select_versions(names: Sequence[str], site: Site) -> list[Version]:
     Raises BadConfiguration if there is none.
     """
     if names:
-        found = [find_version(name, site) for name in names]
+        found = [resolve(site.tracking, name) for name in names]
     else:
         known = versions(site.registry)
         newest = {version.name: version for version in reversed(known)}

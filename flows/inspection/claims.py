@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from flows.inspection.compare import ScoredSystem, find_system
 from flows.inspection.cost import RunCost, stage_costs
 from flows.runner.artifact_names import is_version
-from flows.runner.find_run import recorded_name, split_name
+from flows.runner.find_run import find_version, split_name
 from flows.runner.recorded_runs import command_of
 from flows.runner.request import RunRequest, make_plan
 from flows.runs import RUNS
@@ -24,7 +24,6 @@ from infra.site import Site
 from infra.store.manifest import Manifest
 from infra.store.store import Store
 from infra.tracking.model_version import headline
-from infra.tracking.registry import resolve
 from infra.tracking.tracker import OVERRIDES
 from model.config import Averaging, Model, Training
 from model.config.normalise import Normalise
@@ -81,7 +80,7 @@ def request_of(name: str, site: Site) -> RunRequest:
     """The run behind a version, with its overrides, or behind the name of a run."""
     if not is_version(name):
         return RunRequest(split_name(name)[0], until="score")
-    version = resolve(site.tracking, recorded_name(name))
+    version = find_version(name, site)
     overrides = filter(None, ASSIGNMENT.split(version.tags.get(OVERRIDES, "")))
     return RunRequest(version.name, until="score", overrides=tuple(overrides))
 

@@ -44,7 +44,8 @@ class ScoredSystem:
 def find_system(name: str, site: Site, overrides: Sequence[str] = ()) -> ScoredSystem:
     """The run, version or other system of this name. Raises BadConfiguration if it or its scores do not exist."""
     if " --set " in name:
-        raise BadConfiguration(f"{name!r} has settings, allowed is its version such as demo/2 (see `repro models`)")
+        version = f"{name.partition(' --set ')[0]}/2"
+        raise BadConfiguration(f"{name!r} has settings, allowed is its version as in {version} (see `repro models`)")
     name = recorded_name(name)
     store = open_store(site)
     if name.startswith(SYSTEM):

@@ -11,7 +11,10 @@ from flows.runs.reversal import SWAPPED, swapped_run
 from flows.runs.toml_runs import SUFFIX, run_from_toml
 from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
+from infra.site import Site
 from infra.store.files import sha256_of
+from infra.tracking.model_version import Version
+from infra.tracking.registry import resolve
 from tasks.corpus.catalogue import File, files
 from tasks.engine.own_classes import load_user_file
 
@@ -67,6 +70,11 @@ def recorded_name(text: str) -> str:
     """
     run, rest = split_name(text)
     return f"{find_run(run).name}{rest}" if is_file(run) else text
+
+
+def find_version(name: str, site: Site) -> Version:
+    """The version ``demo@champion``, ``demo/3``, ``demo`` or ``mine.toml``. Raises BadConfiguration."""
+    return resolve(site.tracking, recorded_name(name))
 
 
 def without_path(name: str) -> str:

@@ -53,4 +53,4 @@ def test_the_strict_demo_gives_the_expected_sums_with_two_ranks(tmp_path: Path) 
         text=True,
         check=True,
     )
-    assert done.stderr.count("is as recorded of strict numerics") == 3
+    assert done.stdout.count("is as recorded of strict numerics") == 3
