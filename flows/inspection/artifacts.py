@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from flows.inspection.artifact_graph import ArtifactGraph, Name, read_graph
 from flows.runner.artifact_names import ArtifactName, existing_manifest, find_artifacts, is_version, parse_name
-from flows.runner.find_run import recorded_name
+from flows.runner.find_run import find_version, recorded_name, split_name
 from flows.runner.systems import SYSTEM
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site, open_store
@@ -194,13 +194,12 @@ def find_lineage(text: str, site: Site, overrides: Sequence[str] = ()) -> Lineag
 
     Raises BadConfiguration if nothing is called so.
     """
-    text = recorded_name(text)
     store = open_store(site)
     graph = read_graph(site)
     if names := _raw_files(text, graph) or _by_key(text, graph):
         return Lineage(text, tuple(names), graph, store)
     if is_version(text):
-        version = resolve(site.registry, text)
+        version = resolve(site.registry, recorded_name(text))
         return Lineage(f"version {version.label}", graph.artifacts_of_versions[version.label], graph, store, version)
     names = list(dict.fromkeys((name.stage, key) for name, key in find_artifacts(store, text, overrides).items()))
     if text.startswith(SYSTEM) or not parse_name(text).stage:
@@ -214,16 +213,15 @@ def folders_of(text: str, site: Site, overrides: Sequence[str] = ()) -> list[Pat
 
     Raises BadConfiguration for a run without a stage, BadData for an artifact that is missing or damaged.
     """
-    text = recorded_name(text)
     store = open_store(site)
-    if "/" not in text or KEY.fullmatch(text):
+    if not split_name(text)[1] or KEY.fullmatch(text):
         graph = read_graph(site)
         if names := _raw_files(text, graph) or _by_key(text, graph):
             return [folder_of(store, "/".join(name), *name) for name in names]
     if is_version(text):
-        return [local_folder(site.tracking, resolve(site.tracking, text)).parent]
+        return [local_folder(site.tracking, find_version(text, site)).parent]
     found = find_artifacts(store, text, overrides)
-    if "/" not in text and not text.startswith(SYSTEM):
+    if not split_name(text)[1] and not text.startswith(SYSTEM):
         stages = ", ".join(dict.fromkeys(f"{name.run}/{name.stage}" for name in found))
         raise BadConfiguration(f"{text!r} names a whole run, allowed is a stage of it: {stages}")
     return [folder_of(store, f"{name}", name.stage, key) for name, key in found.items()]

@@ -13,13 +13,12 @@ import polars as pl
 
 from flows.inspection.model_cards import artifact_file
 from flows.runner.artifact_names import existing_manifest, is_version, model_manifests
-from flows.runner.find_run import recorded_name
+from flows.runner.find_run import find_version, recorded_name
 from flows.runner.systems import SYSTEM, system_scores
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact, Store
-from infra.tracking.registry import resolve
 from tasks.evaluation.system_comparison import Comparison, compare
 from tasks.evaluation.training_log import metric_rows
 from tasks.registration.lineage import lineage, version_lineage
@@ -44,14 +43,14 @@ class ScoredSystem:
 def find_system(name: str, site: Site, overrides: Sequence[str] = ()) -> ScoredSystem:
     """The run, version or other system of this name. Raises BadConfiguration if it or its scores do not exist."""
     if " --set " in name:
-        version = f"{name.partition(' --set ')[0]}/2"
-        raise BadConfiguration(f"{name!r} has settings, allowed is its version as in {version} (see `repro models`)")
-    name = recorded_name(name)
+        run = name.partition(" --set ")[0]
+        raise BadConfiguration(f"{name!r} has settings, allowed is its version such as {run}/2 (see `repro models`)")
+    name = name if ":" in name else recorded_name(name)  # two objects of FILE.py may have one name
     store = open_store(site)
     if name.startswith(SYSTEM):
         return ScoredSystem(name, {item: each.score for item, each in system_scores(store, name).items()}, {})
     if is_version(name):
-        version = resolve(site.tracking, name)
+        version = find_version(name, site)
         keys = {tag.removeprefix(SCORE_KEY_TAG): k for tag, k in version.tags.items() if tag.startswith(SCORE_KEY_TAG)}
         scores = {item: existing_manifest(store, name, "score", key) for item, key in keys.items()}
         return ScoredSystem(version.label, scores, version_lineage(store.find, version.tags))
