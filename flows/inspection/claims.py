@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from flows.inspection.compare import ScoredSystem, find_system
 from flows.inspection.cost import RunCost, stage_costs
 from flows.runner.artifact_names import is_version
-from flows.runner.find_run import find_version, split_name
+from flows.runner.find_run import find_version, short_name, split_name
 from flows.runner.recorded_runs import command_of
 from flows.runner.request import RunRequest, make_plan
 from flows.runs import RUNS
@@ -79,7 +79,7 @@ class ClaimedSystem:
 def request_of(name: str, site: Site) -> RunRequest:
     """The run behind a version, with its overrides, or behind the name of a run."""
     if not is_version(name):
-        return RunRequest(split_name(name)[0], until="score")
+        return RunRequest(split_name(short_name(name))[0], until="score")
     version = find_version(name, site)
     overrides = filter(None, ASSIGNMENT.split(version.tags.get(OVERRIDES, "")))
     return RunRequest(version.name, until="score", overrides=tuple(overrides))

@@ -13,7 +13,7 @@ import polars as pl
 
 from flows.inspection.model_cards import artifact_file
 from flows.runner.artifact_names import existing_manifest, is_version, model_manifests
-from flows.runner.find_run import find_version, recorded_name
+from flows.runner.find_run import find_version, short_name
 from flows.runner.systems import SYSTEM, system_scores
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
@@ -45,7 +45,7 @@ def find_system(name: str, site: Site, overrides: Sequence[str] = ()) -> ScoredS
     if " --set " in name:
         run = name.partition(" --set ")[0]
         raise BadConfiguration(f"{name!r} has settings, allowed is its version such as {run}/2 (see `repro models`)")
-    name = name if ":" in name else recorded_name(name)  # two objects of FILE.py may have one name
+    name = short_name(name)
     store = open_store(site)
     if name.startswith(SYSTEM):
         return ScoredSystem(name, {item: each.score for item, each in system_scores(store, name).items()}, {})

@@ -72,6 +72,11 @@ def recorded_name(text: str) -> str:
     return f"{find_run(run).name}{rest}" if is_file(run) else text
 
 
+def short_name(text: str) -> str:
+    """``recorded_name``, but of a Python file the words themselves: two of its runs may have one name."""
+    return text if ":" in text else recorded_name(text)
+
+
 def find_version(name: str, site: Site) -> Version:
     """The version ``demo@champion``, ``demo/3``, ``demo`` or ``mine.toml``. Raises BadConfiguration."""
     return resolve(site.tracking, recorded_name(name))
