@@ -30,7 +30,7 @@ def logs(
     every: Annotated[
         bool, Parameter(name="--all-lines", help=f"all lines, torchrun's traces too, not the last {LINES} alone")
     ] = False,
-    overrides: OverridesOption = (),
+    overrides: Annotated[OverridesOption, Parameter(help="the newest with this override; repeatable")] = (),
     site: SiteOption = "local",
 ) -> None:
     """Print what the stages of a run say: the measurements of a job, its log, and why it failed.

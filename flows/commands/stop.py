@@ -15,7 +15,7 @@ from infra.site import configured_site
 def stop(
     run: RecordedRunOption,
     *,
-    overrides: OverridesOption = (),
+    overrides: Annotated[OverridesOption, Parameter(help="which of several: the one with this override")] = (),
     every: Annotated[
         bool, Parameter(name="--all", help="stop all of them, where several with other settings are at work")
     ] = False,
