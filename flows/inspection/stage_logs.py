@@ -114,8 +114,9 @@ def newest_start(store: Store, run: str, overrides: Sequence[str] = ()) -> Recor
     for start in sorted(starts, key=lambda each: each.outcome != RUNNING):
         if whole := with_stages(start):
             return whole
-    way = f"`repro plan {run}` says whether the run is refused, and why; `repro history` lists what began"
-    raise BadConfiguration(f"no stage of {run}{as_options(overrides)} began in {store.root}: {way}")
+    asked = f"{run}{as_options(overrides)}"
+    way = f"`repro plan {asked}` says whether the run is refused, and why; `repro history` lists what began"
+    raise BadConfiguration(f"no stage of {asked} began in {store.root}: {way}")
 
 
 def stage_logs(store: Store, start: RecordedRun, wanted: ArtifactName) -> list[StageLog]:
