@@ -127,7 +127,8 @@ def _own_system(name: str, score: float | None, site: Site) -> ClaimedSystem:
         if name not in RUNS:
             raise
         recorded = recorded_results()[name].scores if name in recorded_results() else {}
-        known = [Claim(name, scores[BLEU], BLEU, each, "recorded") for each, scores in recorded.items()]
+        figures = {each: scores[BLEU] for each, scores in recorded.items() if score in (None, scores[BLEU])}
+        known = [Claim(name, bleu, BLEU, each, "recorded") for each, bleu in figures.items()]
         return _by_settings(name, score, known[::-1], RunRequest(name))
     scores = system.scores if score is None else {}
     metric = headline(*(each.facts for each in system.scores.values()))
