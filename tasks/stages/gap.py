@@ -166,7 +166,7 @@ def _size_of_training(made: Mapping[str, Manifest]) -> Iterator[str]:
     places = (("shard.train", "pairs"), ("train", "updates"), ("train", "epochs"))
     found = [(made[stage].facts[fact], fact) for stage, fact in places if stage in made and fact in made[stage].facts]
     if found:
-        yield f"the training had {', '.join(f'{value:,} {fact}' for value, fact in found)}"
+        yield f"the training had {', '.join(f'{round(value, 1):,} {fact}' for value, fact in found)}"
 
 
 def _gained(made: Mapping[str, Manifest], store: Store) -> Iterator[str]:

@@ -163,7 +163,7 @@ def test_a_published_figure_is_a_claim_of_its_own_protocol(small: Path, capsys: 
         ({"claim": 273.0}, "--claim is 273"),
         ({"claim": float("nan")}, "--claim is nan"),
         ({"claimed_as": "paper-bse"}, "allowed of the paper is paper-base"),
-        ({"claimed_as": "notes"}, "no score is published"),
+        ({"claimed_as": "notes"}, "no score is known"),
         ({"claimed_as": "workbench"}, "not a protocol"),
         ({"claimed_as": "smal/1"}, "smal"),
         ({"claim": 20.0, "set_name": "decoding.beam=1"}, "allowed is a scored set of small/1: dev, test"),
