@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.inspection.artifact_graph import ArtifactNode, Name, artifacts_of_tags, reached, read_nodes
+from flows.runner.named_runs import object_of
 from flows.runner.recorded_runs import UnreadableRecord, read_run
 from flows.runner.records import FINISHED, RUNNING, receive_records, record_files
 from flows.runner.systems import foreign_scores
@@ -152,7 +153,7 @@ def _kept_records(root: Path) -> Iterator[tuple[str, str, list[Name]]]:
             record = read_run(path)
         except UnreadableRecord as error:
             raise BadData(f"{error}; so the needs of its run are unknown: repair or remove it") from error
-        variant = (record.run, record.overrides)
+        variant = (object_of(record.asked.get("run", "")) or record.run, record.overrides)
         is_newest = variant not in in_any
         newer = in_any.setdefault(variant, set())
         stages = {row.stage for row in record.stages if row.has_artifact}

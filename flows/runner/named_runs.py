@@ -62,10 +62,10 @@ class NamedRun:
 
 def same_object(records: Iterable[RecordedRun], asked: str) -> list[RecordedRun]:
     """The records of a run but those of other objects: runs of ``FILE.py:A`` and ``FILE.py:B`` may have one name."""
-    return [each for each in records if len({_object(asked), _object(each.asked.get("run", ""))} - {""}) < 2]
+    return [each for each in records if len({object_of(asked), object_of(each.asked.get("run", ""))} - {""}) < 2]
 
 
-def _object(asked: str) -> str:
+def object_of(asked: str) -> str:
     """File and object of ``folder/FILE.py:NAME``; "" where a run was not asked for so."""
     return Path(asked).name if ":" in asked else ""
 

@@ -89,8 +89,9 @@ def test_two_runs_of_a_file_with_one_name_are_two(
         "from dataclasses import replace\nfrom flows.runs import RUNS\nA = RUNS['small']\n"
         "B = replace(A, decoding=replace(A.decoding, beam=1))\n"
     )
-    for each in "AB":
+    for each in "BA":
         run_small(RunRequest(f"{file}:{each}", until="score"))
+    assert not find_garbage(Site.named()).removable, "both are needed"
     for ours, claimed in ("BA", "AB"):
         found = gap_of(capsys, f"{file}:{ours}", claimed_as=f"{file}:{claimed}")
         assert found["steps"][0]["about"].startswith("decoding: beam is 1" if ours == "B" else "decoding: beam is 2")
