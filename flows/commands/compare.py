@@ -7,7 +7,6 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
 from flows.views.comparison_view import (
-    collapse_table,
     differing_table,
     groups_table,
     scores_table,
@@ -48,7 +47,7 @@ def compare(
     repro compare multi30k-ende multi30k-ende-distilled --seeds
     """
     from flows.inspection.compare import compare_systems, find_system, metrics_of
-    from tasks.evaluation.training_log import last_values, layer_curves, training_curves
+    from tasks.evaluation.training_log import training_curves
     from tasks.registration.differences import differing_fields
 
     if len(names) < 2:
@@ -62,14 +61,8 @@ def compare(
     models = {system.name: system.lineage for system in systems if not system.is_foreign}
     fields = differing_fields([*models.values()])
     comparisons = [compare_systems(systems[0], other, site) for other in systems[1:]]
-    metrics = metrics_of(systems, site)
-    curves = {name: training_curves(file) for name, file in metrics.items()}
-    last = {name: last_values(layer_curves(file)) for name, file in metrics.items()}
-    tables = (
-        trainings_table(curves),
-        collapse_table(last if len(models) > 1 else {}),
-        scores_table(titles, comparisons),
-    )
+    curves = {name: training_curves(file) for name, file in metrics_of(systems, site).items()}
+    tables = (trainings_table(curves), scores_table(titles, comparisons))
     differing = differing_table([*models], fields) if fields else "no recorded field differs"
     parts = [part for table in tables if table for part in ("", table)]
     show(*([differing] if len(models) > 1 else []), *parts, aside=as_json)
@@ -86,7 +79,6 @@ def compare(
                 name: {column: values.tolist() for column, values in vars(each).items()}
                 for name, each in curves.items()
             },
-            "layers": last,
         }
         print_json(result)
 
@@ -95,9 +87,9 @@ def _compare_seeds(names: tuple[str, ...], site: Site, as_json: bool) -> None:
     from flows.inspection.seed_groups import compare_seed_groups, find_group
     from tasks.registration.differences import differing_fields
 
-    groups = [find_group(name, site) for name in names]
+    groups = [find_group(name, site, fewest=2) for name in names]
     comparisons = [compare_seed_groups(groups[0], other, site) for other in groups[1:]]
-    fields = differing_fields([next(iter(group.systems.values())).lineage for group in groups])
+    fields = differing_fields([next(iter(group.values())).lineage for group in groups])
     show(
         differing_table(names, fields) if fields else "no recorded field differs",
         "",
@@ -108,7 +100,7 @@ def _compare_seeds(names: tuple[str, ...], site: Site, as_json: bool) -> None:
     if as_json:
         rows = [(name, each) for name, found in zip(names[1:], comparisons, strict=True) for each in found]
         result = {
-            "groups": {group.name: list(group.systems) for group in groups},
+            "groups": {name: list(group) for name, group in zip(names, groups, strict=True)},
             "differing": [asdict(field) for field in fields],
             "comparisons": [{"with": name, **asdict(each), "verdict": each.difference.verdict} for name, each in rows],
         }

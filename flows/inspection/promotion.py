@@ -44,15 +44,15 @@ def _seeds_win(own: Version, champion: Version | None, min_bleu: float, site: Si
         theirs, ours = (find_group(each.label, site) for each in (champion, own))
     except BadConfiguration as error:
         return False, f"its seeds were not compared: {error}"
-    scores = [[system.scores.get(own.dev) for system in group.systems.values()] for group in (theirs, ours)]
+    scores = [[system.scores.get(own.dev) for system in group.values()] for group in (theirs, ours)]
     if None in (*scores[0], *scores[1]):
         return False, f"its seeds were not compared: the score of one on {own.dev} was removed"
     keys = [{score.key for score in each if score} for each in scores]
-    if len(ours.systems) < FEWEST_SEEDS or keys[0] & keys[1]:
+    if len(ours) < FEWEST_SEEDS or keys[0] & keys[1]:
         return False, ""
     found = compare_on(own.dev, theirs, ours, site)[0]
     gap = found.difference
-    several = f"that of {len(theirs.systems)} seeds of" if len(theirs.systems) > 1 else "that of"
-    mean = f"mean dev {HEADLINES[found.measure]} of {len(ours.systems)} seeds"
+    several = f"that of {len(theirs)} seeds of" if len(theirs) > 1 else "that of"
+    mean = f"mean dev {HEADLINES[found.measure]} of {len(ours)} seeds"
     reason = f"{mean} less {several} the champion, version {champion.version}"
     return gap.verdict == "better", f"{reason}: {gap.effect:+.2f} ({gap.interval})"

@@ -27,14 +27,8 @@ from tasks.evaluation.translation_metrics import score_metric
 from tasks.registration.differences import LAST_GROUPS, differing_fields
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class SeedGroup:
-    """A name to display and the system of each seed."""
-
-    name: str
-    systems: Mapping[int, ScoredSystem]
+SeedGroup = Mapping[int, ScoredSystem]
+"""The system of each seed."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +42,11 @@ class GroupComparison:
     difference: GroupDifference
 
 
-def find_group(text: str, site: Site) -> SeedGroup:
+def find_group(text: str, site: Site, fewest: int = 1) -> SeedGroup:
     """The seeds of a run (``demo``, ``demo --set FIELD=VALUE``) or of the run of a version (``demo/3``).
 
     Seeds whose runs differ in more, as after a change of the run's file, are left out with a warning. Raises
-    BadConfiguration where there is none.
+    BadConfiguration where there are fewer than ``fewest``.
     """
     store = open_store(site)
     named, overrides = named_with_settings(text)
@@ -77,7 +71,10 @@ def find_group(text: str, site: Site) -> SeedGroup:
             log.warning("%s, seed %s is left out: it differs in %s", text, seed, ", ".join(others))
         else:
             systems.setdefault(seed, each)
-    return SeedGroup(text, dict(sorted(systems.items())))
+    if len(systems) < fewest:
+        hint = f"needed are {fewest} or more: `repro run {text} --seeds 1,2,3`"
+        raise BadConfiguration(f"{text!r} has {len(systems)} seed here, {hint}")
+    return dict(sorted(systems.items()))
 
 
 def _system(name: str, seed: NamedRun, store: Store) -> ScoredSystem:
@@ -93,28 +90,22 @@ def _other_settings(a: ScoredSystem, b: ScoredSystem) -> list[str]:
 
 
 def compare_seed_groups(a: SeedGroup, b: SeedGroup, site: Site) -> list[GroupComparison]:
-    """``compare_on`` for every set that all seeds have. Raises BadConfiguration for fewer than two seeds."""
-    for group in (a, b):
-        if len(group.systems) < 2:
-            raise BadConfiguration(
-                f"{group.name!r} has {len(group.systems)} seed here, needed are two or more: "
-                f"`repro run {group.name} --seeds 1,2,3`"
-            )
-    sets = common_sets(*a.systems.values(), *b.systems.values())
+    """``compare_on`` for every set that all seeds have."""
+    sets = common_sets(*a.values(), *b.values())
     return [found for name in sets for found in compare_on(name, a, b, site)]
 
 
 def compare_on(set_name: str, a: SeedGroup, b: SeedGroup, site: Site) -> list[GroupComparison]:
     """Compare the ``headline`` and chrF of one set. Raises BadConfiguration if references differ."""
-    scores = [[system.scores[set_name] for system in group.systems.values()] for group in (a, b)]
+    scores = [[system.scores[set_name] for system in group.values()] for group in (a, b)]
     tables = [[read_sentences(score, site) for score in group] for group in scores]
-    trainings = [{seed: each.lineage["train"].key for seed, each in group.systems.items()} for group in (a, b)]
+    trainings = [{seed: each.lineage["train"].key for seed, each in group.items()} for group in (a, b)]
     compared = []
     for name in (headline(*(score.facts for group in scores for score in group)), CHRF):
         measure = score_metric(name, scores[0][0].arguments.get("language", "en"))
         first, second = seed_scores(set_name, measure, *tables)
-        of_a = dict(zip(a.systems, first.scores.tolist(), strict=True))
-        of_b = dict(zip(b.systems, second.scores.tolist(), strict=True))
+        of_a = dict(zip(a, first.scores.tolist(), strict=True))
+        of_b = dict(zip(b, second.scores.tolist(), strict=True))
         difference = compare_groups(first, second, paired=trainings[0] == trainings[1])
         compared.append(GroupComparison(set_name, name, of_a, of_b, difference))
     return compared

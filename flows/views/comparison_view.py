@@ -11,7 +11,6 @@ from rich.table import Table
 
 from flows.views.tables import cell, number_text, plain_table
 from tasks.evaluation.system_comparison import Comparison
-from tasks.evaluation.training_log import SIGNS
 from tasks.registration.differences import DifferingField
 
 if TYPE_CHECKING:
@@ -80,18 +79,6 @@ def decision_table(found: Decision) -> Table:
 def _group(scores: Mapping[int, float]) -> str:
     """``39.12 ± 0.28 (3)``: mean, standard deviation and number of seeds."""
     return f"{fmean(scores.values()):.2f} ± {stdev(scores.values()):.2f} ({len(scores)})"
-
-
-def collapse_table(systems: Mapping[str, Mapping[str, Sequence[float]]]) -> Table | None:
-    """One row per sign of collapse: its last value in each layer, for each system; None where none was recorded."""
-    if not any(systems.values()):
-        return None
-    table = plain_table("at the last dev check, by layer", *systems)
-    for sign, words in SIGNS.items():
-        if any(sign in each for each in systems.values()):
-            cells = ("  ".join(f"{value:.3g}" for value in each.get(sign, ())) for each in systems.values())
-            table.add_row(words, *cells)
-    return table
 
 
 def _cut(value: str) -> str:

@@ -95,8 +95,3 @@ def layer_curves(metrics: Path) -> LayerCurves:
             if numbered and numbered[1] in SIGNS:
                 found[numbered[1]][int(numbered[2])].append((int(row["done"]), float(value)))
     return {sign: {layer: found[sign][layer] for layer in sorted(found[sign])} for sign in SIGNS if sign in found}
-
-
-def last_values(curves: LayerCurves) -> dict[str, list[float]]:
-    """The last value of each sign, layer by layer."""
-    return {sign: [curve[-1][1] for curve in layers.values()] for sign, layers in curves.items()}

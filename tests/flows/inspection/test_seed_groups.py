@@ -34,9 +34,9 @@ def test_all_seeds_of_a_run_are_a_group_and_groups_are_compared(
     site = Site.named()
     for overrides in (("training.seed=2",), (GREEDY,), (GREEDY, "training.seed=2"), ("training.updates=80",)):
         run_small(RunRequest("small", until="score", overrides=overrides))
-    assert list(find_group("small", site).systems) == list(find_group("small/1", site).systems) == [1, 2]
-    assert list(find_group(f"small --set {GREEDY}", site).systems) == [1, 2]
-    assert list(find_group("small --set training.updates=80", site).systems) == [1]
+    assert list(find_group("small", site)) == list(find_group("small/1", site)) == [1, 2]
+    assert list(find_group(f"small --set {GREEDY}", site)) == [1, 2]
+    assert list(find_group("small --set training.updates=80", site)) == [1]
     capsys.readouterr()
     compare_command("small", f"small --set {GREEDY}", seeds=True, as_json=True)
     shown = capsys.readouterr()
@@ -50,7 +50,7 @@ def test_all_seeds_of_a_run_are_a_group_and_groups_are_compared(
         np.mean(list(chrf["b"].values())) - np.mean(list(chrf["a"].values()))
     )
     assert "verdict" in shown.err
-    with pytest.raises(BadConfiguration, match="'small --set training.updates=80' has 1 seed here, needed are two"):
+    with pytest.raises(BadConfiguration, match="'small --set training.updates=80' has 1 seed here, needed are 2"):
         compare_command("small", "small --set training.updates=80", seeds=True)
     with pytest.raises(BadConfiguration, match=r"'smal' has no finished run with scores here"):
         find_group("smal", site)
@@ -72,7 +72,7 @@ def challenge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         def group(label: str, _: Site) -> Any:
             keys = [f"{'' if same else label}{seed}" for seed in range(len(both[label]))]
             scores = [{"val": SimpleNamespace(key=key)} for key in keys]
-            return SimpleNamespace(systems=dict(enumerate(SimpleNamespace(scores=each) for each in scores)))
+            return dict(enumerate(SimpleNamespace(scores=each) for each in scores))
 
         def compared(*_: Any) -> list[Any]:
             groups = (SeedScores(np.array(each), np.repeat([each], 9, axis=0).T) for each in both.values())
@@ -117,7 +117,7 @@ def test_a_seed_whose_dev_score_was_removed_is_said(
     challenge: Callable[..., tuple[FinishedRun, Site]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, site = challenge([39.1], [39.5, 39.6, 39.4])
-    without = SimpleNamespace(systems={1: SimpleNamespace(scores={"test": SimpleNamespace(key="1")})})
+    without = {1: SimpleNamespace(scores={"test": SimpleNamespace(key="1")})}
     monkeypatch.setattr(promotion, "find_group", lambda *_: without)
     assert "the score of one on val was removed" in promote("ende/2", 1.0, site, by_score=False)
 
