@@ -32,6 +32,8 @@ from tasks.registration.lineage import lineage
 PAGE = "gap.html"
 ALSO = {BLEU_INTL_LC: " (Tensor2Tensor's own)", BLEU_PAPER: " (Tensor2Tensor's script)"}
 SIDES = ("source", "target")
+WITHOUT_CASE = "_lc"
+"""The end of the names of metrics that do not see case."""
 
 
 @stage(version=1)
@@ -64,7 +66,8 @@ def gap(
     ours = _condition(table, metric)
     joint = _condition(table, metric, together)
     undone = {f"decoding: {words}": _condition(table, metric, each) for words, each in alone.items()}
-    causes, unclaimed = _text_causes(table, claimed, language, has_case=metric == BLEU)
+    has_case = not (claim.metric or metric).endswith(WITHOUT_CASE)
+    causes, unclaimed = _text_causes(table, claimed, language, has_case=has_case)
     for each in causes:
         undone[f"text: {each.about}"] = _repaired(ours, each)
         joint = _repaired(joint, each)
