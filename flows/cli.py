@@ -36,10 +36,10 @@ repro help run            show the options of a command, with examples
 Add --debug anywhere to see the traceback of an error."""
 GROUPS = {
     "Runs": ("new", "plan", "run", "stop", "show", "paper", "sweep", "decide"),
-    "Look": ("help", "logs", "history", "trace", "filters", "compare", "score", "gap", "site"),
+    "Look": ("help", "logs", "history", "trace", "filters", "compare", "score", "gap", "check", "site"),
     "Models": ("models", "promote", "delete", "translate", "serve", "export"),
     "Service": ("up", "down", "status", "deploy", "doctor"),
-    "Storage": ("verify", "check", "gc", "backup"),
+    "Storage": ("verify", "gc", "backup"),
 }
 """The commands, as --help groups them."""
 FUNCTIONS = {

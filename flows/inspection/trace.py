@@ -342,7 +342,7 @@ class _Tracer:
         names = [*(part.name for part in self.run.corpus.parts), *synthetic, *(each.name for each in self.run.sets)]
         return BadConfiguration(
             f"unknown pair_id {self.pair_id!r}: the run {self.run.name} has pairs of {', '.join(names)}; allowed is "
-            f"such a name, a colon and the number of a line, as in {names[0]}:0"
+            f"such a name, a colon and the number of one of its lines, from 0, as in {names[0]}:0"
         )
 
 
