@@ -114,9 +114,8 @@ def newest_start(store: Store, run: str, overrides: Sequence[str] = ()) -> Recor
     for start in sorted(starts, key=lambda each: each.outcome != RUNNING):
         if whole := with_stages(start):
             return whole
-    asked = f"{run}{as_options(overrides)}"
-    way = f"`repro plan {asked}` says whether the run is refused, and why; `repro history` lists what began"
-    raise BadConfiguration(f"no stage of {asked} began in {store.root}: {way}")
+    way = "`repro plan` says whether this run is refused, and why; `repro history` lists what began"
+    raise BadConfiguration(f"no stage of {run}{as_options(overrides)} began in {store.root}: {way}")
 
 
 def stage_logs(store: Store, start: RecordedRun, wanted: ArtifactName) -> list[StageLog]:

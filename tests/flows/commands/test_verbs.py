@@ -54,7 +54,7 @@ def test_logs_are_the_measurements_of_a_job_and_nothing_is_at_work_to_stop(capsy
     assert re.search("small, begun .*, is FINISHED", said)
     with pytest.raises(BadConfiguration, match="did you mean train"):
         logs("small", "tran")
-    with pytest.raises(BadConfiguration, match=r"no stage of other began in .*: `repro plan other` says whether"):
+    with pytest.raises(BadConfiguration, match=r"no stage of other began in .*: `repro plan` says whether"):
         logs("other")
     with pytest.raises(Fault, match="small is not at work"):
         stop("small")
