@@ -47,22 +47,26 @@ class SettingDifference:
 
 
 class Condition(NamedTuple):
-    """What is scored: translations, references, a metric of the score card."""
+    """What is scored: translations, references, a metric of the score card; ``lower``-cased first, both."""
 
     written: Sequence[str]
     expected: Sequence[str]
     metric: str = BLEU
+    lower: bool = False
 
 
 def measure(what: Condition, language: str) -> Measured:
     """The score of translations into ``language``; of a mean over sentences that by 13a alone."""
     from sacrebleu.metrics import BLEU as SacreBleu
 
+    written, expected = (
+        [line.lower() for line in side] if what.lower else side for side in (what.written, what.expected)
+    )
     if what.metric == BLEU_SENTENCES:
         single = ScoreMetric(BLEU_SENTENCES, "", SacreBleu(smooth_method="none", force=True))
-        return measured_mean(sentence_scores(single.metric, single.count(what.written, what.expected)))
+        return measured_mean(sentence_scores(single.metric, single.count(written, expected)))
     chosen = score_metric(what.metric, language)
-    return measured(chosen.metric, chosen.count(what.written, what.expected))
+    return measured(chosen.metric, chosen.count(written, expected))
 
 
 def known(score: float, like: Measured) -> Measured:

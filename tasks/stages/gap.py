@@ -20,7 +20,7 @@ from infra.store.manifest import Manifest
 from infra.store.store import Artifact, Store
 from model.config.special_pieces import UNK
 from model.data.shards import Shards
-from model.metric_names import BLEU, BLEU_INTL_LC, BLEU_PAPER, DEV_BLEU, DEV_PERPLEXITY
+from model.metric_names import BLEU, BLEU_INTL_LC, BLEU_LC, BLEU_PAPER, DEV_BLEU, DEV_PERPLEXITY
 from tasks.engine.stage import Facts, stage
 from tasks.evaluation.html import environment
 from tasks.evaluation.score_gap import Claim, Condition, SettingDifference, explain, known, measure
@@ -32,8 +32,6 @@ from tasks.registration.lineage import lineage
 PAGE = "gap.html"
 ALSO = {BLEU_INTL_LC: " (Tensor2Tensor's own)", BLEU_PAPER: " (Tensor2Tensor's script)"}
 SIDES = ("source", "target")
-WITHOUT_CASE = "_lc"
-"""The end of the names of metrics that do not see case."""
 
 
 @stage(version=1)
@@ -66,12 +64,11 @@ def gap(
     ours = _condition(table, metric)
     joint = _condition(table, metric, together)
     undone = {f"decoding: {words}": _condition(table, metric, each) for words, each in alone.items()}
-    has_case = not (claim.metric or metric).endswith(WITHOUT_CASE)
-    causes, unclaimed = _text_causes(table, claimed, language, has_case=has_case)
+    causes, unclaimed = _text_causes(table, claimed, language, has_case=not ours.lower)
     for each in causes:
         undone[f"text: {each.about}"] = _repaired(ours, each)
         joint = _repaired(joint, each)
-    if claim.metric not in ("", metric):
+    if claim.metric not in ("", metric, ours.metric):
         words = f"protocol: {protocols[metric]}; the claim's is {protocols[claim.metric]}"
         undone[words] = ours._replace(metric=claim.metric)
         joint = joint._replace(metric=claim.metric)
@@ -88,6 +85,7 @@ def gap(
         for words, pairs in _marked(made, card["set"], score.store)
         if 0 < len(rest := table.filter(~pl.col("pair_id").is_in(list(pairs)))) < len(table)
     }
+    case = ["case: not measured, the claim has it, and this system writes lower case and is scored without"]
     changed = [{"about": about, **measure(what, language).numbers} for about, what in beside.items()]
     values = {
         "system": {"about": system, **own.numbers},
@@ -100,7 +98,12 @@ def gap(
         "beside": [*by_protocol, *by_set, *changed],
         "less": less,
         "differences": [asdict(each) for each in differences],
-        "left_out": [*left_out, *_size_of_training(made), *_gained(made, score.store)],
+        "left_out": [
+            *left_out,
+            *(case if ours.lower and claim.metric not in ("", metric) else ()),
+            *_size_of_training(made),
+            *_gained(made, score.store),
+        ],
     }
     (out / "gap.json").write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
     axis, bars = _bars(expected.score, [step["score"] for step in steps])
@@ -119,12 +122,16 @@ def _card(score: Artifact) -> dict[str, Any]:
 
 
 def _condition(table: pl.DataFrame, metric: str, made: Artifact | None = None) -> Condition:
-    """The sentences of a set as they were scored, or with other translations of them."""
+    """The sentences of a set as they were scored, or with other translations of them.
+
+    BLEU without case is that of lower-cased text, by whatever protocol the claim has then.
+    """
     written = table
     if made:
         other = pl.read_parquet(made.path() / "hypotheses.parquet", columns=["pair_id", "hypothesis"])
         written = table.select("pair_id").join(other, on="pair_id", how="left", maintain_order="left")
-    return Condition(written["hypothesis"].to_list(), table["reference"].to_list(), metric)
+    lower = metric == BLEU_LC
+    return Condition(written["hypothesis"].to_list(), table["reference"].to_list(), BLEU if lower else metric, lower)
 
 
 def _sides(table: pl.DataFrame) -> tuple[list[str], list[str]]:
@@ -132,7 +139,8 @@ def _sides(table: pl.DataFrame) -> tuple[list[str], list[str]]:
 
 
 def _repaired(what: Condition, cause: TextCause) -> Condition:
-    return Condition(*cause.repair(what.written, what.expected), what.metric)
+    written, expected = cause.repair(what.written, what.expected)
+    return what._replace(written=written, expected=expected)
 
 
 def _text_causes(
