@@ -6,12 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
-from flows.views.comparison_view import (
-    differing_table,
-    groups_table,
-    scores_table,
-    trainings_table,
-)
+from flows.views.comparison_view import differing_table, groups_table, scores_table, trainings_table
 from flows.views.terminal import print_json, show
 from infra.errors import BadConfiguration
 from infra.site import Site, configured_site

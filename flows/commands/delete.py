@@ -1,5 +1,6 @@
 """``repro delete``."""
 
+import shlex
 import sys
 from typing import Annotated
 
@@ -23,8 +24,8 @@ def delete(
 ) -> None:
     """Delete a model version with its files in MLflow. Says what goes and what stays, and asks once.
 
-    Weights, vocabulary and scores that it was made from stay, and `repro gc` lists those that nothing else needs. The
-    next `repro run` of its run registers a version again.
+    Weights, vocabulary and scores that it was made from stay; `repro gc` lists those that no run on record and no other
+    version needs. The next `repro run` of its run registers a version again.
 
     For example:
 
@@ -50,6 +51,10 @@ def delete(
     say(f"goes: {version} in MLflow{aliases}, {files}")
     stay = f"; {len(planned.for_gc)} artifacts that nothing else needs: `repro gc` removes them"
     say(f"stays: its runs and their records{stay if planned.for_gc else ''}")
+    if planned.records:
+        also = ", in the bucket too" if site.remote else ""
+        files = shlex.join(map(str, planned.records))
+        say(f"these records keep its weights; to free them, remove the records{also}: rm {files}; repro gc --delete")
     if planned.children:
         say(f"stays: {', '.join(planned.children)}, whose training began from it")
     if not yes and not _agrees(version):

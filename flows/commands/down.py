@@ -6,7 +6,6 @@ from cyclopts import Parameter
 
 from flows.runner.recorded_runs import read_headers
 from flows.runner.records import RUNNING
-from flows.runs.overrides import as_options
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
 from infra.servers.service_settings import FOLDER, running_service
@@ -26,7 +25,7 @@ def down(*, force: Annotated[bool, Parameter(help="also while a run in a termina
     if not force and running_service(root):
         ours = {f"{pid}" for pid in tagged_pids(root / FOLDER)}
         at_work = [each for each in read_headers(root) if each.outcome == RUNNING]
-        runs = (each for each in at_work if ours.isdisjoint(each.process.split("/")[3:4]))
-        if stops := "; ".join(f"repro stop {each.run}{as_options(each.overrides)}" for each in runs):
+        runs = (each for each in at_work if each.pid not in ours)
+        if stops := "; ".join(f"repro stop {each.full_name}" for each in runs):
             raise BadConfiguration(f"runs at work use the servers; stop them first, or add --force: {stops}")
     say(f"the service under {root} " + ("is stopped" if lifecycle.down(root / FOLDER, say) else "was not running"))

@@ -51,12 +51,12 @@ def logs(
     store = open_store(Site.named(site))
     wanted = parse_name("/".join(filter(None, (run, stage))))
     shown: dict[tuple[str, str], StageLog] = {}
-    start = newest_start(store, wanted.run, overrides)
+    start = newest_start(store, wanted, overrides)
     while True:
         for log in stage_logs(store, start, wanted):
             place = (log.row.stage, log.row.item)
             if place not in shown:
-                say(f"{start.run}: {log.row.label} {log.state}; {log.folder or 'there is no log of it'}")
+                say(f"{start.full_name}: {log.row.label} {log.state}; {log.folder or 'there is no log of it'}")
                 lines = [*log.new_lines(every)]
                 left_out = 0 if every else max(0, len(lines) - LINES)
                 if left_out:
@@ -77,8 +77,11 @@ def logs(
     if not shown and stage:
         raise BadConfiguration(f"the newest start of {start.run} has not reached {stage!r}; it is {start.outcome}")
     for log in shown.values():
-        for failure in log.row.failures:
-            print_text(f"{log.row.label} {failure_text(failure)}")
+        for failure in log.row.tried_again_after:
+            print_text(f"earlier, {log.row.label} was tried again after: {failure}")
+        for failure in log.row.failures[len(log.row.tried_again_after) :]:
+            if not start.failure.startswith(f"{log.row.label} failed: "):  # the last line says that
+                print_text(f"{log.row.label} {failure_text(failure)}")
     resume = f"; to resume it: {start.command}" if start.outcome == KILLED else ""
     begun = f"{start.started.astimezone():%Y-%m-%d %H:%M}"
-    say(f"{start.run}, begun {begun}, is {start.end}{f': {start.failure}' if start.failure else ''}{resume}")
+    say(f"{start.full_name}, begun {begun}, is {start.end}{f': {start.failure}' if start.failure else ''}{resume}")

@@ -91,17 +91,12 @@ def _unknown_model(name: str, site: Site) -> str:
 
 def version_json(version: Any) -> dict[str, Any]:
     """A version as one JSON object."""
-    return {
-        "name": version.name,
-        "version": version.version,
+    names = ("name", "version", "dev", "test", "protocol", "run_id")
+    return {name: getattr(version, name) for name in names} | {
         "created": version.created.isoformat(),
         "aliases": list(version.aliases),
-        "dev": version.dev,
-        "test": version.test,
         "bleu": dict(version.bleu),
-        "protocol": version.protocol,
         "digests": dict(version.digests),
-        "run_id": version.run_id,
         "modified": version.tags.get("modified") == "true",
         "tags": dict(version.tags),
     }

@@ -6,7 +6,6 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, SiteOption
 from flows.runner.interrupted import forget, unfinished
-from flows.runs.overrides import as_options
 from flows.views.tables import state_table
 from flows.views.terminal import print_json, print_text, say, show
 from infra.errors import Fault
@@ -60,7 +59,7 @@ def status(
         logs = (StageLog(store, row, start) for row in start.stages)
         stages = ", ".join(log.row.label for log in logs if log.is_at_work) or "between stages"
         since = f"{start.started.astimezone():%Y-%m-%d %H:%M}"
-        print_text(f"{start.run}{as_options(start.overrides)} is at work since {since}: {stages}")
+        print_text(f"{start.full_name} is at work since {since} in process {start.pid}: {stages}")
     served = serving(where.root)
     for words in () if as_json else served:
         print_text(f"repro serve: {words}")
@@ -70,7 +69,7 @@ def status(
         print_json(form(programs) | runs | {"serving": served})
     elif interrupted:
         again = "; `repro status` lists them no more" if close else ", and --close takes them off this list"
-        say(f"these runs were interrupted; their finished stages are kept{again}. To resume them:")
+        print_text(f"these runs were interrupted; their finished stages are kept{again}. To resume them:")
         for each in interrupted:
             print_text(each.command)
     else:

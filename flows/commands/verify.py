@@ -41,7 +41,5 @@ def verify(*runs: Annotated[str, RUN_NAMES], site: SiteOption = "local", as_json
     if as_json:
         print_json({"artifacts": len(checked), "damaged": [asdict(each) for each in bad]})
     if bad:
-        raise Fault(
-            f"{len(bad)} of {len(checked)} artifacts are damaged; the next run that needs them makes them again"
-        )
+        raise Fault(f"{len(bad)} of {len(checked)} artifacts are damaged; a run that needs them makes them again")
     say(f"all {len(checked)} artifacts are intact")

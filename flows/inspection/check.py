@@ -80,11 +80,9 @@ def compare_results(
     kind = kind_of(rows, store)
     sums = expected.digests.get(kind, {})
     files = list(compare_files(rows, store, sums, kind))
-    if not kind:
-        not_compared = "weights not compared: the training does not say on which kernels it ran"
-    else:
-        recorded = ", ".join(expected.digests) or "nothing"
-        not_compared = "" if sums else f"weights not compared: recorded is {recorded}, this is {kind}"
+    recorded = ", ".join(expected.digests) or "nothing"
+    why = f"recorded is {recorded}, this is {kind}" if kind else "the training does not say on which kernels it ran"
+    not_compared = "" if sums else f"weights not compared: {why}"
     found = [*scores, *files]
     agrees = tuple(sentence for sentence, fits in found if fits)
     differs = (*missing[:1], *(sentence for sentence, fits in found if not fits))

@@ -1,7 +1,8 @@
 """Deletes a registered version with what serves it alone, and says before what goes and what stays.
 
 With the version go its aliases, its model in MLflow with the files, and the artifact of ``register``. The weights, the
-vocabulary and the scores that it was made from stay: garbage collection removes those that nothing else needs.
+vocabulary and the scores that it was made from stay: garbage collection removes those that no run on record and no
+other version needs.
 """
 
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from flows.inspection.artifact_graph import ArtifactGraph, Name, artifacts_of_tags, read_graph
 from flows.inspection.garbage_collection import needed_artifacts
+from flows.runner.recorded_runs import read_headers
 from infra.processes.locks import try_file_lock
 from infra.site import Site, open_store
 from infra.store.store import Store
@@ -32,6 +34,8 @@ class Deletion:
     """The artifacts of the stage ``register`` that made it."""
     for_gc: Sequence[Name]
     """Artifacts that only this version keeps."""
+    records: Sequence[Path]
+    """The records that keep its weights."""
     children: Sequence[str]
     """Versions whose training began from it; they stay."""
 
@@ -45,12 +49,13 @@ def plan_deletion(site: Site, version: Version) -> Deletion:
     shared = {artifact for each in others.values() for artifact in artifacts_of_tags(each)}
     for_gc = [each for each, why in needed.items() if why == f"version {version.label}" and each not in shared]
     weights = {name for name in artifacts_of_tags(version) if name[0] == "average"}
+    records = [each.path for each in read_headers(store.root) if f"run {each.full_name}" in map(needed.get, weights)]
     children = [label for label, each in others.items() if weights & read_by_training(each, graph)]
     folder = stored_folder(site.registry, version)
     below = folder and MODEL_ID.search(f"{folder}") and folder.is_relative_to(site.root.absolute())
-    is_own = below and not any(each.source == version.source for each in others.values())
+    own = folder if below and not any(each.source == version.source for each in others.values()) else None
     home = store if site.shares_tracking else store.local()
-    return Deletion(version, home, folder if is_own else None, graph.registration(version.label), for_gc, children)
+    return Deletion(version, home, own, graph.registration(version.label), for_gc, records, children)
 
 
 def read_by_training(version: Version, graph: ArtifactGraph) -> set[Name]:

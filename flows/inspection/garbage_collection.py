@@ -165,4 +165,4 @@ def _kept_records(root: Path) -> Iterator[tuple[str, str, list[Name]]]:
         is_whole = is_newest or record.outcome == RUNNING
         names = [(row.stage, row.key) for row in record.stages if is_whole or row.stage in kept_stages]
         if names:
-            yield record.run, " ".join(["run", record.run, *record.overrides]), names
+            yield record.run, f"run {record.full_name}", names

@@ -16,12 +16,16 @@ from flows.runner.recorded_runs import (
     WAS_INTERRUPTED,
     RecordedRun,
     RecordedStage,
+    is_name,
     read_headers,
+    run_names,
     with_overrides,
     with_stages,
 )
 from flows.runner.records import KILLED, RUNNING, receive_records
+from flows.runs import RUNS
 from flows.runs.overrides import as_options
+from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
 from infra.store.store import Store
 from infra.tracking.metrics_tail import MetricsTail
@@ -85,7 +89,7 @@ class StageLog:
     @property
     def _is_own(self) -> bool:
         """Whether the process that makes it is that of this start."""
-        return self._holder.split()[1:2] == self.start.process.split("/")[3:4]
+        return self._holder.split()[1:2] == [self.start.pid]
 
     def new_lines(self, every: bool) -> Iterator[str]:
         """The lines that were written since the last call; with ``every`` also those of TORCHRUN.
@@ -104,16 +108,21 @@ class StageLog:
         yield from (*(words for _, words in measured[:at]), *said, *(words for _, words in measured[at:]))
 
 
-def newest_start(store: Store, run: str, overrides: Sequence[str] = ()) -> RecordedRun:
+def newest_start(store: Store, name: ArtifactName, overrides: Sequence[str] = ()) -> RecordedRun:
     """The newest start at work of a run, or of the run with these overrides, else the newest that ended.
 
     Raises BadConfiguration where there is none.
     """
+    run = name.run
     receive_records(store, run)
     starts = with_overrides(read_headers(store.root, run), overrides)
     for start in sorted(starts, key=lambda each: each.outcome != RUNNING):
         if whole := with_stages(start):
             return whole
+    known = run_names(store.root)
+    if run not in known and not is_name(name.asked, run):
+        hint = did_you_mean(run, {*known, *RUNS})
+        raise BadConfiguration(f"unknown run {run!r}{hint or ';'} `repro history` lists what began")
     way = "`repro plan` says whether this run is refused, and why; `repro history` lists what began"
     raise BadConfiguration(f"no stage of {run}{as_options(overrides)} began in {store.root}: {way}")
 

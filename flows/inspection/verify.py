@@ -53,9 +53,7 @@ def _model_damage(store: Store, manifest: Manifest, site: Site) -> list[str]:
 
 def _artifacts_of(store: Store, runs: Sequence[str]) -> Iterator[tuple[Store, str, str]]:
     """The artifacts of the runs, or all of them; for a remote store, first those on this machine."""
-    wanted: set[tuple[str, str]] = set()
-    for text in runs:
-        wanted |= {(name.stage, key) for name, key in find_artifacts(store, text).items()}
+    wanted = {(name.stage, key) for text in runs for name, key in find_artifacts(store, text).items()}
     for place in dict.fromkeys([store.local(), store]):
         for stage, key in place.names():
             if not runs or (stage, key) in wanted:

@@ -18,7 +18,7 @@ from typing import Any
 from flows.runner import records
 from flows.runner.find_run import find_run, is_file
 from flows.runner.records import FINISHED, KILLED, NAME_FORMAT, REQUEST_FIELDS, RUNNING, record_files
-from flows.runs.overrides import SEPARATOR, warn_once
+from flows.runs.overrides import SEPARATOR, as_options, warn_once
 from infra.errors import INTERRUPTED, BadConfiguration, BadData
 from infra.processes.identity import process_state
 from infra.store.store import Store
@@ -73,6 +73,10 @@ class RecordedStage:
         return self.state == "completed"
 
     @property
+    def tried_again_after(self) -> tuple[str, ...]:
+        return self.failures if self.was_made else self.failures[:-1]
+
+    @property
     def was_cached(self) -> bool:
         return self.state in ("cached", "hit")
 
@@ -123,6 +127,16 @@ class RecordedRun:
     def end(self) -> str:
         """Its outcome as it is shown: STOPPED, not KILLED, where it ended in order, after `repro stop` or Ctrl-C."""
         return "STOPPED" if self.outcome == KILLED and self.failure != DIED else self.outcome
+
+    @property
+    def full_name(self) -> str:
+        """Its name with its overrides: ``demo --set training.seed=2``."""
+        return f"{self.run}{as_options(self.overrides)}"
+
+    @property
+    def pid(self) -> str:
+        """The number of its process; "" in older records."""
+        return "".join(self.process.split("/")[3:4])
 
     @property
     def command(self) -> str:
@@ -258,17 +272,17 @@ def run_names(root: Path) -> list[str]:
 
 def findable(name: str, root: Path) -> str:
     """The words by which ``find_run`` finds a run: its name, else the file that a record of it names; warns of that."""
-    if is_file(name) or _is_name(name, name):
+    if is_file(name) or is_name(name, name):
         return name
     asked: list[str] = [*dict.fromkeys(each.asked.get("run", name) for each in read_headers(root, name))]
-    if found := next((each for each in asked if _is_name(each, name)), ""):
+    if found := next((each for each in asked if is_name(each, name)), ""):
         warn_once(f"the run {name} is taken from {found}")
     elif asked:
         warn_once(f"the run {name} was asked for as {asked[0]}, which means no run of this name in this folder")
     return found or name
 
 
-def _is_name(words: str, name: str) -> bool:
+def is_name(words: str, name: str) -> bool:
     """Whether the words find the run of this name."""
     with suppress(BadConfiguration):
         return find_run(words).name == name
@@ -285,8 +299,7 @@ def last_arguments(root: Path, name: str) -> dict[tuple[str, str], Any]:
 
 def newest_artifacts(root: Path, name: str, overrides: Sequence[str]) -> set[tuple[str, str]]:
     """Stage and key of each artifact in the newest record of the run with these overrides."""
-    same = (each for each in read_runs(root, name) if each.overrides == tuple(overrides))
-    newest = next(same, None)
+    newest = next((each for each in read_runs(root, name) if each.overrides == tuple(overrides)), None)
     return {(stage.stage, stage.key) for stage in newest.stages} if newest else set()
 
 

@@ -78,7 +78,7 @@ def running(
                 with engine(runner), suppress(StopPipeline):
                     yield outcome
             except Exception as error:
-                outcome.failure = _failure(runner.rows, error)
+                outcome.failure = _failure(resolved.run.name, runner.rows, error)
                 end.why = outcome.failure
                 raise StageFailed(outcome) from error
     finally:
@@ -181,7 +181,8 @@ def _start_tracking(tracker: Tracker, planned: RunPlan) -> None:
     tracker.start(resolved.experiment or run.name, title, {**tags, **by_field, **grouped}, canonical(settings))
 
 
-def _failure(rows: Sequence[StageResult], error: Exception) -> str:
+def _failure(run: str, rows: Sequence[StageResult], error: Exception) -> str:
+    """Which stage failed and why; a stage does not know its run, so its commands have RUN in that place."""
     failed = next((row for row in rows if row.state == "failed"), None)
     label = failed.place if failed else "run"
-    return f"{label} failed: {describe(error)}"
+    return f"{label} failed: {describe(error).replace(' RUN`', f' {shlex.quote(run)}`')}"

@@ -50,7 +50,7 @@ def stop_start(site: Site, start: RecordedRun, say: Callable[[str], None]) -> Re
     if names:
         say(f"{start.run}: Prefect cancels the flow run {', '.join(names)}")
     elif (state := process_state(start.process)) == "alive":
-        pid = int(start.process.split("/")[3])
+        pid = int(start.pid)
         say(f"{start.run}: process {pid} of this machine is interrupted; it writes a last checkpoint first")
         try:
             os.kill(pid, signal.SIGTERM)

@@ -26,8 +26,7 @@ def _block(each: RecordedRun) -> Iterator[str]:
     if each.failure:
         yield f"    {each.failure}"
     for stage in each.stages:
-        tries = stage.failures if stage.was_made else stage.failures[:-1]
-        for failure in tries:
+        for failure in stage.tried_again_after:
             yield f"    {stage.label} was tried again after: {failure}"
 
 

@@ -234,5 +234,7 @@ def validation_message(errors: Iterable[Mapping[str, object]]) -> str:
     for error in errors:
         location = error.get("loc", ())
         parts = [f"{part}" for part in location if part != "body"] if isinstance(location, tuple) else []
-        messages.append(f"{'.'.join(parts) or 'the body'}: {error.get('msg', 'not allowed')}")
+        is_text = error.get("type") == "model_attributes_type"
+        hint = "; send it with the header Content-Type: application/json" if is_text else ""
+        messages.append(f"{'.'.join(parts) or 'the body'}: {error.get('msg', 'not allowed')}{hint}")
     return "; ".join(messages[:3])

@@ -27,7 +27,7 @@ def bind_socket(host: str, port: int) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
-        raise BadConfiguration(f"cannot serve at {host}, port {port}: {error.strerror or error}") from error
+        raise BadConfiguration(f"cannot serve with --host {host} --port {port}: {error.strerror or error}") from error
     return bound
 
 

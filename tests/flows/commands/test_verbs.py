@@ -54,7 +54,7 @@ def test_logs_are_the_measurements_of_a_job_and_nothing_is_at_work_to_stop(capsy
     assert re.search("small, begun .*, is FINISHED", said)
     with pytest.raises(BadConfiguration, match="did you mean train"):
         logs("small", "tran")
-    with pytest.raises(BadConfiguration, match=r"no stage of other began in .*: `repro plan` says whether"):
+    with pytest.raises(BadConfiguration, match="unknown run 'other'; `repro history` lists"):
         logs("other")
     with pytest.raises(Fault, match="small is not at work"):
         stop("small")
@@ -131,6 +131,7 @@ def test_a_version_is_deleted_with_what_serves_it_alone(capsys: pytest.CaptureFi
     assert versions(site.registry)
     delete("small/1", yes=True, aliased=True)
     assert not versions(site.registry)
+    assert f"rm {next(read_headers(site.root, 'small')).path}; repro gc" in capsys.readouterr().err
     assert planned.folder
     assert not planned.folder.exists()
     assert [row.stage for row in plan(RunRequest("small")).rows if row.state != "hit"] == ["register"]

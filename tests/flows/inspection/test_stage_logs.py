@@ -12,7 +12,7 @@ from made_up_roots import record
 
 from flows.commands.logs import LINES, logs
 from flows.commands.status import status
-from infra.errors import Fault
+from infra.errors import BadConfiguration, Fault
 from infra.processes.identity import process_identity
 from infra.processes.locks import file_lock
 from infra.store.local import LocalStore
@@ -52,6 +52,7 @@ def test_the_start_at_work_is_shown_not_a_newer_one_that_was_interrupted(
     assert f"train was interrupted; process {os.getpid()} on " in said
     assert "makes the same artifact now; there is no log of it" in said
     assert out == "train was interrupted\n"
+    assert "mine --set a=1, begun " in said
     assert ", is STOPPED; to resume it: repro run mine --set a=1" in said
 
 
@@ -114,8 +115,36 @@ def test_what_a_job_said_before_it_was_resumed_stands_before_the_later_measureme
     assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()[:3]] == ["1/9", "preempted", "2/9"]
 
 
+def test_a_failure_that_was_recovered_from_does_not_read_as_the_end(
+    store: LocalStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(store.root, "mine", BEGAN, [{**INTERRUPTED, "failures": ["killed", "interrupted"]}], outcome="KILLED")
+    logs("mine")
+    said = capsys.readouterr().out.splitlines()[-2:]
+    assert said == ["earlier, train was tried again after: killed", "train was interrupted"]
+
+
+def test_why_a_run_failed_is_said_once(store: LocalStore, capsys: pytest.CaptureFixture[str]) -> None:
+    failed = {**TRAIN, "state": "failed", "failures": ["no such kernel"]}
+    record(store.root, "mine", BEGAN, [failed], outcome="FAILED", failure="train failed: no such kernel")
+    logs("mine")
+    out, said = capsys.readouterr()
+    assert f"{out}{said}".count("no such kernel") == 1
+
+
+def test_a_run_that_does_not_exist_is_told_from_one_that_never_began(store: LocalStore) -> None:
+    record(store.root, "mine", BEGAN, [TRAIN])
+    with pytest.raises(BadConfiguration, match="unknown run 'mein'; did you mean mine"):
+        logs("mein")
+    with pytest.raises(BadConfiguration, match="no stage of demo began in .*`repro plan` says"):
+        logs("demo")
+
+
 def test_status_names_the_stage_at_work(store: LocalStore, capsys: pytest.CaptureFixture[str]) -> None:
     record(store.root, "mine", BEGAN, [TRAIN], outcome="RUNNING", process=process_identity())
     with file_lock(store.lock_file("train", "k1"), lambda _: None), pytest.raises(Fault, match="no service"):
         status()
-    assert f"mine is at work since {BEGAN.astimezone():%Y-%m-%d %H:%M}: train\n" in capsys.readouterr().out
+    assert (
+        f"mine is at work since {BEGAN.astimezone():%Y-%m-%d %H:%M} in process {os.getpid()}: train\n"
+        in capsys.readouterr().out
+    )

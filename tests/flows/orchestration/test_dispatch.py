@@ -155,5 +155,6 @@ def test_what_a_kill_after_the_last_stage_left_running_is_closed(tmp_path: Path)
     assert done.returncode == 0, done.stderr
     assert states("prefect/prefect.db", "SELECT state_type FROM flow_run") == {"CRASHED"}
     assert states("mlflow.db", "SELECT status FROM runs") == {"FINISHED", "KILLED"}
-    assert "--until clean" in done.stdout, "it is still to be repeated"
+    assert "To resume them:\nrepro run " in done.stdout, "it is still to be repeated"
+    assert "--until clean" in done.stdout
     assert "--until clean" not in repro("status").stdout, "it was closed"

@@ -58,9 +58,9 @@ def test_with_credentials_every_request_needs_them() -> None:
 def test_only_json_is_accepted_so_that_a_foreign_form_cannot_submit(site: Site) -> None:
     content = json.dumps({"text": "a"}).encode()
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
-        assert (
-            httpx.post(f"{site.url}/api/translate", content=content, headers={"content-type": kind}).status_code == 422
-        )
+        answer = httpx.post(f"{site.url}/api/translate", content=content, headers={"content-type": kind})
+        assert answer.status_code == 422
+        assert "Content-Type: application/json" in error_of(answer)
 
 
 def test_hostile_text_is_only_ever_json(site: Site) -> None:

@@ -122,7 +122,7 @@ def test_a_bound_address_is_refused_in_one_sentence() -> None:
         bound.listen()
         port = bound.getsockname()[1]
         assert address("127.0.0.1", bound) == f"http://127.0.0.1:{port}"
-        with pytest.raises(BadConfiguration, match=f"port {port}"):
+        with pytest.raises(BadConfiguration, match=f"--port {port}"):
             bind_socket("127.0.0.1", port)
     with pytest.raises(BadConfiguration, match="no such host"):
         bind_socket("no such host", 0)
