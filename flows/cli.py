@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 a stage or command failed, 2 wrong usage or configuration,
 
 import ast
 import errno
+import logging
 import os
 import signal
 import sys
@@ -120,6 +121,8 @@ def main() -> None:
     os.environ.update(thread_waiting(os.environ))  # for torch in this process and in all that it starts
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     debug = "--debug" in sys.argv
+    if logging.lastResort:  # prints warnings where a command sets up no logging of its own
+        logging.lastResort.setFormatter(logging.Formatter("repro: %(message)s"))
     # A shell asks for completions by ``__complete``.
     if arguments and not arguments[0].startswith(("-", "_")) and arguments[0] not in COMMANDS:
         _say(_unknown_command(arguments[0]))
@@ -164,12 +167,12 @@ def _unknown_command(word: str) -> str:
             f"unknown command {word!r}: `repro delete NAME/VERSION` removes a model version, after a question; "
             "`repro gc` lists what no run needs, and removes it with --delete"
         )
-    if meant := OTHER_WORDS.get(word):
-        return f"unknown command {word!r}: use `repro {meant}`; `repro help {meant}` shows how"
-    from flows.runs.unknown_names import did_you_mean
+    from flows.runs.unknown_names import did_you_mean, nearest
 
-    near = did_you_mean(word, [name for name in COMMANDS if name not in DESTROYING])
-    return f"unknown command {word!r}{near or ':'} `repro help` lists all"
+    safe = [name for name in COMMANDS if name not in DESTROYING]
+    if meant := OTHER_WORDS.get(nearest(word, [*safe, *OTHER_WORDS])):
+        return f"unknown command {word!r}: use `repro {meant}`; `repro help {meant}` shows how"
+    return f"unknown command {word!r}{did_you_mean(word, safe) or ':'} `repro help` lists all"
 
 
 def _say_interrupted(command: list[str]) -> None:

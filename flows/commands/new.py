@@ -229,6 +229,7 @@ def _say_report(report: TextReport) -> None:
     say(
         f"{report.pairs:,} pairs{held}; filters reject {report.rejected:,} ({share:.1%}) of "
         f"{'the first ' * (report.pairs > own_text.LOOKED_AT)}{report.looked_at:,}"
+        f"{'; `clean` leaves them out, nothing to do unless a warning follows' * (report.rejected > 0)}"
     )
     if known := report.rejected_by.get(NotIn().name):
         say(f"  {known:,} training pairs have a line of a dev or test set; they are left out")

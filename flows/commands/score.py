@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,6 +56,7 @@ def score(
 
     repro score hypotheses.txt --references newstest2014.de --language de
     """
+    from flows.inspection.compare import common_sets, find_system
     from flows.runner.score_systems import score_file, score_systems
     from flows.runner.systems import SYSTEM, all_foreign_scores, system_scores
     from tasks.stages.score import score_facts
@@ -82,7 +84,11 @@ def score(
         cards = {each.name: json.loads((store.artifact(each.score).path() / CARD).read_text()) for each in found}
         facts = {f"{each.on} {each.name}": each.score.facts for each in found}
         run = found[0].on.rpartition("/")[0]
-        say(f"stored; `repro compare {run} {found[0].name}` compares it with the run")
+        advice = ""
+        with suppress(BadConfiguration):  # the run has no score of this set yet
+            common_sets(find_system(run, site), find_system(found[0].name, site))
+            advice = f"; `repro compare {run} {found[0].name}` compares it with the run"
+        say(f"stored{advice}")
     show((score_table if every else score_card)(facts), aside=as_json)
     if as_json:
         print_json(cards)

@@ -109,9 +109,6 @@ def _valid(make: Callable[[], Value]) -> Value:
     try:
         return make()
     except ValueError as error:
-        message = re.sub(r"\b(?:decoding\.|(?=n_best))(\w+)", lambda field: _option(field[1]), f"{error}")
+        fields = r"\b(?:decoding\.|(?=n_best))(\w+)"
+        message = re.sub(fields, lambda field: f"--{field[1].replace('_', '-')}", f"{error}")
         raise BadConfiguration(message) from error
-
-
-def _option(field: str) -> str:
-    return f"--{field.replace('_', '-')}"

@@ -41,7 +41,8 @@ def open_input(path: Path) -> Iterator[int]:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError as error:
-        raise BadConfiguration(f"the input {path} cannot be read: {error.strerror}") from error
+        hint = '; for a sentence: echo "…" | repro translate' if not isinstance(error, PermissionError) else ""
+        raise BadConfiguration(f"the input {path} cannot be read: {error.strerror}{hint}") from error
     try:
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
             raise BadConfiguration(f"the input {path} cannot be read: it is a folder")

@@ -40,7 +40,8 @@ def find_run(name: str, *, bare: bool = True) -> Run:
         own = find_run(f"{name}{SUFFIX}")
         run = own if own.name == name else None
     if not run:
-        hint = did_you_mean(name, [*RUNS, *own_files()])
+        recorded = [folder.name for folder in (Site.named().root / "runs").glob("*")]
+        hint = did_you_mean(name, [*RUNS, *recorded, *own_files()])
         others = "`repro show` lists them; FILE.toml or FILE.py:NAME for your own (`repro new` writes one)"
         raise BadConfiguration(f"unknown run {name!r}{hint} {others}" if hint else f"unknown run {name!r}: {others}")
     return run
@@ -121,8 +122,8 @@ def warn_of_changed_files(run: Run) -> None:
     changed = [file.url for file in files(run.corpus, run.sets) if _is_changed(file)]
     if changed:
         warn_once(
-            f"{', '.join(changed)} changed after {run.name} pinned it by checksum: stages that are cached keep the old "
-            f"text, a download of it stops. For the new text repeat `repro new {run.name} …` with --replace"
+            f"{', '.join(changed)} changed after {run.name} pinned it by checksum: cached stages keep the old text, "
+            f"a stage that reads the file again fails. For the new text repeat `repro new {run.name} …` with --replace"
         )
 
 

@@ -36,14 +36,7 @@ RUN_DEFAULTS: Mapping[str, Any] = {"asked": {}, "checks": [], **dict.fromkeys(TE
 """Fields that older records may lack, or a header."""
 REQUEST_FORM = {name: TEXTS if name == "force" else str for name in REQUEST_FIELDS}
 CHECK_FORM = {"place": str, "limit": str, "bound": NUMBER, "warns": int, "value": (*NUMBER, NoneType), "holds": int}
-STAGE_FORM = {
-    "stage": str,
-    "item": str,
-    "key": str,
-    "state": str,
-    "seconds": NUMBER,
-    "failures": TEXTS,
-}
+STAGE_FORM = {"stage": str, "item": str, "key": str, "state": str, "seconds": NUMBER, "failures": TEXTS}
 STAGE_DEFAULTS: Mapping[str, Any] = {"seconds": 0.0, "failures": []}
 
 

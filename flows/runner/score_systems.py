@@ -15,6 +15,7 @@ from flows.runner.recorded_runs import findable
 from flows.runner.stages_alone import make
 from flows.runner.systems import SYSTEM, ForeignScore, all_foreign_scores, foreign_scores, system_scores
 from flows.runs import Run
+from flows.runs.overrides import warn_once
 from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration, BadData
 from infra.guards.path_names import is_plain_name
@@ -24,7 +25,7 @@ from model.metric_names import BLEU, CHRF
 from tasks.corpus.catalogue import EvaluationSet
 from tasks.corpus.translations import read_side, read_translations
 from tasks.engine.progress import Display
-from tasks.evaluation.doubts import doubts, where_lines_differ
+from tasks.evaluation.doubts import doubts, untranslated, where_lines_differ
 from tasks.evaluation.seed_spread import item_of
 from tasks.stages.download import download
 from tasks.stages.prepare_sets import prepare_sets
@@ -121,4 +122,6 @@ def _checked_lines(name: str, path: Path, table: pl.DataFrame, *, anyway: bool) 
     found = "" if anyway else "; ".join(doubts(lines, references, sources))
     if found:
         raise BadData(f"nothing was scored of {path.name}: {found} (--anyway scores them as they are)")
+    if sources and (remark := untranslated(lines, references, sources)):
+        warn_once(f"warning: {path.name}: {remark}")
     return lines

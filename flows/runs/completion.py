@@ -3,12 +3,12 @@
 The shell calls ``repro`` for the candidates at each TAB.
 """
 
-from dataclasses import fields, is_dataclass
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from flows.runs.built_in_runs import DEMO, RUNS
+from flows.runs.overrides import field_paths
 from infra.site import Site
 from infra.tracking.registry import versions
 
@@ -17,16 +17,6 @@ def _fields(context: Any) -> list[str]:
     """``training.updates=`` and the like: the fields of the run that is named, or of the demo."""
     typed = context.get("run")
     return [f"{path}=" for path in field_paths(RUNS.get(typed.value if typed else "", DEMO))]
-
-
-def field_paths(holder: Any, prefix: str = "") -> list[str]:
-    """The paths that ``--set`` takes for the single values of a dataclass."""
-    found = []
-    for field in fields(holder):
-        value = getattr(holder, field.name)
-        path = f"{prefix}{field.name}"
-        found += field_paths(value, f"{path}.") if is_dataclass(value) else [path]
-    return found
 
 
 RecordedRunOption = Annotated[

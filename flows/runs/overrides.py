@@ -145,6 +145,9 @@ def _with_field(holder: Any, path: list[str], text: str, whole: str) -> Any:
         return (*holder[:at], _with_field(holder[at], rest, text, whole), *holder[at + 1 :])
     names = [field.name for field in fields(holder)]
     if name not in names:
+        same = [each for each in field_paths(holder) if name == whole and each.endswith(f".{name}")]
+        if likely := sorted(same, key=lambda each: not each.startswith("training.")):
+            raise ValueError(f"unknown field {name!r}; did you mean {' or '.join(likely)}?")
         raise ValueError(unknown_name(name, names, whole))
     present = getattr(holder, name)
     if rest:
@@ -160,6 +163,16 @@ def _with_field(holder: Any, path: list[str], text: str, whole: str) -> Any:
         value = named_sets([part.strip() for part in text.split(",") if part.strip()], plain(present, kind))
     value = _rules_from(text, present, whole) if kind == tuple[Filter, ...] else from_plain(kind, value, whole)
     return _unchecked(holder, **{name: value})
+
+
+def field_paths(holder: Any, prefix: str = "") -> list[str]:
+    """The paths that ``--set`` takes for the single values of a dataclass."""
+    found = []
+    for field in fields(holder):
+        value = getattr(holder, field.name)
+        path = f"{prefix}{field.name}"
+        found += field_paths(value, f"{path}.") if is_dataclass(value) else [path]
+    return found
 
 
 def _rules_from(text: str, present: Sequence[Filter], whole: str) -> tuple[Filter, ...]:

@@ -351,5 +351,5 @@ def _shifted(shift: LineShift) -> str:
     return (
         f"from about line {shift.first:,} to {shift.last:,} the sides do not correspond: the translation of a source "
         f"line seems to stand {way} in the target. If the {short} lost a line near {shift.first:,}, put an empty line "
-        f"there, and delete from the {short} the line near {shift.last:,} that has no counterpart"
+        f"there, and delete from the {short} the line near {shift.last:,} without a counterpart, often the last"
     )

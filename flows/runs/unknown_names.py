@@ -11,5 +11,11 @@ def unknown_name(name: str, known: Sequence[str], whole: str, what: str = "field
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``; did you mean demo?``, or "" if none of ``known`` is near."""
-    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    words = {each.removesuffix(".toml"): each for each in known}  # a run's file is also called without its ending
+    near = difflib.get_close_matches(name, words, n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(words[each] for each in near)}?" if near else ""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The one of ``known`` that a slip, such as two letters exchanged, makes ``name``; "" for none."""
+    return "".join(difflib.get_close_matches(name, known, n=1, cutoff=0.75))

@@ -17,6 +17,8 @@ def print_rejections(rules: Sequence[RejectionReport], console: Console) -> None
     for rule in rules:
         table.add_row(rule.rule, f"{rule.rejected:,}", f"{rule.share:.3%}")
     console.print(table)
+    if any(rule.samples for rule in rules):
+        console.print(Text("\nPairs are named by corpus and line; lines count from 0.", "dim"))
     for rule in rules:
         if not rule.samples:
             continue

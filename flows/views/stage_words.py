@@ -16,7 +16,8 @@ def why(row: StageResult, is_short: bool = False) -> str:
     parts = [row.failure, f"{row.miss or ''}", f"{row.origin or ''}"]
     if row.waits_for:
         parts.append(f"runs if the output of {', '.join(row.waits_for)} changes")
-    parts += ["" if is_short else f"{row.code_change}", *map(str, row.broken), *row.changes]
+    parts += ["" if is_short else f"{row.code_change}", *map(str, row.broken)]
+    parts += [change.replace("modified: ", "modified (has --set): ") for change in row.changes]
     return "; ".join(filter(None, parts))
 
 

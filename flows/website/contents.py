@@ -102,7 +102,7 @@ def _version(
     yield f"{place}.md", as_markdown(card)
     yield f"{place}.js", version_script(entry, curves)
     if report:
-        yield _report_page(entry), report
+        yield f"{place}-report.html", report
     yield from ((f"{place}-gap-{each.key}.html", file) for each, file in gaps)
     if attention and has_attention:
         yield f"{place}-attention.png", attention
@@ -113,7 +113,3 @@ def _gaps(root: Root, label: str) -> list[tuple[Manifest, Path]]:
     newest = {(each.facts["claim"], each.item): each for each in root.gaps if each.facts["system"] == label}
     files = ((each, artifact_file(root.store, each, PAGE)) for each in newest.values())
     return [(each, file) for each, file in files if file]
-
-
-def _report_page(entry: VersionEntry) -> str:
-    return f"{entry.page.removesuffix('.html')}-report.html"

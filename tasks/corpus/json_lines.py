@@ -54,6 +54,8 @@ def _value(line: str, column: str, label: str) -> str:
             raise BadData(f"{label} has no field {key!r}; it has {has or 'none'}")
         found = found[key]
     if not isinstance(found, str | None):
-        raise BadData(f"{label} has {json.dumps(found)[:60]}, allowed is text")
+        inner = next(iter(found), "") if isinstance(found, dict) else ""
+        hint = f"; name the field inside it, such as {column}.{inner}" if inner else ""
+        raise BadData(f"{label} has {json.dumps(found)[:60]}, allowed is text{hint}")
     # An escape may be half of a character: "\\ud83d".
     return one_line((found or "").encode("utf-8", "surrogatepass"))

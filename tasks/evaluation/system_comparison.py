@@ -11,7 +11,7 @@ from typing import Any
 
 from infra.errors import BadConfiguration
 from model.metric_names import BLEU, CHRF
-from tasks.evaluation.translation_metrics import ScoreMetric, measured, paired_p_value, score_metrics
+from tasks.evaluation.translation_metrics import ScoreMetric, measured, paired_p_value, rounded, score_metrics
 from tasks.lazy_libraries import pl
 
 SENTENCES_SHOWN = 10
@@ -79,8 +79,9 @@ def same_sentences(name: str, a: pl.DataFrame, b: pl.DataFrame) -> None:
 
 
 def difference(measure: ScoreMetric, a: Sequence[str], b: Sequence[str], references: Sequence[str]) -> Difference:
-    """Both scores, and the p-value of their difference."""
+    """Both scores, rounded as score cards have them, and the p-value of their difference."""
     first, second = (measured(measure.metric, measure.count(written, references)) for written in (a, b))
     gap = second - first
     p = paired_p_value(gap.score, gap.resampled)
-    return Difference(measure.name, measure.protocol, measure.signature, first.score, second.score, p)
+    scores = rounded({"a": first.score, "b": second.score})
+    return Difference(measure.name, measure.protocol, measure.signature, **scores, p=p)

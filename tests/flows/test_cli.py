@@ -52,6 +52,7 @@ def test_help_has_an_example(command: str, monkeypatch: pytest.MonkeyPatch, caps
     [
         (["run", "dem"], "did you mean demo?"),
         (["plan", "my-rum"], "did you mean my-run.toml?"),
+        (["plan", "my-urn"], "did you mean my-run.toml?"),
         (["run", "nowhere.toml"], "nowhere.toml"),
         (["plan", "demo", "--until", "trian"], "did you mean train or translate?"),
         (["plan", "demo", "--set", "training.update=3"], "did you mean updates"),
@@ -62,6 +63,7 @@ def test_help_has_an_example(command: str, monkeypatch: pytest.MonkeyPatch, caps
         (["translate", "--beam", "4", "--n-best", "8"], "--n-best"),
         (["translate", "--bem", "4"], "--bem"),
         (["fly"], "fly"),
+        (["trian"], "use `repro run`"),
     ],
 )
 def test_wrong_arguments_are_one_error_and_exit_code_2(
@@ -77,7 +79,8 @@ def test_wrong_arguments_are_one_error_and_exit_code_2(
 
 
 def test_plan_says_miss_and_why_as_json() -> None:
-    done = repro("plan", "demo", "--json", "--until", "clean")
+    done = repro("plan", "demo", "--json", "--until", "clean", "--set", "training.updates=1")
+    assert "repro: averaging.count is 1 in place of" in done.stderr, "a notice begins like any message"
     outcome = json.loads(done.stdout.splitlines()[-1])
     assert [stage["stage"] for stage in outcome["stages"]][-1] == "clean"
     assert {stage["state"] for stage in outcome["stages"]} == {"miss"}

@@ -35,6 +35,8 @@ def test_counts_and_samples_are_those_of_the_artifact(capsys: pytest.CaptureFixt
         assert isinstance(samples, list)
         assert len(samples) == min(2, each["rejected"])  # type: ignore[call-overload]
         assert all(by[sample["pair_id"]] == name for sample in samples)
+    filters("small")
+    assert "lines count from 0" in capsys.readouterr().out
     assert explained(capsys, samples=2) == found
     assert found != explained(capsys, samples=2, seed=2)
 

@@ -12,7 +12,7 @@ from small_pipeline import run_small
 
 from flows.api import sentences
 from flows.runner.artifact_names import ArtifactName, is_version, parse_name
-from flows.runner.find_run import recorded_name, split_name
+from flows.runner.find_run import find_run, recorded_name, split_name
 from flows.runner.request import RunRequest
 from flows.runs import DEMO, RUNS
 from flows.runs.toml_runs import toml_of
@@ -73,6 +73,8 @@ def test_a_name_is_the_run_and_what_follows_it(
         assert split_name(run + rest) == ((f"{run}-swapped", "") if rest == "-swapped" else (run, rest))
         assert recorded_name(run + rest) == f"mine{rest}"
     assert parse_name(f"{run}/score/test") == ArtifactName("mine", "score", "test")
+    with pytest.raises(BadConfiguration, match="did you mean mine"):
+        find_run("mien")
     assert recorded_name(f"{run}@champion") == "mine@champion"
     versions = {"": False, "/clean": False, "/score/3": False, "/3": True, "@champion": True}
     assert {rest: is_version(run + rest) for rest in versions} == versions

@@ -17,6 +17,7 @@ from tasks.corpus.catalogue import CORPORA
     [
         ("demo", "training.update=3", "did you mean updates"),
         ("demo", "trainig.updates=3", "did you mean training"),
+        ("demo", "seed=2", "did you mean training.seed"),
         ("demo", "filters.rules=LenghtRatio", "did you mean LengthRatio"),
         ("demo", "filters.rules=Length(maks=3)", "did you mean max"),
         ("demo", "filters.rules=-Identicle", "did you mean Identical"),

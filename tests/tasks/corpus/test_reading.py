@@ -68,6 +68,7 @@ ROWS = [json.dumps({"english": f"A dog {n}.", "german": {"text": "Ein Hund."}}) 
     [
         ('{"a": "one", "b": null}', "c", "line 2 has no field 'c'; it has a, b"),
         ('{"a": {"b": 3}}', "a.b", "line 2 has 3, allowed is text"),
+        ('{"a": {"b": "one"}}', "a", "allowed is text; name the field inside it, such as a.b"),
         ('{"a": "one"}', "a.b", "line 2 has no field 'b'; it has str"),
         ('{"a": "one"', "a", "line 2 is "),
         ('["one"]', "a", "allowed is a JSON object"),

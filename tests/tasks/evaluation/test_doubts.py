@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tasks.demo import corpus
-from tasks.evaluation.doubts import doubts, where_lines_differ
+from tasks.evaluation.doubts import doubts, untranslated, where_lines_differ
 
 SOURCES, REFERENCES, OTHERS = (
     corpus.content(f"demo/{name}").decode().splitlines()[:200] for name in ("test.en", "test.de", "dev.de")
@@ -41,6 +41,17 @@ def test_text_without_spaces_is_compared_by_its_characters() -> None:
     translations = [line[:6] + line[9:] for line in references]
     assert not [*doubts(translations, references)]
     assert "another order" in " ".join(doubts([*translations[1:], translations[0]], references))
+
+
+def test_lines_that_are_their_sources_are_counted_and_few_or_names_are_not() -> None:
+    def copied(lines: slice) -> str:
+        written = [*REFERENCES]
+        written[lines] = SOURCES[lines]
+        return untranslated(written, REFERENCES, SOURCES)
+
+    assert copied(slice(6, 11)).startswith("5 of 200 lines equal their source, the first is line 7")
+    assert not copied(slice(6, 10))
+    assert not untranslated(SOURCES, SOURCES, SOURCES)
 
 
 def test_each_mistake_is_named() -> None:

@@ -56,7 +56,7 @@ def test_p_values_agree_with_sacrebleu_s_two_sided_test(wrong: float) -> None:
         if measure.name in ("bleu", "chrf"):
             found = difference(measure, a, b, REFERENCES)
             base, other = theirs[{"bleu": "BLEU", "chrf": "chrF2"}[measure.name]]
-            assert (found.a, found.b) == pytest.approx((base.score, other.score))
+            assert (found.a, found.b) == (round(base.score, 4), round(other.score, 4)), "as score cards have them"
             assert found.p == pytest.approx(other.p_value, abs=0.05)
             assert difference(measure, b, a, REFERENCES).p == found.p
 
