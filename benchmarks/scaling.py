@@ -70,7 +70,7 @@ def grow(root: Path, before: int, runs: int) -> None:
     """Add runs in a process of its own: Linux counts what this one holds at a start as memory of what it starts."""
     from benchmarks.large_root import add_runs
 
-    process = get_context("fork").Process(target=add_runs, args=(root, before, runs))
+    process = get_context("spawn").Process(target=add_runs, args=(root, before, runs))
     process.start()
     process.join()
     if process.exitcode:

@@ -209,7 +209,10 @@ def longer_training(system: ScoredSystem, ours: RunRequest, recorded: Sequence[M
         return ""
     training = train.arguments["training"]
     said = ended_by_clock(training, train.facts)
-    length = "minutes" if said else "epochs" if training.get("epochs") else "updates"
+    length = "epochs" if training.get("epochs") else "updates"
+    longer = {length: MUCH * training[length]}
+    if said:  # so many minutes would have done for all updates
+        longer["minutes"] = MUCH * training["minutes"] * training["updates"] / train.facts[UPDATES]
     first, last = last_tenth(system.lineage, store) or ({}, {})
     before, fell = (check.get(DEV_PERPLEXITY, 0.0) for check in (first, last))
     if fell < FALLING * before:
@@ -217,8 +220,9 @@ def longer_training(system: ScoredSystem, ours: RunRequest, recorded: Sequence[M
         said.append(f"dev perplexity was still falling: {before:.1f} to {fell:.1f} {updates}")
     if not said:
         return ""
-    times = max(MUCH, training["updates"] / train.facts[UPDATES])
-    command, cost = _command(ours, [f"training.{length}={math.ceil(times * training[length])}"], recorded)
+    command, cost = _command(
+        ours, [f"training.{field}={math.ceil(value)}" for field, value in longer.items()], recorded
+    )
     size = f"{train.facts[UPDATES]:,} updates, {train.facts.get(EPOCHS, 0):.1f} epochs"
     return "; ".join([f"trained too briefly: {size}", *said, f"a longer training: `{command}` ({cost})"])
 

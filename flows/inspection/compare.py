@@ -14,7 +14,7 @@ import polars as pl
 from flows.inspection.model_cards import artifact_file
 from flows.runner.artifact_names import existing_manifest, is_version, model_manifests
 from flows.runner.find_run import find_version, short_name
-from flows.runner.systems import SYSTEM, system_scores
+from flows.runner.systems import SYSTEM, foreign_scores, system_scores
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.manifest import Manifest
@@ -54,7 +54,13 @@ def find_system(name: str, site: Site, overrides: Sequence[str] = ()) -> ScoredS
         keys = {tag.removeprefix(SCORE_KEY_TAG): k for tag, k in version.tags.items() if tag.startswith(SCORE_KEY_TAG)}
         scores = {item: existing_manifest(store, name, "score", key) for item, key in keys.items()}
         return ScoredSystem(version.label, scores, version_lineage(store.find, version.tags))
-    return system_of(name, model_manifests(store, name, "score", overrides), store)
+    try:
+        return system_of(name, model_manifests(store, name, "score", overrides), store)
+    except BadConfiguration as error:
+        other = f"{SYSTEM}{name}"
+        if any(each.name == other for each in foreign_scores(store)):
+            raise BadConfiguration(f"{name!r} is no run with scores here, did you mean {other}?") from error
+        raise
 
 
 def system_of(name: str, scores: Mapping[str, Manifest], store: Store) -> ScoredSystem:

@@ -9,7 +9,7 @@ from flows.runner import records
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
 from flows.runner.recorded_runs import UnreadableRecord, newest_artifacts, read_header
 from flows.runner.records import FINISHED, KILLED, RUNNING
-from flows.runner.request import RunPlan
+from flows.runner.request import ResolvedRun, RunPlan
 from flows.runs.overrides import run_title, settings_text
 from infra.errors import Fault, describe
 from infra.tracking.tracker import OVERRIDES, PARENT, SETTINGS, RunEnd, Tracker, ending
@@ -78,7 +78,7 @@ def running(
                 with engine(runner), suppress(StopPipeline):
                     yield outcome
             except Exception as error:
-                outcome.failure = _failure(resolved.run.name, runner.rows, error)
+                outcome.failure = _failure(resolved, runner.rows, error)
                 end.why = outcome.failure
                 raise StageFailed(outcome) from error
     finally:
@@ -181,8 +181,9 @@ def _start_tracking(tracker: Tracker, planned: RunPlan) -> None:
     tracker.start(resolved.experiment or run.name, title, {**tags, **by_field, **grouped}, canonical(settings))
 
 
-def _failure(run: str, rows: Sequence[StageResult], error: Exception) -> str:
+def _failure(resolved: ResolvedRun, rows: Sequence[StageResult], error: Exception) -> str:
     """Which stage failed and why; a stage does not know its run, so its commands have RUN in that place."""
     failed = next((row for row in rows if row.state == "failed"), None)
     label = failed.place if failed else "run"
-    return f"{label} failed: {describe(error).replace(' RUN`', f' {shlex.quote(run)}`')}"
+    run = shlex.join([resolved.run.name, *(word for each in resolved.request.overrides for word in ("--set", each))])
+    return f"{label} failed: {describe(error).replace(' RUN`', f' {run}`')}"

@@ -135,6 +135,8 @@ class TextReport:
     """Repetitions among the pairs that the rules keep."""
     markup: int = 0
     """Pairs with HTML that the rules keep."""
+    marked: str = ""
+    """The first of these pairs."""
     control: int = 0
     """Pairs with control characters, before the normalisation."""
     held_out: int = 0
@@ -206,7 +208,9 @@ def look(
     report.looked_at = frame.height
     kept = frame.filter(verdict == len(filters.rules))
     report.repeated = kept.height - kept.select(SIDES).unique().height
-    report.markup = kept.select(pl.any_horizontal(pl.col(SIDES).str.contains(MARKUP)).sum()).item()
+    marked = kept.select(SIDES).filter(pl.any_horizontal(pl.col(SIDES).str.contains(MARKUP)))
+    report.markup = marked.height
+    report.marked = " ||| ".join(marked.row(0)) if marked.height else ""
     report.swapped = exchanged(frame, filters)
     return report
 
@@ -307,7 +311,10 @@ def remarks_on_text(report: TextReport, run: Run) -> Iterator[str]:
         yield f"{broken:,} pairs are not UTF-8; convert the file, for example by iconv -f latin1 -t utf-8"
     if report.markup:
         way = "mend the text, or add a filter of your own (docs/own-text.md)"
-        yield f"{report.markup:,} pairs have HTML (tags, or entities such as &amp;), which no rule rejects: {way}"
+        yield (
+            f"{report.markup:,} pairs have HTML (tags, or entities such as &amp;), which no rule rejects: {way}; "
+            f"the first: {report.marked}"
+        )
     if (known := rejected_by.get(NotIn().name, 0)) > MANY * looked_at:
         yield f"{known:,} pairs have a line of a dev or test set; is a file given twice?"
     rejected = report.rejected - known
