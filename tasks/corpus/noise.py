@@ -75,11 +75,11 @@ RULES: Mapping[str, Callable[[str, str, Random], Sides]] = {
 
 @dataclass(frozen=True)
 class Augment:
-    """Training pairs with noise beside the clean ones. Each share is of all pairs: of so many a noised copy is added,
-    unless the rule leaves the pair as it is.
+    """Training pairs with noise beside the clean ones. A share of 0.1 adds noised copies of a tenth of all pairs,
+    but none of a pair that the rule leaves as it is.
 
     No clean pair is lost, so an epoch grows by the sum of the shares. OpusTrainer's ``UpperCase`` and ``Typos`` replace
-    pairs instead, and draw them anew in each epoch. ``learn_bpe`` counts the copies too.
+    pairs instead, and draw them anew in each epoch. ``learn_bpe`` learns from the copies as well.
     """
 
     caps: float = unkeyed_default(0.0)

@@ -27,8 +27,8 @@ TAIL = (1 - CONFIDENCE_LEVEL) / 2
 LARGEST_FREEDOM = 1_000.0
 """Beyond it Student's t is the normal distribution to three digits."""
 MOST_OF_SEEDS = 2
-"""Welch's freedom is estimated itself, and much too large where few seeds happen to be close: at most so many times
-that of the seeds counts. Without this bound 6.6 % of equal runs with two seeds each were told apart."""
+"""The test uses at most this multiple of the seeds' degrees of freedom. Welch's estimate is far too large if a few
+seeds happen to be close: without this bound the test called 6.6 % of equal runs with two seeds each different."""
 GRID = 20_000
 SPENT = 2
 """The error spent after a share of the budget is that share to this power: little early, most at the end."""
