@@ -1,1 +1,1 @@
-"""The outside world: storage, tracking, processes, servers, launchers. Knows nothing of translation."""
+"""Storage, tracking, processes, servers and launchers. No module here depends on translation."""

@@ -1,10 +1,10 @@
-"""Errors with a one-sentence message for people; the class says whether a retry can help."""
+"""Errors with a one-sentence message for people. The class says whether a retry can help."""
 
 import errno
 from pathlib import Path
 
 INTERRUPTED = "interrupted"
-"""What is recorded of work that Ctrl-C or SIGTERM ended."""
+"""The recorded reason of work that Ctrl-C or SIGTERM ended."""
 
 
 class Fault(Exception):
@@ -14,7 +14,7 @@ class Fault(Exception):
 
 
 def describe(error: BaseException) -> str:
-    """The sentence of a fault, INTERRUPTED for the end by a signal; any other error gets its class name in front."""
+    """Return a fault's sentence, INTERRUPTED after a signal, or the class name and message of any other error."""
     if not isinstance(error, Exception):
         return INTERRUPTED
     return f"{error}" if isinstance(error, Fault) else f"{type(error).__name__}: {error}"
@@ -25,7 +25,7 @@ class BadConfiguration(Fault):
 
 
 class BadData(Fault):
-    """The text, a shard, a checkpoint or another input is damaged or of the wrong form."""
+    """The text, a shard, a checkpoint or another input is damaged or malformed."""
 
 
 class OutOfMemory(Fault):
@@ -41,13 +41,13 @@ class Diverged(Fault):
 
 
 class NetworkFault(Fault):
-    """A server did not answer, or broke off."""
+    """A server did not answer, or the connection broke."""
 
     retry = True
 
 
 class DiskFault(Fault):
-    """A disk, mostly one of the network, did not answer, or broke off."""
+    """A disk, usually a network disk, cannot be read or written for now."""
 
     retry = True
 
@@ -73,21 +73,21 @@ BY_REASON: dict[str, type[Fault]] = {
     "diverged": Diverged,
     "failed": JobFailed,
 }
-"""The Fault of each reason that a job's ``exit.json`` gives."""
+"""Maps each reason in a job's ``exit.json`` to a Fault."""
 
 
 def fault_for(reason: str, message: str) -> Fault:
-    """The Fault for a job that ended with this reason; JobFailed for an unknown one."""
+    """Return the Fault for a job that ended with this reason; JobFailed for an unknown reason."""
     return BY_REASON.get(reason, JobFailed)(message)
 
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 AWAY = frozenset({errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN})
-"""What the system says while a network disk is away. It says EIO too, but also for a damaged disk."""
+"""Error numbers of an absent network disk. EIO is not here, because a damaged disk also causes it."""
 
 
 def fault_of_disk(error: OSError, root: Path) -> Fault | None:
-    """The Fault behind an error of the operating system under ``root``; None for an error of the code."""
+    """Return the Fault for a system error under ``root``; None if the error is one of the code."""
     if error.errno in FULL:
         return NoSpace(f"no space left under {root}: free some, or set REPRO_ROOT to another disk")
     if error.errno in AWAY | {errno.EIO}:

@@ -1,4 +1,4 @@
-"""Optional libraries, by the extra of this project that installs each. None is imported to see if it is there."""
+"""Maps optional libraries to the extras that install them. The check for a library does not import it."""
 
 from importlib.util import find_spec
 
@@ -15,7 +15,7 @@ EXTRAS = {
 
 
 def check_installed(library: str, needed_by: str) -> None:
-    """Raise BadConfiguration where an optional library is missing that ``needed_by`` needs; takes no time."""
+    """Raise BadConfiguration if an optional library that ``needed_by`` needs is missing; takes no time."""
     if library in EXTRAS and find_spec(library) is None:
         install = f"pip install -e '.[{EXTRAS[library]}]'"
         raise BadConfiguration(f"{library} is not installed here: {install} ({needed_by} needs it)")

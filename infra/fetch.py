@@ -1,6 +1,6 @@
-"""Opens a download at a byte offset: HTTP addresses, folders, and every address that fsspec knows.
+"""Opens a download at a byte offset: HTTP addresses, folders, and every address that fsspec supports.
 
-There are two errors: NotFound (the source does not have the file) and Unreachable (it did not answer or broke off).
+There are two errors: NotFound (the source does not have the file) and Unreachable (no answer, or a broken connection).
 """
 
 import re
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import IO
 
 BLOCK = 1 << 18
-"""Bytes read at once, at most."""
+"""The most bytes of one read."""
 READ_TIMEOUT_SECONDS = 60.0
-"""How long a server may send nothing."""
+"""How long the program waits for a server that sends nothing."""
 MIN_BYTES_PER_TIMEOUT = 1 << 16
-"""Fewer bytes in that time end the download: at this speed the paper's archives would take weeks."""
+"""Fewer bytes within READ_TIMEOUT_SECONDS end the download: at this speed the paper's archives would take weeks."""
 TEMPORARY = (408, 425, 429)
-"""Client errors that a later attempt may not meet."""
+"""Client errors (HTTP statuses) that may be gone at a later attempt."""
 
 _RANGE = re.compile(r"bytes (\d+)-\d*/")
 
@@ -29,14 +29,14 @@ class NotFound(Exception):
 
 
 class Unreachable(Exception):
-    """The source did not answer, or broke off."""
+    """The source did not answer, or the connection broke."""
 
 
 @dataclass
 class Download:
-    """An open stream that starts at byte ``begin``, 0 where the server does not support ranges.
+    """An open stream that starts at byte ``begin``, which is 0 if the server does not support ranges.
 
-    ``length``: the number of bytes that the server ``announced``, if it did.
+    ``length`` is the number of bytes from there; it is valid if the server ``announced`` it.
     """
 
     stream: IO[bytes]
@@ -46,12 +46,12 @@ class Download:
     announced: bool = False
 
     def blocks(self) -> Iterator[bytes]:
-        """The bytes as they arrive; raises Unreachable if they end before the announced length or all but stop."""
+        """Yield the bytes as they arrive; raises Unreachable if they end too early or arrive too slowly."""
         remaining = self.length
         received = 0
         since = time.monotonic()
         while remaining or not self.announced:
-            # Only the read is guarded, so that a full disk does not count as a silent server.
+            # Translate errors of the read alone, so that a full disk does not count as a silent server.
             with _translated_errors():
                 block = self.read(min(remaining, BLOCK) if self.announced else BLOCK)
             if not block:
@@ -70,7 +70,7 @@ class Download:
 
 @contextmanager
 def open_download(address: str, begin: int) -> Iterator[Download]:
-    """Open ``address`` at byte ``begin``, or at 0 if the source cannot; raises NotFound or Unreachable."""
+    """Open ``address`` at byte ``begin``, or at 0 if the source has no ranges; raises NotFound or Unreachable."""
     with _translated_errors():
         is_http = address.startswith(("http://", "https://"))
         download = _open_http(address, begin) if is_http else _open_fsspec(address, begin)
@@ -88,7 +88,7 @@ def _open_http(address: str, begin: int) -> Download:
         response = urllib.request.urlopen(request, timeout=READ_TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416 and begin:  # no such byte: the partial file is not of this file
+        if error.code == 416 and begin:  # no such byte: the partial file belongs to another file
             return _open_http(address, 0)
         if error.code < 500 and error.code not in TEMPORARY:
             raise NotFound(f"status {error.code}") from error
@@ -123,6 +123,6 @@ def _translated_errors() -> Iterator[None]:
         raise
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise NotFound("no such file") from error
-    except Exception as error:  # every protocol of fsspec has errors of its own
+    except Exception as error:  # every protocol of fsspec has its own errors
         reason = getattr(error, "reason", error)
         raise Unreachable(str(reason) or type(error).__name__) from error

@@ -1,10 +1,10 @@
-"""Installs this project and its libraries into a virtual environment: with uv where it can be had, otherwise with pip.
+"""Installs this project and its libraries into a virtual environment: with uv if possible, otherwise with pip.
 
     python3 -I infra/install.py .venv          what the program needs
     python3 -I infra/install.py .venv --dev    what its tests need as well
 
-Versions and checksums are those of ``requirements.lock`` and ``requirements-dev.lock``. torch is left out of both: its
-builds for CPUs and for CUDA have one version and different checksums, so its version alone is pinned (constraints.txt).
+``requirements.lock`` and ``requirements-dev.lock`` give versions and checksums. Neither contains torch: its builds for
+CPUs and for CUDA share a version but have different checksums. constraints.txt pins only the version of torch.
 """
 
 import argparse
@@ -24,25 +24,25 @@ UV_NAMES = {
     "find-links": "UV_FIND_LINKS",
     "cert": "SSL_CERT_FILE",
 }
-"""The settings of pip that decide where packages come from, and uv's names for them."""
+"""Maps the settings of pip that choose the source of packages to uv's variables."""
 PARTIAL = ("UV_FIND_LINKS", "UV_INDEX")
-"""Places that need not have every build of a version: a lock made by them has not the checksums of all."""
+"""Sources that may lack some builds of a version: a lock made with them would lack checksums."""
 LISTS = ("UV_FIND_LINKS",)
-"""Variables that separate values by commas, where pip has spaces."""
+"""Variables that separate values by commas; pip separates them by spaces."""
 UNUSED = (
-    # What MLflow declares as needed:
+    # Requirements of MLflow:
     *("docker", "gitpython", "gunicorn", "huey", "scikit-learn", "scipy", "skops"),
-    # What Prefect, its docket and its griffe do:
+    # Requirements of Prefect, and of its libraries docket and griffe:
     *("griffecli", "python-json-logger", "semver", "typer"),
 )
-"""Libraries that other libraries declare as needed and never import in this program. Without them, and without what
-only they need, an installation has 19 packages and 150 MB less."""
+"""Libraries that other libraries require but never import in this program. Without them and their own requirements an
+installation has 19 packages and 150 MB less."""
 
 
 def uv_environment(listed: str, present: Mapping[str, str]) -> dict[str, str]:
-    """The environment for uv: ``present``, and what ``pip config list`` printed, which uv does not read.
+    """Return the environment for uv: ``present`` and the settings that ``pip config list`` printed (``listed``).
 
-    A variable of uv that is set counts more than pip's settings, and a variable of pip more than its files.
+    uv does not read pip's settings. Variables of uv override pip's variables, and pip's variables override its files.
     """
     variables: dict[str, str] = {}
     for line in sorted(listed.splitlines(), key=lambda line: line.startswith(":env:")):
@@ -51,7 +51,7 @@ def uv_environment(listed: str, present: Mapping[str, str]) -> dict[str, str]:
             values = str(ast.literal_eval(value)).split()
             variables[variable] = (",".join if variable in LISTS else " ".join)(values)
     if "UV_INDEX" in variables:
-        # As pip does: the best version of all indexes. The checksums of the lock say which files are meant.
+        # Like pip, take the best version of all indexes. The lock's checksums identify the files.
         variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
     return {**variables, **present}
 
@@ -64,9 +64,10 @@ def install(folder: Path, *, dev: bool) -> None:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     pip = [f"{python}", "-m", "pip", "--disable-pip-version-check"]
     try:
-        uv = [_find_uv(folder, pip), "pip", "install", "--quiet", "--python", f"{python}"]  # else it lists all packages
+        # Without --quiet uv lists all packages.
+        uv = [_find_uv(folder, pip), "pip", "install", "--quiet", "--python", f"{python}"]
         _install_packages(uv, dev, _environment_of_uv(pip))
-    except (OSError, subprocess.CalledProcessError):  # there is no uv, or pip has settings that it lacks
+    except (OSError, subprocess.CalledProcessError):  # there is no uv, or it lacks a setting of pip
         print("uv cannot install; pip does, which takes longer", file=sys.stderr)
         _install_packages([*pip, "install"], dev, os.environ)
     print(f"installed in {time.monotonic() - start:.0f} s", file=sys.stderr)
@@ -84,7 +85,7 @@ def _install_packages(command: list[str], dev: bool, environment: Mapping[str, s
 
 
 def lock(folder: Path) -> None:
-    """Rewrite both locks with uv, the versions of constraints.txt and the checksums of all their builds.
+    """Rewrite both locks with uv: the versions of constraints.txt with the checksums of all builds.
 
     Raises CalledProcessError.
     """
@@ -99,7 +100,7 @@ def lock(folder: Path) -> None:
         options = ["--universal", "--python-version", "3.11", "--generate-hashes", "--no-annotate", "--no-header"]
         options += ["--constraint", "constraints.txt", "--override", "-", "--output-file", name, *extra]
         command = [uv, "pip", "compile", "--quiet", "pyproject.toml", *options]
-        (PROJECT / name).unlink(missing_ok=True)  # uv keeps the checksums that it finds in it
+        (PROJECT / name).unlink(missing_ok=True)  # uv would keep the checksums of the old file
         environment = {name: value for name, value in _environment_of_uv(pip).items() if name not in PARTIAL}
         subprocess.run(command, check=True, cwd=PROJECT, env=environment, input=overrides, text=True)
 
@@ -110,7 +111,7 @@ def _environment_of_uv(pip: list[str]) -> dict[str, str]:
 
 
 def _find_uv(folder: Path, pip: list[str]) -> str:
-    """The path of uv, which pip installs into the environment if there is none. Raises CalledProcessError."""
+    """Return the path of uv; pip installs uv into the environment if it is missing. Raises CalledProcessError."""
     own = folder / "bin" / "uv"
     if own.exists():
         return f"{own}"
@@ -121,7 +122,7 @@ def _find_uv(folder: Path, pip: list[str]) -> str:
 
 
 def main() -> None:
-    """Install into the folder that the command line names; the exit code is that of the step that failed."""
+    """Install into the folder from the command line; a step that fails sets the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--dev", action="store_true", help="install what the tests need as well")

@@ -29,7 +29,7 @@ LauncherName = Literal["local", "ssh", "slurm", "kubernetes"]
 Word = TypeVar("Word", bound=str)
 NUMBERS = ("cache_bytes", "nodes", "ranks", "threads", "workers", "micro_batch_tokens")
 WORDS = {"device": Device, "launcher": LauncherName, "compile": Compile, "packed_attention": PackedAttention}
-"""Fields of a site that ``REPRO_<FIELD>`` sets: whole numbers, and those of some words."""
+"""Fields of a site that ``REPRO_<FIELD>`` sets: NUMBERS to whole numbers, WORDS to one of some words."""
 
 
 def _cores() -> int:
@@ -38,10 +38,10 @@ def _cores() -> int:
 
 @dataclass(frozen=True)
 class Site:
-    """Where and with which resources to compute. ``Site.named`` applies the environment's settings to a known site."""
+    """Where and with which resources to compute. ``Site.named`` applies the environment's settings to a site."""
 
     root: Path = Path(".repro")
-    """The folder of all state (REPRO_ROOT); with ``remote``, of this machine's state and the cache (REPRO_CACHE)."""
+    """The folder of all state (REPRO_ROOT); with ``remote``, this machine's state and the cache (REPRO_CACHE)."""
     remote: str = ""
     """``s3://bucket/prefix`` (REPRO_ROOT) of artifacts and run records; empty: they are in ``root``."""
     cache_bytes: int = 50 * 10**9
@@ -49,45 +49,45 @@ class Site:
     mirrors: tuple[str, ...] = ()
     """Folders or URLs searched before upstream (REPRO_MIRRORS, separated by spaces)."""
     tracking_uri: str = ""
-    """MLflow's address (MLFLOW_TRACKING_URI, or the service that is up); empty: a SQLite file under ``root``."""
+    """MLflow's address (MLFLOW_TRACKING_URI, or the running service); empty: a SQLite file under ``root``."""
     tracking_file: str = ""
     """The SQLite file of the running service, if its MLflow is in use."""
     pages: str = ""
-    """Where the pages of ``repro site`` are served (REPRO_SITE_URL), for links to them; empty: nowhere."""
+    """Address of the pages of ``repro site`` (REPRO_SITE_URL), for links to them; empty: they are not served."""
     launcher: LauncherName = "local"
-    """How jobs are started (REPRO_LAUNCHER). For slurm and kubernetes other machines need ``root`` and this project at
-    the same paths."""
+    """How jobs are started (REPRO_LAUNCHER). With slurm and kubernetes, other machines need ``root`` and this project
+    at the same paths."""
     nodes: int = 1
     """Machines of one training (REPRO_NODES)."""
     ranks: int = 1
-    """Training processes (REPRO_RANKS), on all nodes together."""
+    """Training processes on all nodes together (REPRO_RANKS)."""
     threads: int = 0
     """Threads of each process (REPRO_THREADS); 0 divides this machine's core count by a node's ranks."""
     workers: int = 1
     """Processes that prepare text (REPRO_WORKERS)."""
     dask: str = ""
-    """Address of a Dask scheduler (REPRO_DASK), whose workers prepare text instead; they see ``root`` by the same path
-    and have this project installed, in the same versions."""
+    """Address of a Dask scheduler (REPRO_DASK). Its workers then prepare the text. They need ``root`` at the same path
+    and this project and its libraries in the same versions."""
     device: Device = "auto"
-    """Where jobs compute (REPRO_DEVICE); mps: Apple's GPU, written for and never run."""
+    """Where jobs compute (REPRO_DEVICE); mps: Apple's GPU, never tested."""
     gpus: tuple[str, ...] = ()
     """GPUs of this machine, each for one job at a time (REPRO_GPUS, separated by commas; default: CUDA's)."""
     strict: bool = False
     """A cached artifact counts only if the present code and libraries made it (REPRO_STRICT=1)."""
     compile: Compile = "auto"
-    """Compile the layers (REPRO_COMPILE); auto: on GPUs; update: the whole update, replayed as one CUDA graph, which is
-    experimental (docs/gpu.md)."""
+    """Whether to compile the layers (REPRO_COMPILE). auto: on GPUs. update: compile the whole update and replay it as
+    one CUDA graph, which is experimental (docs/gpu.md)."""
     packed_attention: PackedAttention = "torch"
-    """What attends over packed sentences in a training (REPRO_PACKED_ATTENTION); own: an experimental operator,
-    compared with torch's before the first update (docs/gpu.md)."""
+    """The attention operator of a training with packed sentences (REPRO_PACKED_ATTENTION). own: experimental; it is
+    compared with torch's operator before the first update (docs/gpu.md)."""
     micro_batch_tokens: int = 0
     """Maximum target tokens per forward pass of a rank (REPRO_MICRO_BATCH_TOKENS); 0: a rank's whole share."""
     log_seconds: float = 2.0
     resume_seconds: float = 60.0
-    """Seconds between checkpoints that serve only to resume after a kill; longer if writing one is slow."""
+    """Seconds between checkpoints that serve only to resume after a kill. Slow writes make the pause longer."""
     rank_timeout_seconds: int = 120
-    """How long training processes wait for a slow, stuck or dead one (REPRO_RANK_TIMEOUT): longer than the main process
-    works alone, for example while it writes a checkpoint."""
+    """How long training processes wait for a slow, stuck or dead one (REPRO_RANK_TIMEOUT). It must be longer than the
+    main process works alone, for example while it writes a checkpoint."""
 
     def __post_init__(self) -> None:
         for name in ("ranks", "nodes", "workers", "rank_timeout_seconds"):
@@ -107,12 +107,12 @@ class Site:
 
     @property
     def registry(self) -> str:
-        """Where to list versions: in the local file if there is one, as a server needs seconds for a thousand."""
+        """Where to list versions: the local file if there is one, because a server needs seconds for a thousand."""
         return sqlite_uri(Path(self.tracking_file)) if self.tracking_file else self.tracking
 
     @property
     def shares_tracking(self) -> bool:
-        """Whether all users of the store share MLflow; a server on loopback, or a file, belongs to one machine."""
+        """Whether all users of the store share MLflow. A server on loopback, or a file, belongs to one machine."""
         own = not self.tracking_uri or on_loopback(urlsplit(self.tracking_uri).hostname or "")
         return not (self.remote and own)
 
@@ -122,19 +122,19 @@ class Site:
 
     @property
     def place(self) -> str:
-        """A description of where jobs run."""
+        """Describes where jobs run."""
         if self.launcher == "local":
             return "on this machine"
         return f"by {self.launcher}, {self.ranks} ranks on {self.nodes} node{'s' * (self.nodes > 1)}"
 
     def executor(self, at_once: int = 1) -> AbstractContextManager[Workers]:
-        """A context manager for the workers that prepare text. ``at_once``: see ``executor``."""
+        """Return a context manager of the workers that prepare text. ``at_once``: see ``workers.executor``."""
         cores = self.threads or _cores()
         return executor(self.workers, max(1, cores // self.workers), self.dask, at_once)
 
     @staticmethod
     def named(name: str = "local") -> "Site":
-        """A site of ``SITES`` with the environment's settings. Raises BadConfiguration for an unknown name."""
+        """Return a site of ``SITES`` with the environment's settings. Raises BadConfiguration for an unknown name."""
         if name not in SITES:
             raise BadConfiguration(f"unknown site {name!r}, known are: {', '.join(SITES)}")
         site = SITES[name]
@@ -145,7 +145,7 @@ class Site:
         place = _cache_of(remote) if remote else expanded(root)
         mlflow = os.environ.get("MLFLOW_TRACKING_URI", "")
         if mlflow == sqlite_uri(place / "mlflow.db"):
-            mlflow = ""  # `repro up --print-env` says so where no service runs; one may have been started since
+            mlflow = ""  # `repro up --print-env` prints this without a service; one may run now
         served = None if mlflow else running_service(place)
         return replace(
             site,
@@ -164,7 +164,7 @@ class Site:
 
 
 def configured_site(name: str = "local") -> Site:
-    """The site of this name, with Prefect and MLflow told where their state is in its root."""
+    """Return the site of this name, and make Prefect and MLflow keep their state in its root."""
     site = Site.named(name)
     configure_libraries(site.root)
     return site
@@ -174,14 +174,14 @@ SITES = {"local": Site(), "gpu": Site(device="cuda")}
 
 
 def _nearest(root: Path) -> Path:
-    """``root`` in the working folder or the nearest folder above that has one, as git finds its repository."""
+    """Return ``root`` in the working folder or the nearest folder above that has one, as git finds its repository."""
     here = Path.cwd()
     nearest = next((folder for folder in (here, *here.parents) if (folder / root).is_dir()), here)
     return root if nearest == here else nearest / root
 
 
 def _cache_of(remote: str) -> Path:
-    """The local folder for a remote root, one per root, so that several roots can use one REPRO_CACHE."""
+    """Return the local folder of a remote root. Each root has its own, so several roots can share one REPRO_CACHE."""
     cache = Path(os.environ.get("REPRO_CACHE") or user_cache("stores"))
     name = remote.partition("://")[2]
     return cache / f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -205,5 +205,5 @@ def _word(variable: str, otherwise: Word, allowed: Any) -> Word:
 
 
 def open_store(site: Site) -> Store:
-    """The store of a site: its folder, or its bucket."""
+    """Open the store of a site: its folder, or its bucket."""
     return S3Store(site.root, Bucket(site.remote), site.cache_bytes) if site.remote else LocalStore(site.root)

@@ -1,4 +1,4 @@
-"""Child processes that end with their parent, and process groups that are ended together."""
+"""Starts child processes that end with their parent, and ends process groups."""
 
 import contextlib
 import ctypes
@@ -10,28 +10,31 @@ from pathlib import Path
 from typing import IO, Any
 
 GRACE_SECONDS = 45.0
-"""Between SIGTERM and SIGKILL: longer than torchrun itself waits for its ranks."""
+"""Seconds between SIGTERM and SIGKILL: longer than torchrun itself waits for its ranks."""
 PR_SET_PDEATHSIG = 1
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 """The folder of this project's packages: the checkout or the installed ones."""
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""For every Python process that is started: no module search in the working folder, where a user's ``model.py`` or
-``random.py`` would shadow the real one."""
+"""Keeps every started Python process from importing modules of the working folder. A user's ``model.py`` or
+``random.py`` there would shadow the real one."""
 
 LAST_BYTES = 4000
 STARTERS = ("srun: ", "slurmstepd: ", "=====")
-"""Prefixes of log lines that SLURM's programs write, or torchrun below its report, not the job."""
+"""Prefixes of log lines that do not come from the job: SLURM's programs, or torchrun below its report."""
 
 _libc = ctypes.CDLL(None)
 
 
 def python_path(environment: Mapping[str, str]) -> str:
-    """``PYTHONPATH`` of a child: this project, then that of ``environment``."""
+    """Return ``PYTHONPATH`` for a child: this project, then the value in ``environment``."""
     return os.pathsep.join(filter(None, [str(PROJECT_ROOT), environment.get("PYTHONPATH", "")]))
 
 
 def die_with_parent() -> Callable[[], None]:
-    """For ``Popen(preexec_fn=…)``: the child gets SIGTERM when the thread that started it ends, even by SIGKILL."""
+    """Return a ``preexec_fn`` for ``Popen``: when the thread that started the child ends, the child gets SIGTERM.
+
+    SIGKILL of the parent counts too.
+    """
     parent = os.getpid()
 
     def prepare() -> None:
@@ -45,9 +48,9 @@ def die_with_parent() -> Callable[[], None]:
 def start(
     words: Sequence[str], output: IO[bytes], environment: Mapping[str, str], *, outlives: bool = False, **options: Any
 ) -> "subprocess.Popen[bytes]":
-    """Start a program without input in a session of its own; it ends with this process unless it ``outlives`` it.
+    """Start a program without input in its own session; it ends with this process unless ``outlives`` is set.
 
-    ``output`` gets all that it writes; ``options`` are further ones of ``Popen``.
+    ``output`` receives its stdout and stderr; ``options`` are passed to ``Popen``.
     """
     return subprocess.Popen(
         words,
@@ -88,7 +91,7 @@ def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> No
 
 
 def last_line(log: Path, begin: int = 0) -> str:
-    """A process's last line in a log after byte ``begin``; empty if there is none. At most 300 characters."""
+    """Return a process's last line in a log after byte ``begin``, at most 300 characters; empty if there is none."""
     try:
         with log.open("rb") as file:
             file.seek(begin)

@@ -1,4 +1,4 @@
-"""Settings of a process that computes: what malloc keeps, how OpenMP's threads wait, how busy the cores are."""
+"""Sets what malloc keeps and how OpenMP's threads wait in a process that computes; reports the machine's load."""
 
 import ctypes
 import os
@@ -12,17 +12,17 @@ GREATEST = 2**31 - 1
 WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 """Variables by which a user chooses how threads wait."""
 SPIN_COUNT = "1000"
-"""How often a thread looks for work before it sleeps. By libgomp's default it looks for some milliseconds, in vain if
-the other thread waits for a core that another program has. Measured in ``benchmarks/README.md``, Threads that wait."""
+"""How often a thread looks for work before it sleeps. libgomp's default lasts some milliseconds; that time is wasted
+if the other thread waits for a busy core. Measured in ``benchmarks/README.md``, Threads that wait."""
 BUSY = 1.5
-"""Load for each core from which other programs are said to slow the work down; the run's own processes stay below."""
+"""From this load per core, ``load_remark`` reports other programs. The run's own processes stay below it."""
 
 
 def keep_pages() -> None:
     """Keep freed memory in the heap for reuse, because the kernel has to clear new pages.
 
-    ``infra.launch.job`` sets the same in a job's environment, which malloc reads only at the start of a process.
-    One heap serves all threads, because only the first can grow without mmap. Without glibc this does nothing.
+    ``infra.launch.job`` sets the same in a job's environment; malloc reads it only when a process starts.
+    All threads share one heap, because only the first heap can grow without mmap. Without glibc this does nothing.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -35,7 +35,7 @@ def keep_pages() -> None:
 
 
 def thread_waiting(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that say how OpenMP's threads wait: the user's where there are any, else a short active wait.
+    """Return the variables for the wait of OpenMP's threads: the user's if set, else a short active wait.
 
     libgomp reads them when torch is imported.
     """
@@ -43,7 +43,7 @@ def thread_waiting(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def load_remark() -> str:
-    """``load 6.1 on 2 cores`` if other programs keep the cores of this machine busy, otherwise empty."""
+    """Return ``load 6.1 on 2 cores`` if other programs keep the cores of this machine busy, otherwise ""."""
     cores = os.cpu_count() or 1
     load, _, _ = os.getloadavg()
     return f"load {load:.1f} on {cores} cores" if load >= BUSY * cores else ""

@@ -1,4 +1,4 @@
-"""Give each GPU of this machine to one job at a time, with file locks that end with the processes that hold them.
+"""Gives each GPU of this machine to one job at a time, by file locks that end with the processes that hold them.
 
 All users and roots of a machine share the locks. A container that does not mount the machine's lock folder has its own.
 """
@@ -17,14 +17,14 @@ LOCK_FOLDER = Path("/run/lock")
 
 @dataclass(frozen=True)
 class GpuLocks:
-    """GPUs as CUDA_VISIBLE_DEVICES names them, and the descriptors of their locks."""
+    """GPUs by their names in CUDA_VISIBLE_DEVICES, and the file descriptors of their locks."""
 
     names: tuple[str, ...] = ()
     locks: tuple[int, ...] = ()
 
 
 def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """GPUs that a process with this environment may use: REPRO_GPUS, else CUDA_VISIBLE_DEVICES, else all."""
+    """Return the GPUs that a process with this environment may use: REPRO_GPUS, CUDA_VISIBLE_DEVICES, else all."""
     for variable in ("REPRO_GPUS", "CUDA_VISIBLE_DEVICES"):
         if variable in environment:
             return tuple(name.strip() for name in environment[variable].split(",") if name.strip() not in ("", "-1"))
@@ -36,7 +36,7 @@ def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
 def lock_gpus(gpus: Sequence[str], count: int, on_wait: Callable[[], None]) -> Iterator[GpuLocks]:
     """Lock ``count`` of the GPUs, or all if there are fewer, for the block.
 
-    Waits while too few are free, and calls ``on_wait`` once a minute. Waiting jobs are served one at a time, so that
+    Waits while too few are free, and calls ``on_wait`` once a minute. Only one waiting job collects GPUs at a time, so
     jobs with one GPU cannot starve a job that needs many.
     """
     wanted = min(count, len(gpus))

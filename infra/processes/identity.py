@@ -1,7 +1,7 @@
-"""A unique identity of a process, and whether that process still lives.
+"""Gives each process a unique identity, and finds whether that process still runs.
 
-The identity is one string, stored beside what the process is responsible for (a record, a run in MLflow or Prefect). A
-process id alone is reused sooner or later; together with the start of the machine and of the process it is unique.
+The identity is one string, stored in what the process is responsible for (a record, a run in MLflow or Prefect). The
+system reuses process ids; with the machine's boot and the start time of the process the identity is unique.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ ProcessState = Literal["alive", "gone", "elsewhere"]
 
 
 def process_identity(pid: int = 0) -> str:
-    """``machine/boot/namespace/pid/start`` of a process (0: this one). Raises ProcessLookupError if there is none."""
+    """Return ``machine/boot/namespace/pid/start`` of a process (0: this one). Raises ProcessLookupError if none."""
     pid = pid or os.getpid()
     if not (started := started_ticks(pid)):
         raise ProcessLookupError(f"no process {pid}")
@@ -23,12 +23,12 @@ def process_identity(pid: int = 0) -> str:
 
 
 def machine_identity() -> str:
-    """A word for this machine, the same for all its processes; a container with its own host name is a machine."""
+    """Return a word that all processes of this machine share. A container with its own host name is a machine."""
     return _here()[0]
 
 
 def process_state(word: str) -> ProcessState:
-    """Whether the process of an identity lives; ``elsewhere`` if this process cannot know, or if it is malformed."""
+    """Whether the process of an identity runs; ``elsewhere`` if unknown here, or if the identity is malformed."""
     parts = word.split("/")
     if len(parts) != 5 or not parts[3].isdigit():
         return "elsewhere"
@@ -44,19 +44,19 @@ def process_state(word: str) -> ProcessState:
 
 @cache
 def _here() -> tuple[str, str, str]:
-    """This machine, its current boot and the process namespace, which differs between containers."""
+    """Return this machine, its current boot and the process namespace, which differs between containers."""
     try:
         number = Path("/etc/machine-id").read_text().strip()
     except OSError:
         number = ""
-    # Copies of one image may share the host name or the machine id, but hardly both.
+    # Copies of one image may share the host name or the machine id, but rarely both.
     machine = hashlib.sha256(f"{socket.gethostname()} {number}".encode()).hexdigest()[:12]
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return machine, boot, f"{os.stat('/proc/self/ns/pid').st_ino}"  # noqa: PTH116
 
 
 def started_ticks(pid: int) -> str:
-    """Clock ticks between boot and the start of a process; empty if it has ended, even if it is not yet reaped."""
+    """Return the clock ticks from boot to the start of a process; empty if it has ended, reaped or not."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

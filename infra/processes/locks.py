@@ -36,12 +36,12 @@ def is_locked(path: Path | str) -> bool:
 
 
 def lock_holder(path: Path) -> str:
-    """The process that holds the lock of the file ``path``, as ``process 708 on vm``; "" where none does."""
+    """Return the process that holds the lock of the file ``path``, as ``process 708 on vm``; "" if none does."""
     return (path.read_text(errors="replace").strip() or "another process") if is_locked(path) else ""
 
 
 def wait_for(is_ready: Callable[[], bool], on_wait: Callable[[], None]) -> None:
-    """Wait until ``is_ready`` returns True; until then calls ``on_wait`` once a minute. A signal ends the wait."""
+    """Wait until ``is_ready`` returns True, and call ``on_wait`` once a minute. A signal ends the wait."""
     next_call = 0.0
     while not is_ready():
         if time.monotonic() >= next_call:
@@ -52,7 +52,7 @@ def wait_for(is_ready: Callable[[], bool], on_wait: Callable[[], None]) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """Open a lock's file for the block, whose end releases the lock."""
+    """Open a lock's file for the block. The end of the block releases the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -72,7 +72,8 @@ def try_file_lock(path: Path) -> Iterator[bool]:
 def file_lock(path: Path, on_wait: Callable[[str], None], hint: str = "") -> Iterator[int]:
     """Lock the file ``path`` for the block; yields its descriptor, which a child can inherit to hold the lock too.
 
-    Waits while another process holds it, and calls ``on_wait`` once a minute with that process's description and hint.
+    Waits while another process holds the lock, and calls ``on_wait`` once a minute with the description and the hint of
+    that process.
     """
     with _opened(path) as descriptor:
 

@@ -1,8 +1,8 @@
-"""Handle Ctrl-C and SIGTERM without losing them and without interrupting libraries.
+"""Handles Ctrl-C and SIGTERM without losing them and without interrupting libraries.
 
-A signal handler's exception surfaces wherever the main thread happens to be. Inside a library it may be caught, or
-leave a lock held forever. Code that calls such libraries therefore runs on its own thread (``shielded``), where no
-handler runs: the handler notes the signal, and the code calls ``check`` where it starts, waits or reports progress.
+A signal handler raises its exception at the current line of the main thread. Inside a library the exception may be
+caught, or a lock may stay held forever. Code that calls such libraries therefore runs on its own thread (``shielded``),
+where no handler runs: the handler stores the signal, and the code calls ``check`` where it starts, waits or reports.
 """
 
 import os
@@ -21,25 +21,25 @@ from infra.processes.children import GRACE_SECONDS
 
 T = TypeVar("T")
 PATIENCE_SECONDS = GRACE_SECONDS + 15
-"""How long shielded work may take to end: a job's last checkpoint, and some time for itself."""
+"""How long shielded work may take to end: the time of a job's last checkpoint and 15 s more."""
 POLL_SECONDS = 0.1
 
 _received: list[int] = []
 _patience: float | None = None
-"""That of the shielded work; None while there is none."""
+"""The patience of the shielded work in seconds; None if there is no such work."""
 
 
 def install_handlers() -> None:
-    """Let SIGINT raise KeyboardInterrupt and SIGTERM SystemExit(143): here, or in ``check`` while work is shielded."""
+    """Make SIGINT raise KeyboardInterrupt and SIGTERM SystemExit(143): at once, or in ``check`` of shielded work."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _handle)
 
 
 @contextmanager
 def handled() -> Iterator[None]:
-    """Handle signals as after ``install_handlers`` during a block, in a program that has handlers of its own.
+    """Install the handlers during a block, for a program that has its own handlers.
 
-    Only the main thread receives signals: on another one nothing changes.
+    Only the main thread receives signals: on other threads nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -69,25 +69,25 @@ def wait(seconds: float) -> None:
 
 
 def stop_all_threads() -> None:
-    """Make ``check`` raise on all threads, for an end that reached only this thread, as an exception."""
+    """Make ``check`` raise on all threads, after an interrupt reached only this thread as an exception."""
     if not _received:
         _received.append(signal.SIGTERM)
 
 
 def shielded(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:
-    """The result of ``work``, which runs on a thread of its own and which no signal interrupts.
+    """Run ``work`` on its own thread, where no signal interrupts it, and return its result.
 
     After a signal, the end of the work raises the signal's exception. If the work has not ended ``patience`` seconds
-    after the signal, or at a SIGINT that follows it, this process exits at once: as after a SIGKILL, its children end
-    with it and finished results are kept.
+    after the signal, or when a SIGINT follows, this process exits at once. As after SIGKILL, its children end with it
+    and finished results are kept.
     """
     global _patience
     with ThreadPoolExecutor(1, "work") as thread:
         _patience = patience
         try:
             future = thread.submit(work)
-            # In short steps: polars has the kernel go on with a wait after SIGINT, and until the wait ends Python calls
-            # no handler.
+            # Wait in short steps: with polars, the kernel continues a wait after SIGINT, and Python calls no handler
+            # until the wait ends.
             while wait_for([future], POLL_SECONDS).not_done:
                 pass
             return future.result()
@@ -99,7 +99,7 @@ def shielded(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:
 
 
 def exit_if_received() -> None:
-    """Exit at once if a signal was received, for an end that would wait in vain for something that is gone."""
+    """Exit at once if a signal was received, where the normal exit would wait for something that is gone."""
     if _received:
         _exit_now()
 
@@ -111,7 +111,7 @@ def _exit_now() -> None:
 
 
 def _handle(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-    if _received and number == signal.SIGTERM:  # as of `repro stop`, perhaps repeated: the end is on its way
+    if _received and number == signal.SIGTERM:  # for example from a repeated `repro stop`: the work is ending
         return
     _received.append(number)
     if _patience is None:

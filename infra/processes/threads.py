@@ -1,4 +1,4 @@
-"""Run independent calls on threads so that an interrupt ends all of them."""
+"""Runs independent calls on threads so that an interrupt ends all of them."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 def run_in_threads(calls: Sequence[Callable[[], T]], at_once: int, name: str) -> list[T]:
-    """The results of ``calls``, at most ``at_once`` of which run at a time, each in a copy of this thread's context.
+    """Run ``calls``, at most ``at_once`` at a time, each in a copy of this thread's context; return their results.
 
-    A call that fails does not stop the others; the first failure is raised after they have ended. A signal, or a call
-    that was interrupted, ends all of them.
+    A call that fails does not stop the others; the first failure is raised after they have ended. A signal, or an
+    interrupted call, ends all of them.
     """
 
     def run(call: Callable[[], T]) -> T:
@@ -41,7 +41,7 @@ def run_in_threads(calls: Sequence[Callable[[], T]], at_once: int, name: str) ->
 
 
 def _raise_interrupt(futures: Sequence[Future[T]]) -> None:
-    """Raise what interrupted one of the calls; an Exception is a failure of that call alone."""
+    """Raise the interrupt of a call, if there is one. An Exception is a failure of that call alone."""
     for future in futures:
         error = future.exception() if future.done() else None
         if error is not None and not isinstance(error, Exception):

@@ -1,4 +1,4 @@
-"""Run function calls on a thread, several processes or a Dask cluster, with results in the order of the calls.
+"""Runs function calls on threads, processes or a Dask cluster, and yields results in the order of the calls.
 
 All three are ``concurrent.futures`` executors. Functions take paths and small values; the number of workers does not
 change the results.
@@ -31,11 +31,11 @@ class Workers:
     executor: Executor
     count: int
     separate_processes: bool
-    """Whether calls run in other processes; large data then travels as files on a shared disk."""
+    """Whether calls run in other processes. Large data is then passed as files on a shared disk."""
 
     def map(self, function: Callable[..., T], calls: Iterable[tuple[Any, ...]]) -> Iterator[T]:
-        """Yield ``function(*call)`` for each call, in order. At most ``count + 1`` results wait for the reader, so that
-        memory stays flat.
+        """Yield ``function(*call)`` for each call, in order. At most ``count + 1`` results wait for the reader, so
+        memory stays constant.
 
         Raises the function's exceptions, and JobFailed if a worker process died.
         """
@@ -54,9 +54,9 @@ class Workers:
 
 @contextmanager
 def executor(workers: int = 1, threads: int = 1, dask: str = "", at_once: int = 1) -> Iterator[Workers]:
-    """Workers for the block: the Dask cluster at ``dask`` if given, otherwise ``workers`` processes with ``threads``
-    threads each; a single worker is a thread of this process, or ``at_once`` threads, for functions that may run in
-    several threads and spend their time in libraries that release Python's lock.
+    """Provide workers for the block: the Dask cluster at ``dask`` if given, else ``workers`` processes with ``threads``
+    threads each. A single worker is ``at_once`` threads of this process. More than one thread suits thread-safe
+    functions that spend their time in libraries that release Python's lock.
 
     Raises BadConfiguration if Dask is not installed, NetworkFault if the cluster does not answer.
     """
@@ -91,7 +91,7 @@ def _dask(address: str) -> Iterator[Workers]:
         raise NetworkFault(f"no Dask scheduler answers at {address}: {error}") from error
     with client:
         count = sum(client.nthreads().values())
-        # With pure=True, Dask would take a repeated call for an earlier one with the same arguments.
+        # With pure=True, Dask would return the result of an earlier call with the same arguments.
         with client.get_executor(pure=False) as pool:
             yield Workers(pool, max(count, 1), separate_processes=True)
 
@@ -103,7 +103,7 @@ def _result(future: Future[T]) -> T:
         raise
     except BrokenProcessPool as error:
         raise JobFailed("a worker process died; with little memory, try fewer workers (REPRO_WORKERS)") from error
-    except Exception as error:  # the function's own errors pass; Dask's have no class in common
+    except Exception as error:  # Dask's errors have no common class; the function's own errors are raised below
         if type(error).__module__.startswith("distributed"):
             raise JobFailed(f"the Dask cluster gave up: {error}") from error
         raise

@@ -1,1 +1,1 @@
-"""Artifacts as sealed, immutable folders on a disk or in a bucket, found by stage and key; none asks which it is."""
+"""Artifacts: sealed, immutable folders on a disk or in a bucket, found by stage and key through one interface."""

@@ -1,4 +1,4 @@
-"""Find out with a small object what these credentials may do in a bucket, and whether its store does what is needed."""
+"""Tests with a small object what these credentials may do in a bucket, and whether its store works as needed."""
 
 import contextlib
 import uuid
@@ -7,11 +7,11 @@ from infra.errors import BadConfiguration
 from infra.store.s3_client import AccessRefused, Bucket, NoSuchKey, PreconditionFailed
 
 PROBE = "probe"
-"""Folder of the small objects; where deleting is refused they stay until `repro gc`."""
+"""Folder of the small objects. Without the right to delete, they stay until `repro gc`."""
 
 
 def check_write_access(bucket: Bucket) -> None:
-    """Write and delete a small object. Raises BadConfiguration where that is refused, NoSpace for a full quota."""
+    """Write and delete a small object. Raises BadConfiguration if that is refused, NoSpace for a full quota."""
     name = _new_name()
     try:
         bucket.put(name, b"")
@@ -24,9 +24,9 @@ def check_write_access(bucket: Bucket) -> None:
 
 
 def probe(bucket: Bucket) -> str:
-    """Write, list, read and delete a small object; gives what the store does wrong, or "".
+    """Write, list, read and delete a small object; return what the store does wrong, or "".
 
-    Raises BadConfiguration, NetworkFault or NoSpace where a request fails.
+    Raises BadConfiguration, NetworkFault or NoSpace if a request fails.
     """
     check_write_access(bucket)
     name = _new_name()

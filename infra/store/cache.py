@@ -1,7 +1,7 @@
-"""Keeps this machine's copies of a remote store within a size limit: the least recently used are evicted first.
+"""Keeps this machine's copies of a remote store within a size limit by evicting the least recently used first.
 
-A shared kernel lock pins an artifact that a process reads, and vanishes with the process. An artifact that is not in
-the remote store is never evicted.
+A shared kernel lock pins each artifact that a process reads, and disappears with the process. An artifact that is not
+in the remote store is never evicted.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ from infra.store.manifest import Manifest, bytes_of
 
 
 class ArtifactCache:
-    """The artifacts in the folder of ``store``, at most ``limit_bytes`` of them."""
+    """The artifacts in the folder of ``store``, together at most ``limit_bytes``."""
 
     def __init__(self, store: LocalStore, limit_bytes: int, is_backed_up: Callable[[Manifest], bool]) -> None:
         self._store = store
@@ -24,7 +24,7 @@ class ArtifactCache:
         self._pinned: dict[tuple[str, str], int] = {}
 
     def pin(self, stage: str, key: str) -> None:
-        """Mark an artifact as used now, and keep it until ``release`` or the end of this process."""
+        """Mark an artifact as just used, and keep it until ``release`` or the end of this process."""
         path = self._use_file(stage, key)
         if (stage, key) not in self._pinned:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ class ArtifactCache:
         self.evict(0)
 
     def evict(self, needed_bytes: int) -> None:
-        """Remove the least recently used artifacts until ``needed_bytes`` more fit the limit, as far as possible."""
+        """Remove the least recently used artifacts until ``needed_bytes`` more fit the limit, if possible."""
         used = [(self._last_use(m), bytes_of(m), m) for m in self._store.list()]
         excess = sum(size for _, size, _ in used) + needed_bytes - self._limit_bytes
         for _, size, manifest in sorted(used, key=lambda each: each[0]):

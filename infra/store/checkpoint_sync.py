@@ -1,11 +1,11 @@
-"""Snapshots of an unfinished folder in a bucket, from which another machine resumes where this one is lost.
+"""Copies an unfinished folder to a bucket, so that another machine can resume from it if this one is lost.
 
-    <stage>/<key>/resume-<inputs>/<writer>/index.json   names and sums of the files, and the attempt
-    <stage>/<key>/resume-<inputs>/<writer>/<sha256>     a file; the index is written after all of them
+    <stage>/<key>/resume-<inputs>/<writer>/index.json   names and checksums of the files, and the attempt
+    <stage>/<key>/resume-<inputs>/<writer>/<sha256>     a file; the index is written after all files
 
-Snapshots are taken while the job runs. Each machine writes below a name of its own, so machines that make the same key
-never replace each other's. A machine that resumes takes the newest whole snapshot; the one that seals the artifact
-removes all of them.
+Such a copy, a snapshot, is taken while the job runs. Each machine writes below its own name, so machines that make the
+same key never replace each other's files. A machine that resumes takes the newest complete snapshot. The machine that
+seals the artifact removes all snapshots.
 """
 
 import contextlib
@@ -30,19 +30,19 @@ from infra.store.s3_client import Bucket, NoSuchKey
 
 INDEX = "index.json"
 PARTIAL_PATTERN = "*.partial"
-"""Names of files and folders that are being written."""
+"""Pattern for the names of files and folders that are being written."""
 MIN_INTERVAL_SECONDS = 10.0
 INTERVAL_FACTOR = 4
 """The pause after a snapshot is at least this many times as long as the snapshot took."""
 SMALL_BYTES = 2**24
-"""A file up to this size may change in place: it is read once, and those bytes are hashed and sent."""
+"""A file up to this size may change in place, so it is read once: the same bytes are hashed and sent."""
 
 Stamps = Mapping[str, list[int]]
 
 
 @dataclass(frozen=True)
 class SnapshotIndex:
-    """A snapshot: where its files are in the bucket, their sums by name, and the attempt that began it."""
+    """A snapshot: its place in the bucket, the checksums of its files by name, and the attempt that began it."""
 
     place: str
     files: Mapping[str, str]
@@ -50,7 +50,7 @@ class SnapshotIndex:
 
 
 def snapshots(bucket: Bucket, prefix: str) -> Iterator[SnapshotIndex]:
-    """The readable index of each machine below ``prefix``, the newest first. Raises NetworkFault."""
+    """Yield each machine's index below ``prefix`` if it is readable, the newest first. Raises NetworkFault."""
     listed = bucket.list(prefix)
     names = [name for name in listed if name.endswith(f"/{INDEX}")]
     for name in sorted(names, key=lambda name: listed[name].modified, reverse=True):
@@ -65,7 +65,7 @@ def snapshots(bucket: Bucket, prefix: str) -> Iterator[SnapshotIndex]:
 
 @dataclass
 class Snapshot:
-    """This machine's snapshot of ``folder``, in the bucket below ``prefix`` and a name of this machine."""
+    """This machine's snapshot of ``folder``, in the bucket below ``prefix`` and this machine's name."""
 
     bucket: Bucket
     prefix: str
@@ -73,7 +73,7 @@ class Snapshot:
     say: Callable[[str], None]
     _attempt: str = ""
     _uploaded: set[str] = field(default_factory=set)
-    """Sums of the files that this object sent: those of an earlier process may be altered."""
+    """Checksums of the files that this object sent. Files that an earlier process sent may be altered."""
     _sent: Stamps = field(default_factory=dict)
     _sums: dict[tuple[str, tuple[int, ...]], str] = field(default_factory=dict)
     _thread: threading.Thread | None = None
@@ -84,7 +84,7 @@ class Snapshot:
 
     @cached_property
     def _place(self) -> str:
-        """Where this machine writes: two caches on one machine are two writers."""
+        """Where this machine writes. Two caches on one machine count as two writers."""
         writer = hashlib.sha256(f"{machine_identity()} {self.folder}".encode()).hexdigest()[:12]
         return f"{self.prefix}/{writer}"
 
@@ -94,10 +94,10 @@ class Snapshot:
         return " ".join(self.prefix.split("/")[:2])
 
     def begin(self, attempt: str) -> None:
-        """Bring the folder to the content of the newest whole snapshot of ``attempt`` ("": of any).
+        """Fill the folder with the newest complete snapshot of ``attempt`` ("": of any attempt).
 
-        Where that is this machine's own, its folder stays: it is at least as far. A snapshot with altered or missing
-        bytes is reported and not used. Raises NetworkFault.
+        If that snapshot is this machine's own, the folder stays, because it is at least as recent. A snapshot with
+        altered or missing bytes is reported and not used. Raises NetworkFault.
         """
         self._attempt = attempt
         self._stopped = False
@@ -110,7 +110,7 @@ class Snapshot:
                 return
 
     def _fetch(self, index: SnapshotIndex) -> bool:
-        """Replace the folder by a snapshot; returns whether that snapshot is whole."""
+        """Replace the folder by a snapshot; return whether the snapshot was complete."""
         self.say(f"{self._label}: resumes from what another machine sent to {self.bucket.url(index.place)}")
         partial = self.folder.with_name(f"{self.folder.name}.fetch-{uuid.uuid4().hex[:8]}")
         try:
@@ -121,25 +121,25 @@ class Snapshot:
             sync(self.folder.parent)
             return True
         except (NoSuchKey, BadData, ValueError) as error:
-            self.say(f"{self._label}: that snapshot is not whole and is not used ({error})")
+            self.say(f"{self._label}: that snapshot is incomplete and is not used ({error})")
             return False
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
     def upload_in_background(self) -> None:
-        """Start to send the folder's files if it is time and more than logs changed; returns at once."""
+        """Start to send the folder's files if the pause is over and more than logs changed; returns at once."""
         if self._stopped or time.monotonic() < self._next or (self._thread and self._thread.is_alive()):
             return
         self._next = time.monotonic() + MIN_INTERVAL_SECONDS
         stamps = self._scan()
         if all(is_log(name) for name, stamp in stamps.items() if self._sent.get(name) != stamp):
             return
-        # A daemon: the process may end at any time, since half a snapshot is never seen.
+        # A daemon: the process may end at any time, because a snapshot without an index is never used.
         self._thread = threading.Thread(target=self._send, args=(stamps,), name="snapshot", daemon=True)
         self._thread.start()
 
     def delete(self) -> None:
-        """Delete the snapshots of all machines, because the work is done."""
+        """Delete the snapshots of all machines after the work is done."""
         with self._write_lock:
             self._stopped = True
         names = [f"{self.prefix}/{name}" for name in self.bucket.list(self.prefix)]
@@ -153,7 +153,7 @@ class Snapshot:
                 self._sent = stamps
                 self._warned = False
         except (NoSuchKey, FileNotFoundError):
-            pass  # the job removed a file meanwhile: the next snapshot is without it
+            pass  # the job removed a file meanwhile: the next snapshot will lack it
         except (Fault, OSError) as error:
             if not self._warned:
                 self.say(f"{self._label}: no snapshot in the bucket, trying again later: {error}")
@@ -165,8 +165,8 @@ class Snapshot:
             self._next = time.monotonic() + max(MIN_INTERVAL_SECONDS, INTERVAL_FACTOR * spent)
 
     def _upload_all(self, stamps: Stamps) -> bool:
-        """Send files, then the index; whether the index is in the bucket now."""
-        # Listed each time: another machine that seals the artifact removes what is there.
+        """Send the files, then the index; return whether the index is in the bucket now."""
+        # List each time: another machine that seals the artifact removes the files.
         listed = self.bucket.list(self._place).keys()
         files: dict[str, str] = {}
         for name, stamp in stamps.items():
@@ -186,14 +186,14 @@ class Snapshot:
         return True
 
     def _sync(self, names: Iterable[str]) -> None:
-        """Wait until the files are on the disk: the folder counts as further than its snapshot, even after a crash."""
+        """Wait until the files are on the disk, so that even after a crash the folder is as recent as its snapshot."""
         paths = [self.folder / name for name in names]
         folders = {parent for path in paths for parent in path.parents if parent.is_relative_to(self.folder)}
         for path in (*paths, *folders):
             sync(path)
 
     def _upload_file(self, name: str, stamp: list[int], known: set[str]) -> str:
-        """Send a file unless its sum is ``known`` to be in the bucket; gives the sum."""
+        """Send a file unless its checksum is ``known`` to be in the bucket; return the checksum."""
         path = self.folder / name
         if stamp[0] <= SMALL_BYTES:
             content = path.read_bytes()
@@ -210,7 +210,7 @@ class Snapshot:
         return self._sums[unchanged]
 
     def _scan(self) -> Stamps:
-        """Stamps of the finished files. Logs come last: a resumed job truncates them to its checkpoint."""
+        """Return the stamps of the finished files, logs last: a resumed job truncates logs to its checkpoint."""
         found: dict[str, list[int]] = {}
         for path in sorted(files_below(self.folder), key=lambda path: (is_log(path.name), path)):
             name = path.relative_to(self.folder)
@@ -220,9 +220,9 @@ class Snapshot:
         return found
 
     def _download(self, index: SnapshotIndex, folder: Path) -> None:
-        """Raises NoSuchKey, BadData for a name outside the folder, ValueError for bytes that do not match their sum."""
+        """Raises NoSuchKey, BadData for a name outside the folder, ValueError for bytes with another checksum."""
         for name, expected in index.files.items():
             path = path_below(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             if self.bucket.download(f"{index.place}/{expected}", path) != expected:
-                raise ValueError(f"{self.bucket.url(f'{index.place}/{expected}')} does not match its sum")
+                raise ValueError(f"{self.bucket.url(f'{index.place}/{expected}')} does not match its checksum")

@@ -1,4 +1,4 @@
-"""Files on a disk: sums, stamps that tell whether a file changed, atomic and durable writes."""
+"""Files on a disk: checksums, stamps that show whether a file changed, atomic and durable writes."""
 
 import contextlib
 import hashlib
@@ -14,7 +14,7 @@ from infra.errors import AWAY, BadConfiguration, fault_of_disk
 
 
 def user_cache(name: str) -> Path:
-    """The folder ``name`` of what this user has downloaded or made from other files and can have again.
+    """Return the user's cache folder ``name``, for files that can be downloaded or made again.
 
     Raises BadConfiguration for a user without a home folder.
     """
@@ -27,7 +27,7 @@ def user_cache(name: str) -> Path:
 
 
 def expanded(path: str) -> Path:
-    """``path`` with ``~`` replaced by the home folder. Raises BadConfiguration for a user without one."""
+    """Return ``path`` with ``~`` replaced by the home folder. Raises BadConfiguration for a user without one."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -40,25 +40,25 @@ def sha256_of(path: Path) -> str:
 
 
 def stamp_of(path: Path) -> list[int]:
-    """Size, modification time and inode."""
+    """Return size in bytes, modification time in nanoseconds, and inode."""
     status = path.stat()
     return [status.st_size, status.st_mtime_ns, status.st_ino]
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """The files in a folder and its folders, which others may remove meanwhile: ``Path.rglob`` then raises."""
+    """Yield the files in a folder and its subfolders. Others may remove them meanwhile; ``Path.rglob`` would raise."""
     for place, _, names in os.walk(folder):
         for name in names:
             yield Path(place, name)
 
 
 def is_regular(path: Path) -> bool:
-    """Whether ``path`` is a file of bytes. Opening a named pipe would wait for its writer for ever."""
+    """Whether ``path`` is a regular file. Opening a named pipe instead would wait for its writer forever."""
     return stat.S_ISREG(path.stat().st_mode)
 
 
 def unlisted_names(folder: Path, listed: Collection[str]) -> list[str]:
-    """Names below ``folder`` that are neither in ``listed`` nor a folder of such a name; of a folder, only its own."""
+    """Return the names below ``folder`` that ``listed`` lacks, without what is inside an unlisted folder."""
     parents = {parent.as_posix() for name in listed for parent in Path(name).parents}
     found = []
     for place, folders, files in os.walk(folder):
@@ -73,15 +73,15 @@ def unlisted_names(folder: Path, listed: Collection[str]) -> list[str]:
 
 
 def names_by_stage(root: Path, only: str = "") -> Iterator[tuple[str, list[str]]]:
-    """Name of each folder below ``root``, or ``only`` of one, and the names of everything in it; sorted by folder."""
+    """Yield each folder of ``root`` (or ``only`` one) and the names of its entries, sorted by folder."""
     folders = os.scandir(root) if root.is_dir() else ()
     names = [each.name for each in folders if each.is_dir() and not each.name.startswith(".")]
     for stage in sorted(name for name in names if only in ("", name)):
-        yield stage, os.listdir(f"{root}/{stage}")  # noqa: PTH208 - of 100,000 names a Path costs half a second
+        yield stage, os.listdir(f"{root}/{stage}")  # noqa: PTH208 - with Path, 100,000 names take half a second more
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a temporary file and rename it, so that a reader sees the old text or the new one, also after a crash."""
+    """Write a temporary file and rename it: a reader sees the old text or the new text, also after a crash."""
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -101,7 +101,7 @@ def write_durably(path: Path, text: str) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Wait until a folder is on the disk with everything below it."""
+    """Wait until a folder and everything below it are on the disk."""
     for place, _, files in os.walk(folder, topdown=False):
         for name in files:
             sync(Path(place) / name)
@@ -125,10 +125,10 @@ def write_stamps(file: Path, stamps: Mapping[str, list[int]]) -> None:
 def folder_damage(
     folder: Path, files: Mapping[str, Mapping[str, Any]], stamp_file: Path, *, every_byte: bool = False
 ) -> str:
-    """The first damage to files with these sums, or "".
+    """Return the first damage to files with these checksums, or "".
 
-    A file whose size, time and inode are as in ``stamp_file``, where they are kept when it is hashed, is taken as is,
-    but for ``every_byte``.
+    Hashing a file writes its stamp to ``stamp_file``. A file with an unchanged stamp is not hashed again, unless
+    ``every_byte`` is set.
     """
     stamps: object = {}
     if not every_byte:
@@ -148,7 +148,7 @@ def folder_damage(
 
 
 def file_damage(folder: Path, name: str, expected: Mapping[str, Any]) -> str:
-    """What is wrong with a file of an artifact, every byte read, or "". Raises DiskFault for an absent disk."""
+    """Hash a file of an artifact and return its damage, or "". Raises DiskFault for an absent disk."""
     try:
         if not is_regular(folder / name):
             return f"{name} is not a regular file"

@@ -1,4 +1,4 @@
-"""What interrupted work left over: partial folders, artifacts moved aside and unfinished uploads that nobody holds."""
+"""Finds what interrupted work left: partial folders, artifacts moved aside, and unfinished uploads, all unlocked."""
 
 import contextlib
 import json
@@ -17,11 +17,11 @@ from infra.store.s3_client import AccessRefused, Bucket, NoSuchKey, ObjectInfo
 from infra.store.store import Leftover, Store
 
 LEFTOVER = re.compile(r"[^.]*\.(partial|bad|failed|replaced|removed|fetch|unlisted)(-|$)")
-"""Names of leftovers in the folder of a stage."""
+"""Matches the names of leftovers in the folder of a stage."""
 
 
 def leftover_folders(store: Store, before: float) -> Iterator[Leftover]:
-    """The folders of a local store that were not modified since ``before``, in seconds since 1970."""
+    """Yield the leftover folders of a local store that are unmodified since ``before`` (seconds since 1970)."""
     for stage, names in names_by_stage(store.root):
         for name in sorted(filter(LEFTOVER.match, names)):
             folder = store.folder(stage, name)
@@ -33,14 +33,14 @@ def leftover_folders(store: Store, before: float) -> Iterator[Leftover]:
 
 
 def _statuses(folder: Path) -> Iterator[os.stat_result]:
-    """Of a folder and its files, which others may remove meanwhile."""
+    """Yield the statuses of a folder and its files. Others may remove files meanwhile."""
     for path in (folder, *files_below(folder)):
         with contextlib.suppress(FileNotFoundError):
             yield path.stat()
 
 
 def _remove(store: Store, folder: Path, stage: str, key: str) -> None:
-    """Remove a folder that no process works on, unless it is an artifact whose replacement was cut short."""
+    """Remove a folder that no process uses. Restores it if it is an artifact with an interrupted replacement."""
     with try_file_lock(store.lock_file(stage, key)) as free:
         if free:
             store.restore(stage, key)
@@ -48,7 +48,7 @@ def _remove(store: Store, folder: Path, stage: str, key: str) -> None:
 
 
 def leftover_objects(bucket: Bucket, before: float) -> Iterator[Leftover]:
-    """The objects that were not modified since ``before``, by the clock of the bucket."""
+    """Yield the leftover objects that are unmodified since ``before``, by the clock of the bucket."""
     groups: dict[str, dict[str, ObjectInfo]] = {}
     manifests: dict[str, ObjectInfo] = {}
     for name, info in bucket.list("").items():
@@ -59,7 +59,7 @@ def leftover_objects(bucket: Bucket, before: float) -> Iterator[Leftover]:
             manifests[name] = info
         elif parts[0] == PROBE and info.modified < before:
             yield Leftover(name, info.bytes, partial(bucket.delete, [name]))
-    # Keep the files that a manifest names, a quarantined one included, until the manifest itself is removed.
+    # Keep the files that a manifest lists, also a quarantined one, until the manifest itself is removed.
     for name, info in manifests.items():
         if not name.endswith(f"/{MANIFEST}") and info.modified < before:
             yield Leftover(name, info.bytes, partial(bucket.delete, [name]))
@@ -70,7 +70,7 @@ def leftover_objects(bucket: Bucket, before: float) -> Iterator[Leftover]:
             size = sum(info.bytes for info in group.values())
             yield Leftover(place, size, partial(bucket.delete, tuple(group)))
     uploads = 0
-    with contextlib.suppress(AccessRefused):  # who may only read need not see them
+    with contextlib.suppress(AccessRefused):  # readers without this right need not see them
         uploads = bucket.abort_uploads(before, delete=False)
     if uploads:
         remove = partial(bucket.abort_uploads, before, delete=True)

@@ -1,7 +1,7 @@
-"""A store in a folder: ``<root>/<stage>/<key>/``, each artifact with its ``manifest.json``.
+"""A store in a folder: each artifact is ``<root>/<stage>/<key>/`` with its ``manifest.json``.
 
-A stage writes into ``<stage>/<key>.partial-<id>``; sealing adds the manifest and renames the folder, so a folder under
-its own name is complete. A folder without a manifest does not exist.
+A stage writes into ``<stage>/<key>.partial-<id>``. Sealing adds the manifest and renames the folder to ``<key>``, so a
+folder of that name is complete. A folder without a manifest counts as absent.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ class LocalStore(Store):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.checked: dict[tuple[str, str], str] = {}
-        """Content digest of each artifact that this process has made, or read in full."""
+        """Content digest of each artifact that this process made or read in full."""
         self._checking = threading.Lock()
 
     def address(self, stage: str, key: str) -> str:
@@ -60,9 +60,9 @@ class LocalStore(Store):
         return self
 
     def find(self, stage: str, key: str) -> Manifest | None:
-        if not is_artifact_name(f"{stage}/{key}"):  # a record, a tag or a manifest may name anything
+        if not is_artifact_name(f"{stage}/{key}"):  # a record, a tag or a manifest may contain any name
             return None
-        path = Path(f"{self.root}/{stage}/{key}/{MANIFEST}")  # faster than to join the parts
+        path = Path(f"{self.root}/{stage}/{key}/{MANIFEST}")  # faster than joining Paths
         try:
             parsed = parse_manifest(path.read_bytes(), stage, key) if is_regular(path) else None
         except OSError:
@@ -78,7 +78,7 @@ class LocalStore(Store):
                 yield manifest
 
     def _folders(self, stage: str = "") -> Iterator[tuple[str, str]]:
-        """Stage and key of everything that may be an artifact, by stage and key."""
+        """Yield stage and key of each folder that may be an artifact, sorted."""
         for each, names in names_by_stage(self.root, stage):
             for key in sorted([name for name in names if "." not in name]):
                 yield each, key
@@ -103,11 +103,11 @@ class LocalStore(Store):
         return self.folder(manifest.stage, manifest.key)
 
     def _repair(self, artifact: Artifact) -> None:
-        """Move an artifact away if it is damaged, else the files in it that are not listed. Raises BadData."""
+        """Move a damaged artifact away and raise BadData; move unlisted files out of an undamaged one."""
         stage = artifact.stage
         key = artifact.key
         with try_file_lock(self.lock_file(stage, key)) as free:
-            # Without the lock, what looked like damage may be the work of a process that replaces the artifact.
+            # Without the lock, the apparent damage may come from a process that replaces the artifact.
             manifest = self.find(stage, key) if free else None
             if manifest is None or manifest.content != artifact.content:
                 raise BadData(f"{artifact.folder} is being replaced or was removed meanwhile; run again")
@@ -117,11 +117,11 @@ class LocalStore(Store):
             self.move_unlisted(manifest)
 
     def _unlisted(self, manifest: Manifest) -> Sequence[str]:
-        """Names of files and folders in the artifact that its manifest does not list."""
+        """Return the names of files and folders in the artifact that its manifest does not list."""
         return unlisted_names(self.folder(manifest.stage, manifest.key), {MANIFEST, *manifest.files})
 
     def move_unlisted(self, manifest: Manifest) -> None:
-        """Move what the manifest does not list out of the folder, so that no stage reads it. Raises BadData."""
+        """Move unlisted files and folders out of the artifact, so that no stage reads them. Raises BadData."""
         folder = self.folder(manifest.stage, manifest.key)
         aside = folder.with_name(f"{folder.name}.unlisted-{uuid.uuid4().hex[:8]}")
         for name in self._unlisted(manifest):
@@ -137,7 +137,7 @@ class LocalStore(Store):
             self.say(f"{folder / name} is not listed in {MANIFEST}: moved to {aside / name}")
 
     def damage(self, manifest: Manifest, *, every_byte: bool = False) -> str:
-        """See ``Store``; with ``every_byte`` each file is hashed, whatever its stamp."""
+        """See ``Store``; ``every_byte`` hashes each file, also one with an unchanged stamp."""
         stamps = self.stamp_file(manifest.stage, manifest.key)
         return folder_damage(self.folder(manifest.stage, manifest.key), manifest.files, stamps, every_byte=every_byte)
 
@@ -149,11 +149,11 @@ class LocalStore(Store):
         return [*found, *(f"{name} is not listed in its manifest" for name in self._unlisted(manifest))]
 
     def stamp_file(self, stage: str, key: str) -> Path:
-        """Where the stamps of an artifact are kept: size, time and inode of each file when it was last hashed."""
+        """Return the file with an artifact's stamps: size, time and inode of each file when it was last hashed."""
         return self.root / "stamps" / f"{stage}-{key}.json"
 
     def drop_stamps(self, stage: str, key: str) -> None:
-        """Let the next ``damage`` hash every file of the artifact."""
+        """Make the next ``damage`` hash every file of the artifact."""
         self.stamp_file(stage, key).unlink(missing_ok=True)
 
     def begin(self, stage: str, key: str, resume: Mapping[str, str], attempt: str = "") -> Path:
@@ -162,12 +162,12 @@ class LocalStore(Store):
         attempt_file = self._attempt_file(stage, key)
         is_new = not folder.exists() or (attempt and attempt != _read_text(attempt_file))
         stale_folders = [self.failed_folder(stage, key), *self.unfinished_folders(stage, key)]
-        if self.folder(stage, key).exists():  # else ``restore`` may need the replaced one
+        if self.folder(stage, key).exists():  # otherwise ``restore`` may need the replaced one
             stale_folders += folder.parent.glob(f"{key}.replaced-*")
         for stale in stale_folders:
             if is_new or stale != folder:
                 shutil.rmtree(stale, ignore_errors=True)
-        # Outside the folder, since all that the folder holds becomes the artifact.
+        # Outside the folder, because everything in the folder becomes part of the artifact.
         if is_new and attempt:
             write_atomically(attempt_file, attempt)
         elif is_new:
@@ -189,7 +189,7 @@ class LocalStore(Store):
         write_durably(partial / MANIFEST, json.dumps(manifest_envelope(manifest), indent=1, ensure_ascii=False))
         stamps = {name: stamp_of(partial / name) for name in files}
         folder = self.folder(manifest.stage, manifest.key)
-        # A forced stage replaces an artifact, which stays complete until this moment.
+        # A forced stage replaces an artifact. The old artifact stays complete until this line.
         replaced = self._rename(manifest.stage, manifest.key, "replaced") if folder.exists() else None
         sync(partial)
         partial.rename(folder)
@@ -203,7 +203,7 @@ class LocalStore(Store):
         return self.artifact(manifest)
 
     def _attempt_file(self, stage: str, key: str) -> Path:
-        """Names the attempt that began the partial folder of a key; absent where any may resume it."""
+        """Return the file that names the attempt of a key's partial folder. Without it, any attempt may resume."""
         return self.root / "attempts" / f"{stage}-{key}"
 
     def restore(self, stage: str, key: str, attempt: str = "") -> bool:
@@ -229,7 +229,7 @@ class LocalStore(Store):
     def _rename(self, stage: str, key: str, suffix: str) -> Path:
         folder = self.folder(stage, key)
         renamed = folder.with_name(f"{key}.{suffix}-{uuid.uuid4().hex[:8]}")
-        os.utime(folder)  # as a leftover it is as old as its name
+        os.utime(folder)  # the age of a leftover counts from its renaming
         folder.rename(renamed)
         return renamed
 

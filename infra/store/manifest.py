@@ -1,4 +1,4 @@
-"""The manifest of an artifact: how its folder was made, and the size and sum of every file in it."""
+"""The manifest of an artifact: how its folder was made, and the size and checksum of every file in it."""
 
 import fnmatch
 import hashlib
@@ -12,7 +12,7 @@ from infra.guards.path_names import is_artifact_name, is_path_name
 
 MANIFEST = "manifest.json"
 LOGS = ("metrics.jsonl", "exit.json", "job.json", "job.sh", "*.log")
-"""Names of logs. They are kept and checked, but differ from run to run, so the content digest leaves them out."""
+"""Names of logs. Logs are kept and checked, but differ from run to run, so the content digest leaves them out."""
 
 _LOG_PATTERN = re.compile("|".join(map(fnmatch.translate, LOGS)))
 
@@ -27,35 +27,35 @@ class Manifest:
     item: str
     arguments: Mapping[str, Any]
     inputs: Mapping[str, str]
-    """Content digest of each input artifact when the stage ran, by ``stage/key``."""
+    """Maps the ``stage/key`` of each input artifact to its content digest when the stage ran."""
     content: str
     facts: Mapping[str, Any]
     files: Mapping[str, Mapping[str, Any]]
-    """``sha256`` and ``bytes`` by relative path."""
+    """Maps relative paths to ``sha256`` and ``bytes``."""
     seconds: float
     made: Mapping[str, Any]
-    """When, by which commit, with which library versions; in which ``attempt``, where the stage was forced."""
+    """Time, commit, library versions, and the ``attempt`` of a forced stage."""
 
     @property
     def is_adopted(self) -> bool:
-        """Whether an earlier release took it from elsewhere, so that its stage did not make it from the inputs."""
+        """Whether an earlier release imported the artifact, so that its stage did not make it from the inputs."""
         return "adopted" in self.made
 
 
 def is_of_attempt(manifest: Manifest, attempt: str) -> bool:
-    """Whether the artifact was made in the forced ``attempt``; "" stands for any."""
+    """Whether the artifact was made in the forced ``attempt``; "" accepts any."""
     return not attempt or manifest.made.get("attempt") == attempt
 
 
 def manifest_envelope(manifest: Manifest) -> dict[str, Any]:
-    """A manifest as it is written, with its own sum."""
+    """Return the JSON form of a manifest with its own checksum."""
     return {"sha256": digest_of(vars(manifest)), "manifest": vars(manifest)}
 
 
 def parse_manifest(text: str | bytes, stage: str, key: str) -> tuple[Manifest, dict[str, Any]] | None:
-    """The manifest that ``text`` holds, and all of the JSON; None if it was altered or is another artifact's.
+    """Return the manifest in ``text`` and the whole JSON; None if it was altered or belongs to another artifact.
 
-    The place counts: an artifact that was copied over another one's folder is neither of the two.
+    Stage and key must match: a folder that was copied to another artifact's place is no artifact.
     """
     try:
         envelope = json.loads(text)
@@ -85,7 +85,7 @@ def _is_well_formed(manifest: Manifest) -> bool:
 
 
 def content_digest(files: Mapping[str, Mapping[str, Any]]) -> str:
-    """Digest of an artifact's content: the sorted names and sums of its files, without logs."""
+    """Return the digest of an artifact's content: the sorted names and checksums of its files, without logs."""
     lines = [f"{files[name]['sha256']}  {name}\n" for name in sorted(files) if not is_log(name)]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 

@@ -1,6 +1,6 @@
 """A store in a bucket, with a folder of this machine as its cache.
 
-<stage>/<key>/manifest.json            the files and the id that they are below; written last
+<stage>/<key>/manifest.json            lists the files and the id of their folder; written last
 <stage>/<key>/<id>/…                   the files
 <stage>/<key>/manifest.bad-<id>.json   the manifest of a damaged artifact
 <stage>/<key>/resume-<inputs>/<writer>/…  checkpoints of unfinished work (``infra.store.checkpoint_sync``)
@@ -31,15 +31,15 @@ from infra.store.s3_manifests import RemoteManifest, RemoteManifests
 from infra.store.store import Artifact, Leftover, Store
 
 LARGE_BYTES = 10**8
-"""Transfers from this size on are announced."""
+"""Transfers of this size or more are announced."""
 
 
 class S3Store(Store):
-    """The artifacts in ``bucket``; ``root`` holds copies of at most ``limit_bytes``, and what concerns this machine.
+    """The artifacts in ``bucket``. ``root`` holds copies of at most ``limit_bytes`` and the state of this machine.
 
-    An artifact is sealed in the folder and then sent: its files below a new id, the manifest last and only if no other
-    machine has written one meanwhile. So of several machines that make the same key one wins and the others use its
-    artifact, and an interrupted transfer is never seen. ``find`` and ``damage`` together cost one listing.
+    An artifact is sealed in the folder and then sent: its files below a new id, then the manifest, and only if no other
+    machine has written one. If several machines make the same key, one wins and the others use its artifact. Nobody
+    sees an interrupted transfer. ``find`` and ``damage`` together cost one listing.
     """
 
     def __init__(self, root: Path, bucket: Bucket, limit_bytes: int) -> None:
@@ -48,10 +48,10 @@ class S3Store(Store):
         self._manifests = RemoteManifests(bucket, self.root)
         self._local = LocalStore(root)
         self._local.say = lambda text: self.say(text)
-        """Copies, and artifacts of use on this machine only."""
+        """Copies, and artifacts that only this machine uses."""
         self._cache = ArtifactCache(self._local, limit_bytes, self._is_remote)
         self._replaces: dict[tuple[str, str], str] = {}
-        """ETag of the manifest that stood there when its stage was found to run: the only one that sealing replaces."""
+        """ETag of each artifact's manifest when its stage began: sealing replaces only this manifest."""
         self._is_writable = False
         self._snapshots: dict[Path, Snapshot] = {}
 
@@ -83,7 +83,7 @@ class S3Store(Store):
         return [*found, *(f"{name} is not listed in its manifest" for name in unlisted)]
 
     def list(self, stage: str = "") -> Iterator[Manifest]:
-        """One listing in all, and one request for each manifest that this machine has no copy of."""
+        """Makes one listing, and one request for each manifest without a copy on this machine."""
         found = (remote.manifest for _, remote in self._manifests.get_all() if remote)
         return (manifest for manifest in found if stage in ("", manifest.stage))
 
@@ -94,11 +94,11 @@ class S3Store(Store):
         if not self._manifests.remove(stage, key):
             return
         self.bucket.delete(f"{stage}/{key}/{name}" for name in self.bucket.list(f"{stage}/{key}"))
-        if (self.folder(stage, key) / MANIFEST).exists():  # another folder of that name is no copy of the artifact
+        if (self.folder(stage, key) / MANIFEST).exists():  # a folder without a manifest is no copy of the artifact
             self._local.remove(stage, key)
 
     def begin(self, stage: str, key: str, resume: Mapping[str, str], attempt: str = "") -> Path:
-        if not self._is_writable:  # said before the work of the first stage, not when its result is sent
+        if not self._is_writable:  # report this before the work of the first stage, not when its result is sent
             check_write_access(self.bucket)
             self._is_writable = True
         self._replaces[stage, key] = self._manifests.etag(stage, key)
@@ -112,19 +112,19 @@ class S3Store(Store):
     def seal(self, partial: Path, description: Mapping[str, Any]) -> Artifact:
         stage = description["stage"]
         key = description["key"]
-        with self._copy_lock(stage, key):  # else a reader of the artifact before would put that in its place
+        with self._copy_lock(stage, key):  # otherwise a reader could download the old artifact over it
             self._local.seal(partial, description)
             copy = self._local.find(stage, key)
             assert copy, "it was just sealed"
             published = self._publish(copy, self._replaces.pop((stage, key), ""))
-        with contextlib.suppress(NetworkFault):  # the artifact is there; ``repro gc`` removes a snapshot
+        with contextlib.suppress(NetworkFault):  # the artifact is sent; ``repro gc`` removes a snapshot
             if snapshot := self._snapshots.pop(partial, None):
                 snapshot.delete()
-            self._cache.release()  # a stage that ended reads its inputs no more
+            self._cache.release()  # a finished stage no longer reads its inputs
         return self.artifact(published)
 
     def restore(self, stage: str, key: str, attempt: str = "") -> bool:
-        """Send this machine's copy, if undamaged, where the bucket has none: it was lost or its transfer failed."""
+        """Send this machine's undamaged copy if the bucket lost the artifact or its transfer failed."""
         with self._copy_lock(stage, key):
             copy = self._local.find(stage, key)
             if copy is None or not is_of_attempt(copy, attempt):
@@ -136,9 +136,9 @@ class S3Store(Store):
             return True
 
     def quarantine(self, stage: str, key: str) -> str:
-        """Rename the manifest that was last looked at, so that the files are kept but are no artifact.
+        """Rename the manifest that was last read, so that the files are kept but are no artifact.
 
-        Gives its new address. A manifest that replaced it meanwhile stays.
+        Returns its new address. A manifest that replaced it meanwhile stays.
         """
         renamed = f"{stage}/{key}/manifest.bad-{uuid.uuid4().hex[:8]}.json"
         with contextlib.suppress(NoSuchKey):
@@ -147,7 +147,7 @@ class S3Store(Store):
         return self.bucket.url(renamed)
 
     def path(self, artifact: Artifact) -> Path:
-        """Download the artifact unless an undamaged copy is here; the cache keeps it until a stage ends."""
+        """Download the artifact unless an undamaged copy is here. The cache keeps the copy until a stage ends."""
         stage = artifact.stage
         key = artifact.key
         self._cache.pin(stage, key)
@@ -173,16 +173,16 @@ class S3Store(Store):
         return self.path(self.artifact(manifest))
 
     def is_replaced(self, artifact: Artifact) -> bool:
-        """Look at this machine's copy if this process has read it, so that a stage also ends while the bucket is away.
+        """Check this machine's copy if this process has read it, so that a stage can end while the bucket is away.
 
-        A resumed stage may have read nothing of an input, whose copy on this machine may then be an old one.
+        A resumed stage may not have read an input. The copy of that input here may be old, so the bucket is asked.
         """
         has_read = self._local.checked.get((artifact.stage, artifact.key)) == artifact.content
         return self._local.is_replaced(artifact) if has_read else super().is_replaced(artifact)
 
     def leftovers(self, before: float) -> Iterator[Leftover]:
         yield from self._local.leftovers(before)
-        # A machine whose clock is ahead would take for old what others upload at this moment.
+        # If this machine's clock were ahead, objects that others are uploading would look old.
         yield from leftover_objects(self.bucket, before + self.bucket.clock_offset())
 
     def share(self, path: Path) -> None:
@@ -193,24 +193,24 @@ class S3Store(Store):
 
     def fetch_newer(self, folder: str) -> None:
         listed = self.bucket.list(folder)
-        # A file with the name of a folder would stand where a run's folder belongs.
+        # A file without a suffix could block the place of a run's folder.
         files = [name for name in sorted(listed) if "." in name.rpartition("/")[2]]
         for name in files:
             path = path_below(self.root / folder, name)
             info = listed[name]
             with contextlib.suppress(OSError):
                 status = path.stat()
-                # A record changes when its run ends. What this machine wrote and could not send is newer.
+                # A record changes when its run ends. A record that this machine could not send is newer.
                 if status.st_size == info.bytes or status.st_mtime > info.modified:
                     continue
             try:
                 write_atomically(path, self.bucket.read(f"{folder}/{name}").decode())
                 os.utime(path, (info.modified, info.modified))
             except (NoSuchKey, UnicodeDecodeError, FileExistsError, IsADirectoryError, NotADirectoryError):
-                continue  # it was removed meanwhile, is no text, or a folder has its name
+                continue  # it was removed meanwhile, is not text, or a folder has its name
 
     def _copy_lock(self, stage: str, key: str) -> contextlib.AbstractContextManager[int]:
-        """Held by the process that downloads, seals or sends this machine's copy of an artifact."""
+        """Return the lock of a process that downloads, seals or sends this machine's copy of an artifact."""
         waiting = lambda holder: self.say(f"{stage} {key}: waiting for {holder}")  # noqa: E731
         return file_lock(self.root / "locks" / f"fetch-{stage}-{key}", waiting)
 
@@ -219,7 +219,7 @@ class S3Store(Store):
         return remote is not None and remote.content == manifest.content
 
     def _publish(self, manifest: Manifest, replaces: str) -> Manifest:
-        """Send a sealed folder; gives the manifest that ends up in the bucket, this one or another machine's.
+        """Send a sealed folder; return the manifest that the bucket then has, this one or another machine's.
 
         ``replaces``: ETag of the manifest to replace, "" for none.
         """
@@ -231,13 +231,13 @@ class S3Store(Store):
         replaced = self._manifests.get(stage, key, relist=False) if replaces else None
         name = f"{stage}/{key}/{MANIFEST}"
         text = json.dumps(sent.to_json(), indent=1, ensure_ascii=False).encode()
-        # Listed once more: what another machine has sealed since the lookup stays.
+        # List once more: an artifact that another machine sealed since the lookup stays.
         if replaces and self._manifests.is_unchanged(stage, key, replaces):
             self.bucket.put(name, text)
         else:
             with contextlib.suppress(PreconditionFailed):
                 self.bucket.put_if_absent(name, text)
-        # Read in any case: a request repeated for want of an answer fails on its own first try.
+        # Always read it: a request that was repeated after a lost answer fails because its first try succeeded.
         published = self._manifests.get(stage, key)
         if published is None:
             raise BadData(f"{self.bucket.url(f'{stage}/{key}')} was removed while it was sent; run again")
@@ -260,7 +260,7 @@ class S3Store(Store):
         return RemoteManifest(manifest, sent.id, {name: info.etag for name, info in arrived.items()})
 
     def _download(self, remote: RemoteManifest) -> None:
-        """Download an artifact into a partial folder and rename it when every sum is right."""
+        """Download an artifact into a partial folder and rename it when every checksum matches."""
         manifest = remote.manifest
         folder = self.folder(manifest.stage, manifest.key)
         self._cache.evict(bytes_of(manifest))
@@ -281,17 +281,17 @@ class S3Store(Store):
 
     def _download_file(self, remote: RemoteManifest, name: str, sha256: str, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for _ in range(2):  # a transfer error does not repeat
+        for _ in range(2):  # a transfer error is unlikely twice
             with contextlib.suppress(NoSuchKey):
                 if self.bucket.download(remote.key_of(name), path) == sha256:
                     return
         stage = remote.manifest.stage
         key = remote.manifest.key
         current = self._manifests.get(stage, key)
-        if current is None or current.id != remote.id:  # its files went with it; the new one is not damaged
+        if current is None or current.id != remote.id:  # its files are gone; the new artifact is not damaged
             raise BadData(f"{self.bucket.url(f'{stage}/{key}')} was removed or replaced meanwhile; run again")
         renamed = self.quarantine(stage, key)
         raise BadData(
-            f"{self.bucket.url(remote.key_of(name))} does not match its sum: its artifact was quarantined as {renamed},"
-            " and the next run makes it again"
+            f"{self.bucket.url(remote.key_of(name))} does not match its checksum: its artifact was quarantined as"
+            f" {renamed}, and the next run makes it again"
         )

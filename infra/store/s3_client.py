@@ -1,7 +1,7 @@
 """Lists, reads and writes objects of an S3-compatible store below one address ``s3://bucket/prefix``.
 
-Endpoint, region and credentials come from the usual AWS variables and files. Errors are one sentence that names the
-endpoint and the object, and never a secret.
+Endpoint, region and credentials come from the usual AWS variables and files. An error is one sentence that names the
+endpoint and the object. It never contains a secret.
 """
 
 import contextlib
@@ -23,17 +23,17 @@ from infra.processes import signals
 
 SCHEME = "s3://"
 MAX_ATTEMPTS = 6
-"""Attempts of each request to a busy or broken server, with pauses that grow to some 20 s."""
+"""Attempts of each request to a busy or broken server, with pauses that grow to about 20 s."""
 BLOCK_BYTES = 2**24
 REQUESTS_AT_ONCE = 16
 QUOTA_CODES = ("QuotaExceeded", "XMinioAdminBucketQuotaExceeded", "XMinioStorageFull")
-"""Error codes of a store whose quota or disk is full; Ceph answers 403, which otherwise means refused credentials."""
+"""Error codes for a full quota or disk. Ceph sends them with status 403, which otherwise means refused credentials."""
 CONNECT_SECONDS = 10
 READ_SECONDS = 60
 
 
 class PreconditionFailed(Exception):
-    """A write that needs that there is no object found one."""
+    """A write that requires an absent object found one."""
 
 
 class NoSuchKey(Exception):
@@ -41,7 +41,7 @@ class NoSuchKey(Exception):
 
 
 class AccessRefused(BadConfiguration):
-    """The store does not let these credentials do that."""
+    """The store refuses the request to these credentials."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ObjectInfo:
 
 
 class Bucket:
-    """The objects below ``address``. Every method raises NetworkFault or BadConfiguration, those that write NoSpace."""
+    """The objects below ``address``. Methods raise NetworkFault or BadConfiguration; writing methods also NoSpace."""
 
     def __init__(self, address: str) -> None:
         self.address = check_s3_url(address)
@@ -67,7 +67,7 @@ class Bucket:
 
         retries = {"mode": "standard", "max_attempts": MAX_ATTEMPTS}
         timeouts = {"connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS}
-        # s3fs repeats what botocore has already repeated: with its default an absent server costs a quarter of an hour.
+        # s3fs repeats requests that botocore already repeated: its default would wait 15 minutes for an absent server.
         files = s3fs.S3FileSystem(
             endpoint_url=_endpoint_url() or None,
             use_listings_cache=False,
@@ -77,9 +77,9 @@ class Bucket:
         return files
 
     def list(self, folder: str) -> dict[str, ObjectInfo]:
-        """Every object below ``folder``, by its name relative to it; one request for 1,000.
+        """Map the name of each object below ``folder``, relative to it, to its info; one request per 1,000 objects.
 
-        An object whose name is no path below the folder is left out: names of objects become paths of files.
+        A name that is no path below the folder is left out, because names of objects become paths of files.
         """
         found: dict[str, ObjectInfo] = {}
         start = self._key(f"{folder}/" if folder else "")
@@ -96,13 +96,13 @@ class Bucket:
             token = {"ContinuationToken": page["NextContinuationToken"]}
 
     def read(self, name: str) -> bytes:
-        """The content of a small object. Raises NoSuchKey."""
+        """Return the content of a small object. Raises NoSuchKey."""
         with self._translated_errors(name):
-            content: bytes = self._files.cat_file(self._path(name), max_concurrency=1)  # with more it asks for the size
+            content: bytes = self._files.cat_file(self._path(name), max_concurrency=1)  # more also requests the size
             return content
 
     def blocks(self, name: str) -> Iterator[bytes]:
-        """The content of an object, block by block. Raises NoSuchKey."""
+        """Yield the content of an object block by block. Raises NoSuchKey."""
         with (
             self._translated_errors(name),
             self._files.open(self._path(name), block_size=BLOCK_BYTES, cache_type="none") as file,
@@ -112,7 +112,7 @@ class Bucket:
                 yield block
 
     def download(self, name: str, path: Path) -> str:
-        """Write an object to a file; gives the sha256 of the bytes that arrived. Raises NoSuchKey."""
+        """Write an object to a file; return the sha256 of the bytes that arrived. Raises NoSuchKey."""
         digest = hashlib.sha256()
         with path.open("wb") as file:
             for block in self.blocks(name):
@@ -121,18 +121,18 @@ class Bucket:
         return digest.hexdigest()
 
     def put_if_absent(self, name: str, content: bytes) -> None:
-        """Write a small object only if there is none; else raises PreconditionFailed.
+        """Write a small object only if there is none; otherwise raise PreconditionFailed.
 
-        So does a repeated request that meets the object of its own first try: the caller must read the object to know.
+        A repeated request also raises it if its own first try wrote the object: the caller must read the object.
         """
         self.put(name, content, IfNoneMatch="*")
 
     def put(self, name: str, content: bytes, **conditions: str) -> None:
-        """Write a small object, replacing any."""
+        """Write a small object, or replace it."""
         self._call(name, "put_object", Key=self._key(name), Body=content, **conditions)
 
     def upload(self, path: Path, name: str) -> None:
-        """Write a file, a large one in parts."""
+        """Upload a file, a large one in parts."""
         signals.check()
         with self._translated_errors(name):
             self._files.put_file(str(path), self._path(name))
@@ -140,7 +140,7 @@ class Bucket:
     def delete(self, names: Iterable[str]) -> None:
         """Delete objects, several at a time; names without an object are ignored.
 
-        A process that was interrupted deletes too: it cleans up.
+        An interrupted process deletes too, because it cleans up.
         """
         with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="delete") as pool:
             list(pool.map(self._delete, names))
@@ -150,7 +150,7 @@ class Bucket:
             self._call(name, "delete_object", Key=self._key(name))
 
     def abort_uploads(self, before: float, *, delete: bool) -> int:
-        """The number of unfinished multipart uploads begun before that time; ``delete`` aborts them."""
+        """Return the number of unfinished multipart uploads begun before that time; ``delete`` aborts them."""
         page = self._call("", "list_multipart_uploads", Prefix=self._prefix)
         old = [each for each in page.get("Uploads", ()) if each["Initiated"].timestamp() < before]
         for each in old if delete else ():
@@ -158,13 +158,13 @@ class Bucket:
         return len(old)
 
     def clock_offset(self) -> float:
-        """Seconds by which the store's clock is ahead of this machine's."""
+        """Return the seconds by which the store's clock is ahead of this machine's."""
         answer = self._call("", "list_objects_v2", Prefix=self._prefix, MaxKeys=1)
         now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
         return now.timestamp() - time.time()
 
     def url(self, name: str) -> str:
-        """The address of an object, for messages."""
+        """Return the address of an object, for messages."""
         return f"{self.address}/{name}" if name else self.address
 
     def _key(self, name: str) -> str:
@@ -179,7 +179,7 @@ class Bucket:
 
     @contextlib.contextmanager
     def _translated_errors(self, name: str) -> Iterator[None]:
-        """Turn errors about ``name`` into those of this module, each with one sentence."""
+        """Translate errors about ``name`` into the errors of this module, each with one sentence."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -191,7 +191,7 @@ class Bucket:
         from botocore.exceptions import ClientError, NoCredentialsError, PartialCredentialsError
 
         where = f"{self.url(name)} at {endpoint()}"
-        cause = error.__cause__ or error  # s3fs raises an OSError from the error of botocore
+        cause = error.__cause__ or error  # s3fs raises an OSError from botocore's error
         if isinstance(cause, NoCredentialsError | PartialCredentialsError):
             return BadConfiguration(f"no credentials for {where}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
         response: dict[str, Any] = cause.response if isinstance(cause, ClientError) else {}
@@ -214,7 +214,7 @@ class Bucket:
 
 
 def check_s3_url(address: str) -> str:
-    """``s3://bucket/prefix`` without a slash at its end; raises BadConfiguration for anything else."""
+    """Return ``s3://bucket/prefix`` without a final slash; raises BadConfiguration for another form."""
     parts = address.removeprefix(SCHEME).rstrip("/").split("/")
     if not address.startswith(SCHEME) or not all(parts):
         raise BadConfiguration(f"REPRO_ROOT is {address!r}, allowed is a folder or s3://bucket/prefix")
@@ -222,7 +222,7 @@ def check_s3_url(address: str) -> str:
 
 
 def endpoint() -> str:
-    """The server that the usual variables name, without secrets."""
+    """Return the server from the usual variables, without secrets."""
     return public_address(_endpoint_url()) or "AWS"
 
 

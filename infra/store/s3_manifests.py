@@ -1,6 +1,6 @@
-"""Manifests in a bucket: which artifacts are there, and whether their objects are undamaged.
+"""Manifests in a bucket: which artifacts exist, and whether their objects are undamaged.
 
-Each look costs one listing. A manifest is downloaded once and then kept by its ETag in ``published/``.
+Each lookup costs one listing. A manifest is downloaded once and then kept by its ETag in ``published/``.
 """
 
 import contextlib
@@ -22,14 +22,14 @@ MANIFESTS_IN_MEMORY = 1000
 
 @dataclass(frozen=True)
 class RemoteManifest:
-    """A manifest in the bucket: the id that its files are below, and the ETags that they had when they were sent."""
+    """A manifest in the bucket, the id of its files' folder, and the ETags of its files when they were sent."""
 
     manifest: Manifest
     id: str
     etags: Mapping[str, str]
 
     def key_of(self, name: str) -> str:
-        """Name of a file's object in the bucket."""
+        """Return the name of a file's object in the bucket."""
         return f"{self.manifest.stage}/{self.manifest.key}/{self.id}/{name}"
 
     def to_json(self) -> dict[str, object]:
@@ -45,7 +45,7 @@ class RemoteManifests:
         self._listed: dict[tuple[str, str], dict[str, ObjectInfo]] = {}
 
     def get(self, stage: str, key: str, *, relist: bool = True) -> RemoteManifest | None:
-        """The manifest in the bucket, by a new listing or the last one; an unreadable or altered one counts as none."""
+        """Return the manifest by a new listing (``relist``) or the last one; None if absent, unreadable or altered."""
         if relist:
             self._list(stage, key)
         etag = self.etag(stage, key)
@@ -69,7 +69,7 @@ class RemoteManifests:
         return remote
 
     def get_all(self) -> Iterator[tuple[tuple[str, str], RemoteManifest | None]]:
-        """Stage, key and manifest of everything in the bucket by one listing, sorted; several are downloaded at a time.
+        """Yield stage, key and manifest of each artifact, sorted, from one listing; downloads run in parallel.
 
         An unreadable or altered manifest is None.
         """
@@ -95,19 +95,19 @@ class RemoteManifests:
         self._listed[stage, key] = self._bucket.list(f"{stage}/{key}")
 
     def etag(self, stage: str, key: str) -> str:
-        """ETag of the manifest by the last listing; "" if there was none."""
+        """Return the manifest's ETag in the last listing; "" if there was none."""
         return self._listed[stage, key][MANIFEST].etag if self.has(stage, key) else ""
 
     def is_unchanged(self, stage: str, key: str, etag: str) -> bool:
-        """Whether the bucket has the manifest of this ETag, by a new listing."""
+        """Whether the bucket has the manifest with this ETag, by a new listing."""
         self._list(stage, key)
         return self.etag(stage, key) == etag
 
     def remove(self, stage: str, key: str) -> bool:
-        """Read the listing once more and delete the manifest, unless another one replaced it since the last listing.
+        """List once more and delete the manifest, unless another one replaced it since the last listing.
 
-        Returns whether no manifest is left. No S3 request deletes on a condition everywhere, so one that is written
-        between this look and the deletion is lost, and is made again.
+        Returns whether no manifest is left. Not every S3 store supports conditional deletion. A manifest written between
+        the listing and the deletion is therefore lost, and its artifact is made again.
         """
         if not self.is_unchanged(stage, key, self.etag(stage, key)):
             return not self.has(stage, key)
@@ -117,9 +117,9 @@ class RemoteManifests:
         return True
 
     def damages(self, remote: RemoteManifest, *, reread: bool) -> Iterator[str]:
-        """The damage of each object by the last listing; ``reread`` downloads all of them.
+        """Yield the damage of each object by the last listing; ``reread`` downloads all objects.
 
-        An object of the size and ETag that it had when it was sent counts as unchanged.
+        An object that still has the size and ETag of its upload counts as unchanged.
         """
         manifest = remote.manifest
         listed = self._listed[manifest.stage, manifest.key]
@@ -137,7 +137,7 @@ class RemoteManifests:
                     self._write_copy(manifest.stage, manifest.key, listed[MANIFEST].etag, known)
 
     def unlisted(self, remote: RemoteManifest) -> list[str]:
-        """Names of objects beside the artifact's files that its manifest does not list, by the last listing."""
+        """Return the objects of the last listing beside the artifact's files that its manifest does not list."""
         prefix = f"{remote.id}/"
         listed = self._listed[remote.manifest.stage, remote.manifest.key]
         names = (name.removeprefix(prefix) for name in listed if name.startswith(prefix))
@@ -161,5 +161,5 @@ class RemoteManifests:
             return ""
 
     def _write_copy(self, stage: str, key: str, etag: str, remote: RemoteManifest) -> None:
-        with contextlib.suppress(OSError):  # without a copy the next look downloads it again
+        with contextlib.suppress(OSError):  # without a copy the next lookup downloads it again
             write_atomically(self._copy(stage, key), json.dumps({"etag": etag, "document": remote.to_json()}))

@@ -1,6 +1,6 @@
-"""What a finished stage leaves beside its artifact, so that a longer call of it can go on: ``<stage>/<key>.state/``.
+"""State beside a finished artifact, from which a longer call of its stage can continue: ``<stage>/<key>.state/``.
 
-It is no part of the artifact, stays on this machine, and is of use only as long as the artifact is there.
+It is not part of the artifact, stays on this machine, and is useful only while the artifact exists.
 """
 
 import shutil
@@ -14,17 +14,17 @@ SUFFIX = ".state"
 
 
 def state_folder(artifact: Path) -> Path:
-    """Where the state beside an artifact's folder is, or would be."""
+    """Return the folder for the state beside an artifact's folder; it may not exist."""
     return artifact.with_suffix(SUFFIX)
 
 
 def state_keys(store: Store, stage: str = "*") -> list[str]:
-    """The keys of a stage that have a state here."""
+    """Return the keys of a stage that have a state here."""
     return sorted(path.stem for path in store.root.glob(f"{stage}/*{SUFFIX}"))
 
 
 def unneeded_states(store: Store, needed: Container[tuple[str, str]]) -> Iterator[Leftover]:
-    """The states of artifacts that are not ``needed`` and that nobody makes at the moment."""
+    """Yield the states of artifacts that are not ``needed`` and that no process is making."""
     for folder in sorted(store.root.glob(f"*/*{SUFFIX}")):
         name = (folder.parent.name, folder.stem)
         if name not in needed and not store.is_locked(*name):

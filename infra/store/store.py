@@ -1,7 +1,7 @@
-"""What every store of artifacts can do: a folder (``infra.store.local``) or a bucket with a cache (``infra.store.s3``).
+"""The interface of a store: a folder (``infra.store.local``) or a bucket with a cache (``infra.store.s3``).
 
 An artifact is a sealed, immutable folder, found by its stage and its key. A stage writes into a folder from ``begin``;
-``seal`` makes it an artifact, whole or not at all. What makes the same artifact on this machine holds ``lock_file``.
+``seal`` makes it an artifact atomically. The process that makes an artifact on this machine holds its ``lock_file``.
 """
 
 import abc
@@ -17,21 +17,21 @@ from infra.store.manifest import Manifest
 
 @dataclass(frozen=True)
 class Artifact:
-    """A sealed folder: ``path()`` is where its files are, ``facts`` what its stage returned."""
+    """A sealed folder: ``path()`` gives the folder of its files, ``facts`` the facts that its stage returned."""
 
     stage: str
     key: str
     folder: Path
     content: str = ""
-    """Digest over the sorted paths and sums of its files, without logs; empty until it is made."""
+    """Digest over the sorted paths and checksums of its files, without logs; empty until it is made."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     home: "Store | None" = field(default=None, repr=False, compare=False)
     """Its store; None for a folder that no store made."""
 
     def path(self) -> Path:
-        """The local folder with the files, checked byte by byte the first time that this process asks for it.
+        """Return the local folder with the files. The first call of this process checks every byte.
 
-        Raises BadData for an artifact that is damaged or missing, and NetworkFault where its store is remote.
+        Raises BadData for a damaged or missing artifact, and NetworkFault if its store is remote.
         """
         return self.home.path(self) if self.home else self.folder
 
@@ -46,13 +46,13 @@ class Artifact:
 
     @property
     def manifest(self) -> Manifest | None:
-        """As its store has it now; None where the artifact was removed."""
+        """The manifest that its store has now; None if the artifact was removed."""
         return self.store.find(self.stage, self.key)
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """A folder, or objects below a name: ``place`` for people, its size, and the function that removes it."""
+    """A folder, or objects below a name: its ``place`` for messages, its size, and the function that removes it."""
 
     place: str
     bytes: int
@@ -60,11 +60,11 @@ class Leftover:
 
 
 class Store(abc.ABC):
-    """The artifacts of a site. Methods that ask a bucket raise NetworkFault."""
+    """The artifacts of a site. Methods that access a bucket raise NetworkFault."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
-        """The folder of this machine: its state, the records, and the artifacts or copies of them."""
+        """The local folder: this machine's state, the records, and the artifacts or copies of them."""
         self.say: Callable[[str], None] = lambda _: None
         """Receives messages about slow transfers and repairs."""
 
@@ -72,48 +72,48 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def find(self, stage: str, key: str) -> Manifest | None:
-        """The manifest, or None where there is no artifact; an unreadable or altered manifest counts as none."""
+        """Return the manifest; None if there is no artifact, or its manifest is unreadable or altered."""
 
     @abc.abstractmethod
     def has(self, stage: str, key: str) -> bool:
-        """Whether something is under the artifact's name, readable or not."""
+        """Whether something has the artifact's name, readable or not."""
 
     @abc.abstractmethod
     def list(self, stage: str = "") -> Iterator[Manifest]:
-        """Every artifact, or those of a stage, by stage and key."""
+        """Yield the manifests of all artifacts, or of one stage, sorted by stage and key."""
 
     @abc.abstractmethod
     def names(self) -> Iterator[tuple[str, str]]:
-        """Stage and key of everything that has a manifest, readable or not, by stage and key."""
+        """Yield stage and key of each artifact with a manifest, readable or not, sorted."""
 
     @abc.abstractmethod
     def address(self, stage: str, key: str) -> str:
-        """Where the artifact is, for people."""
+        """Return the artifact's address, for messages."""
 
     @abc.abstractmethod
     def local(self) -> "Store":
-        """The store of what concerns this machine alone."""
+        """Return the store of artifacts that only this machine uses."""
 
     # Reading
 
     @abc.abstractmethod
     def path(self, artifact: Artifact) -> Path:
-        """The artifact's files on this machine: those of its manifest with their sums, and no others.
+        """Return the artifact's folder on this machine, with exactly the files and checksums of its manifest.
 
-        Raises BadData for an artifact that is damaged, which is moved aside, or missing.
+        Raises BadData for a missing artifact, and for a damaged one, which it moves aside.
         """
 
     @abc.abstractmethod
     def path_as_it_is(self, manifest: Manifest) -> Path:
-        """The same for readers that may write nothing: a damaged artifact stays where it is."""
+        """Return the artifact's folder and change nothing: a damaged artifact stays in its place."""
 
     @abc.abstractmethod
     def damage(self, manifest: Manifest) -> str:
-        """The first damage to the artifact's files, or ""; a file that looks as when it was hashed is taken as is."""
+        """Return the first damage to the artifact's files, or "". Files with unchanged stamps are not hashed again."""
 
     @abc.abstractmethod
     def damages(self, manifest: Manifest) -> Sequence[str]:
-        """The damage to each file, every byte read, and files that the manifest does not list.
+        """Read every byte; return the damage to each file, and the files that the manifest does not list.
 
         The next run makes a damaged artifact again, and moves unlisted files away before a stage reads the artifact.
         """
@@ -122,44 +122,44 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def begin(self, stage: str, key: str, resume: Mapping[str, str], attempt: str = "") -> Path:
-        """A folder to write into. The caller holds the key's lock, so other unfinished folders of the key are stale.
+        """Return a folder to write into. The caller holds the key's lock, so the key's other folders are stale.
 
-        With ``resume``, the content digests of the inputs, an interrupted folder over the same content is reused; with
-        ``attempt`` only if that attempt began it. The manifest will name the attempt that began the folder.
+        ``resume`` holds the content digests of the inputs: an interrupted folder over the same content is reused. With
+        ``attempt`` it is reused only if that attempt began it. The manifest will name the attempt.
         """
 
     @abc.abstractmethod
     def seal(self, partial: Path, description: Mapping[str, Any]) -> Artifact:
-        """Make the written folder an artifact, in place of any other. ``description``: the manifest's other fields."""
+        """Make the written folder an artifact, and replace an old one. ``description``: the manifest's other fields."""
 
     @abc.abstractmethod
     def restore(self, stage: str, key: str, attempt: str = "") -> bool:
-        """Bring back an artifact that this machine still has, after a replacement or a transfer that was cut short.
+        """Restore an artifact that this machine still has after an interrupted replacement or transfer.
 
-        With an ``attempt``, only an artifact of that attempt is brought back. Returns whether there was one.
+        With an ``attempt``, only an artifact of that attempt is restored. Returns whether there was one.
         """
 
     # Removing
 
     @abc.abstractmethod
     def remove(self, stage: str, key: str) -> None:
-        """Remove an artifact; other processes see all of it or none."""
+        """Remove an artifact atomically: other processes see all of it or nothing."""
 
     @abc.abstractmethod
     def quarantine(self, stage: str, key: str) -> str:
-        """Rename a damaged artifact, so that its bytes are kept but it no longer exists; gives the new name."""
+        """Rename a damaged artifact, so that its bytes are kept but it no longer exists; return the new name."""
 
     @abc.abstractmethod
     def leftovers(self, before: float) -> Iterator[Leftover]:
-        """What interrupted work left over and nobody modified since ``before``, in seconds since 1970."""
+        """Yield leftovers of interrupted work that are unmodified since ``before`` (seconds since 1970)."""
 
-    # Sharing what is no artifact: nothing to do where every machine that has the folder has the files
+    # Sharing other files: a folder needs nothing, because every machine that sees the folder sees its files
 
     def share(self, path: Path) -> None:  # noqa: B027
-        """Let other machines see a small file below the root, or an unfinished folder, as it is now."""
+        """Send a small file below the root, or the present state of an unfinished folder, to other machines."""
 
     def fetch_newer(self, folder: str) -> None:  # noqa: B027
-        """Fetch the small files that others shared below ``folder``."""
+        """Fetch the small files below ``folder`` that other machines shared."""
 
     # The same in every store
 
@@ -169,7 +169,7 @@ class Store(abc.ABC):
         return manifest is not None and manifest.content != artifact.content
 
     def given(self, made: Manifest | None, argument: str) -> Manifest | None:
-        """The artifact that the stage of ``made`` was given; None for none, and where one of both was removed."""
+        """Return the artifact that the stage of ``made`` got as ``argument``; None if none, or if it was removed."""
         reference = made.arguments.get(argument) if made else None
         return self.find(reference["artifact"], reference["key"]) if reference else None
 
@@ -178,15 +178,15 @@ class Store(abc.ABC):
         return Artifact(manifest.stage, manifest.key, folder, manifest.content, public_facts(manifest.facts), self)
 
     def folder(self, stage: str, key: str) -> Path:
-        """Where this machine has the artifact or would have its copy."""
+        """Return this machine's folder for the artifact or its copy."""
         return self.root / stage / key
 
     def unfinished_folders(self, stage: str, key: str) -> Sequence[Path]:
-        """Where this machine makes the artifact, or began to."""
+        """Return the folders in which this machine is making, or began to make, the artifact."""
         return sorted((self.root / stage).glob(f"{key}.partial-*"))
 
     def failed_folder(self, stage: str, key: str) -> Path:
-        """Where this machine keeps what says why the last try to make the artifact failed, until the next one."""
+        """Return the folder with the reason why the last try to make the artifact failed; the next try removes it."""
         return self.root / stage / f"{key}.failed"
 
     def lock_file(self, stage: str, key: str) -> Path:
@@ -197,5 +197,5 @@ class Store(abc.ABC):
         return is_locked(f"{self.root}/locks/{stage}-{key}.lock")  # faster than a Path
 
     def holder(self, stage: str, key: str) -> str:
-        """The process that holds the artifact's lock, as ``process 708 on vm``; "" where none does."""
+        """Return the process that holds the artifact's lock, as ``process 708 on vm``; "" if none does."""
         return lock_holder(self.lock_file(stage, key))
