@@ -106,8 +106,8 @@ class RemoteManifests:
     def remove(self, stage: str, key: str) -> bool:
         """List once more and delete the manifest, unless another one replaced it since the last listing.
 
-        Returns whether no manifest is left. Not every S3 store supports conditional deletion. A manifest written between
-        the listing and the deletion is therefore lost, and its artifact is made again.
+        Returns whether no manifest is left. Not every S3 store supports conditional deletion. A manifest written
+        between the listing and the deletion is therefore lost, and its artifact is made again.
         """
         if not self.is_unchanged(stage, key, self.etag(stage, key)):
             return not self.has(stage, key)
