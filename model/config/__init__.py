@@ -32,7 +32,7 @@ Config = TypeVar("Config")
 
 
 def from_json(kind: type[Config], values: dict[str, Any]) -> Config:
-    """Rebuild a configuration from a job's JSON. Raises ValueError listing the known fields for an unknown one."""
+    """Rebuild a configuration from a job's JSON. Raises ValueError for an unknown field and lists the known ones."""
     known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
     for name in values:
         require(name in known, f"{kind.__name__} field", name, ", ".join(known))

@@ -1,4 +1,4 @@
-"""What a training's weights are used with: which checkpoints become the model, and how it writes (§6.1)."""
+"""The settings after training: which checkpoints are averaged, and how the model translates (§6.1)."""
 
 import math
 from dataclasses import dataclass, fields
@@ -8,11 +8,11 @@ from .keying import require, require_choices, unkeyed, unkeyed_default
 from .numerics import Numerics
 
 EngineChoice = Literal["auto", "own", "ctranslate2"]
-"""Who searches for translations."""
+"""The program that searches for translations."""
 Quantization = Literal["float32", "int8"]
-"""The type of CTranslate2's matrices."""
+"""The number type of CTranslate2's matrices."""
 COMPARED = 100
-"""Sentences of the dev set by which the engines are compared."""
+"""The number of dev sentences that the comparison of the engines translates."""
 
 
 @dataclass(frozen=True)
@@ -44,22 +44,22 @@ class Decoding:
     max_extra: int = 50
     """Maximum output length: the input length plus this many pieces."""
     max_ratio: float = unkeyed_default(0.0)
-    """Maximum output length per input piece, including eos, if that is less than by ``max_extra``; 0: no limit."""
+    """Maximum output length per input piece, including eos; 0: no limit. ``max_extra`` still applies."""
     min_length: int = unkeyed_default(0)
     """Minimum output length in pieces, without eos."""
     min_ratio: float = unkeyed_default(0.0)
     """Minimum output length per input piece, including eos."""
     ensemble: tuple[int, ...] = unkeyed(())
-    """Seeds, with ``training.seed`` among them: the run also trains a model with each, scores each, and scores their
-    ensemble. Keys depend on the weights, not on this list. Empty: the run's own model alone."""
+    """Seeds, including ``training.seed``, such as 1,2,3: the run trains and scores one model for each seed, and scores
+    their ensemble. Keys depend on the weights, not on this list. Empty: only the run's own model."""
     length_penalty: Literal["gnmt", "length"] = unkeyed_default("gnmt")
-    """What the log-probability of a hypothesis is divided by. gnmt: ((5 + length) / 6) ** alpha; length: length **
-    alpha, with alpha 1 as fairseq ranks. A length counts eos."""
+    """The divisor of a hypothesis's log-probability. gnmt: ((5 + length) / 6) ** alpha; length: length ** alpha, which
+    with alpha 1 is the ranking of fairseq. The length includes eos."""
     numerics: Numerics = unkeyed_default("fast")  # noqa: RUF009 - a string
-    """strict: translations of evaluation sets that are equal to the bit on different CPUs, several times slower."""
+    """strict: translations of evaluation sets are bit-identical on different CPUs, but several times slower."""
     precision: Literal["fp32", "tf32", "bf16"] = unkeyed_default("fp32")
-    """Numbers of the matrix products that translate evaluation sets and text for training. tf32 needs a GPU; bf16 also
-    keeps keys and values so, while norms, softmax, logits and scores are float32. Other searches use float32."""
+    """Number type of the matrix products that translate evaluation sets and text for training. tf32 needs a GPU. bf16
+    also stores keys and values in bf16; norms, softmax, logits and scores stay float32. Other searches use float32."""
 
     def __post_init__(self) -> None:
         require_choices(self, "decoding")
@@ -78,7 +78,7 @@ class Decoding:
         require(longer, "decoding.min_ratio", self.min_ratio, f"at most decoding.max_ratio, which is {self.max_ratio}")
 
     def search(self) -> dict[str, Any]:
-        """All fields but ``ensemble``: the settings of a search, whichever models it asks."""
+        """Return all fields except ``ensemble``: the settings of a search, for any model or ensemble."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "ensemble"}
 
     @property
@@ -88,19 +88,20 @@ class Decoding:
 
     @property
     def most_hypotheses(self) -> int:
-        """The most hypotheses that a search can finish: it ends when ``beam`` have, and up to ``beam`` of them do so in
-        its last step."""
+        """The maximum number of hypotheses that a search can finish.
+
+        A search ends when ``beam`` hypotheses are finished; its last step can finish up to ``beam`` of them."""
         return 2 * self.beam - 1
 
     def check_n_best(self, n_best: int) -> None:
-        """Raise ValueError if no search can find so many hypotheses."""
+        """Raise ValueError if no search can find ``n_best`` hypotheses."""
         allowed = f"1 to {self.most_hypotheses}, the most that can finish with decoding.beam {self.beam}"
         require(1 <= n_best <= self.most_hypotheses, "n_best", n_best, allowed)
 
     def lengths(self, source: int) -> tuple[int, int]:
-        """Minimum and maximum output length for a source of this length; all lengths include eos.
+        """Return the minimum and maximum output length for a source of this length; all lengths include eos.
 
-        A source's length counts one eos, whatever ``Model.source_ends`` is."""
+        The length of a source counts one eos for every ``Model.source_ends``."""
         most = source - 1 + self.max_extra
         if self.max_ratio:
             most = min(most, max(1, math.floor(self.max_ratio * source)))

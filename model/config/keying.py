@@ -1,7 +1,7 @@
-"""How the fields of a configuration enter a stage's key, and the checks they share.
+"""Declares which fields of a configuration enter a stage's key, and checks the values of fields.
 
-All fields of a configuration dataclass enter the key, except those declared here: ``unkeyed_default`` for a field
-that was added after artifacts existed, ``unkeyed`` for one that locates something instead of identifying it.
+All fields of a configuration dataclass enter the key, with two exceptions: ``unkeyed_default`` declares a field that
+was added after artifacts existed, ``unkeyed`` declares a field that locates something instead of identifying it.
 """
 
 import math
@@ -15,12 +15,12 @@ UNKEYED = "unkeyed"
 
 
 def unkeyed_default(default: Any) -> Any:
-    """A field that stays out of the key while it holds ``default``, so that older artifacts stay valid."""
+    """Declare a field that is not in the key while its value is ``default``, so that older artifacts stay valid."""
     return field(default=default, metadata={UNKEYED_DEFAULT: True})
 
 
 def unkeyed(default: Any) -> Any:
-    """A field that never enters the key, such as an address whose content is keyed by checksum."""
+    """Declare a field that never enters the key, such as an address: the checksum of its content enters the key."""
     return field(default=default, metadata={UNKEYED: True})
 
 
@@ -31,7 +31,7 @@ def require(holds: bool, name: str, value: object, allowed: str) -> None:
 
 
 def require_choices(config: Any, name: str) -> None:
-    """Raise ValueError for a field whose type lists its values (``Literal``) and that has another one."""
+    """Raise ValueError if a field of a ``Literal`` type has a value that the type does not list."""
     for each in fields(config):
         choices = get_args(each.type) if get_origin(each.type) is Literal else ()
         value = getattr(config, each.name)
@@ -42,7 +42,7 @@ def require_choices(config: Any, name: str) -> None:
 def require_name(name: str, field_name: str, also: str = "") -> None:
     """Raise ValueError unless ``name`` can name files, folders and an MLflow model.
 
-    Letters, digits, underscores and hyphens; ``also`` are further characters, not at the beginning.
+    Allowed are letters, digits, underscores and hyphens; after the first character also those in ``also``.
     """
     fits = re.fullmatch(rf"\w[\w{re.escape(also)}-]{{0,99}}", name) is not None
     further = "".join(f", {character!r}" for character in also)
@@ -50,13 +50,13 @@ def require_name(name: str, field_name: str, also: str = "") -> None:
 
 
 LARGEST = 2**53
-"""The largest whole number in a configuration: beyond it JSON readers may round."""
+"""The largest whole number in a configuration: JSON readers may round larger ones."""
 
 
 def require_finite(value: Any, path: str) -> None:
-    """Raise ValueError for a number in ``value`` that is infinite, not a number or beyond ``LARGEST``.
+    """Raise ValueError for a number in ``value`` that is infinite, NaN or, if whole, beyond ``LARGEST``.
 
-    ``value`` is a configuration, with any configurations in its fields; ``path`` is its name: ``training``.
+    ``value`` is a configuration; the check includes configurations in its fields. ``path`` is its name: ``training``.
     """
     if is_dataclass(value) and not isinstance(value, type):
         for each in fields(value):

@@ -1,7 +1,8 @@
 """The mixture of corpus parts that a training reads: the value of ``Training.mixture``.
 
-europarl=3,news-commentary=1         three pairs of europarl for each of the other, by repeating or leaving out pairs
-temperature=5                        shares proportional to the size of a part to the power of 1/5
+europarl=3,news-commentary=1         three pairs of europarl for each pair of news-commentary; pairs are repeated or
+                                     left out to reach these shares
+temperature=5                        the share of a part is proportional to (number of its pairs) ** (1/5)
 """
 
 import math
@@ -14,14 +15,14 @@ ALLOWED = "part=share,part=share, each part once, with a share above 0, or tempe
 
 @dataclass(frozen=True)
 class Mixture:
-    """Relative shares of pairs by part, or a temperature over all parts."""
+    """The relative share of each part, or a temperature for all parts."""
 
     shares: tuple[tuple[str, float], ...] = ()
     temperature: float = 0.0
 
 
 def parse_mixture(text: str) -> Mixture | None:
-    """The mixture of ``text``; None if it is empty. Raises ValueError naming training.mixture."""
+    """Parse ``text``; return None if it is empty. Raises ValueError naming training.mixture."""
     if not text:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The Transformer's shape, and what follows from it alone."""
+"""The Transformer's shape, and what is computed from the shape alone."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,7 +17,7 @@ LARGEST_SIZES = {
     "d_v": 10_000,
     "max_positions": 1_000_000,
 }
-"""Sizes far beyond any trained Transformer. A larger one is a typing error that would end as one of memory."""
+"""Sizes far above those of any trained Transformer. A larger size is a typing error; it would exhaust the memory."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Model:
     """The Transformer's shape (§3). Defaults are the paper's base model (Table 3, row base)."""
 
     layers: int = 6
-    """Layers of the encoder, and of the decoder unless ``decoder_layers`` says otherwise (§3.1, N in Table 3)."""
+    """Layers of the encoder, and of the decoder unless ``decoder_layers`` is above 0 (§3.1, N in Table 3)."""
     d_model: int = 512
     """Width of embeddings and of every sublayer's output (§3.1); an even number."""
     d_ff: int = 2048
@@ -39,34 +39,34 @@ class Model:
     p_drop: float = 0.1
     """Probability of dropout on every sublayer's output and on the sums of embeddings and positions (§5.4)."""
     p_drop_attention: float = 0.0
-    """Probability of dropout on attention weights, which the paper does not have."""
+    """Probability of dropout on attention weights; not in the paper."""
     p_drop_relu: float = 0.0
-    """Probability of dropout after the feed-forward networks' ReLU, which the paper does not have."""
+    """Probability of dropout after the feed-forward networks' ReLU; not in the paper."""
     norm: Literal["post", "pre"] = "post"
-    """post: LayerNorm(x + Sublayer(x)) (§3.1); pre: x + Sublayer(LayerNorm(x)), with a norm at each stack's end."""
+    """post: LayerNorm(x + Sublayer(x)) (§3.1); pre: x + Sublayer(LayerNorm(x)), and a norm at the end of each stack."""
     positions: Literal["sinusoid", "learned", "learned_sinusoid"] = "sinusoid"
     """sinusoid: sines and cosines (§3.5); learned: a table of parameters (Table 3, row E); learned_sinusoid: a learned
     table that starts as the sinusoids."""
     max_positions: int = 1024
-    """Rows of a learned table of positions: the most tokens of a sentence. Sinusoids have no limit."""
+    """Rows of a learned table of positions: the maximum tokens of a sentence. Sinusoids have no limit."""
     tied: bool = True
-    """One matrix for source and target embeddings and the output projection (§3.4); it needs a joint vocabulary."""
+    """One matrix for source embeddings, target embeddings and output projection (§3.4); needs a joint vocabulary."""
     init: Literal["glorot", "normal"] = "glorot"
     """glorot: Glorot-uniform matrices, embeddings N(0, 1/d_model); normal: all matrices from N(0, 1/d_model)."""
     attention: Literal["own", "torch"] = unkeyed_default("own")
-    """own: this project's layers; torch: those of torch.nn.Transformer, as a reference."""
+    """own: this project's layers; torch: the layers of torch.nn.Transformer, as a reference."""
     qkv_bias: bool = unkeyed_default(False)
-    """Biases of W^Q, W^K and W^V, which the paper does not have."""
+    """Biases of W^Q, W^K and W^V; not in the paper."""
     output_bias: bool = unkeyed_default(False)
-    """A bias of the projection before the softmax, which the paper does not have."""
+    """A bias of the projection before the softmax; not in the paper."""
     decoder_layers: int = unkeyed_default(0)
-    """Layers of the decoder; 0: as many as of the encoder, as in the paper."""
+    """Layers of the decoder; 0: the same number as the encoder, as in the paper."""
     scale_embeddings: bool = unkeyed_default(True)
-    """Embeddings are multiplied by sqrt(d_model) (§3.4). false: they are used as they are; those that are not shared
-    with the output projection then start from N(0, 1)."""
+    """true: embeddings are multiplied by sqrt(d_model) (§3.4). false: they are not multiplied; embeddings that do not
+    share their matrix with the output projection then start from N(0, 1)."""
     source_ends: SourceEnds = unkeyed_default("eos")  # noqa: RUF009 - a string
-    """Special tokens around a source; an empty source is read as eos alone. A decoder always reads bos … and predicts
-    … eos."""
+    """Special tokens around a source; the model reads an empty source as one eos. The decoder always reads bos … and
+    predicts … eos."""
 
     def __post_init__(self) -> None:
         require_choices(self, "model")
@@ -86,17 +86,17 @@ class Model:
 
     @property
     def layers_of_decoder(self) -> int:
-        """The number of the decoder's layers."""
+        """The number of layers of the decoder."""
         return self.decoder_layers or self.layers
 
     @property
     def learns_positions(self) -> bool:
-        """Whether positions are parameters, of which there are ``max_positions``."""
+        """Whether positions are parameters: a table of ``max_positions`` rows."""
         return self.positions != "sinusoid"
 
 
 def count_parameters(model: Model, source_size: int, target_size: int) -> int:
-    """Number of parameters for these vocabulary sizes; if ``model.tied``, both sides share one vocabulary."""
+    """Return the number of parameters for these vocabulary sizes; with ``model.tied``, both sides share one."""
     attention = model.heads * model.d_model * (2 * model.d_k + 2 * model.d_v) + model.d_model
     attention += model.heads * (2 * model.d_k + model.d_v) * model.qkv_bias
     feed_forward = 2 * model.d_model * model.d_ff + model.d_ff + model.d_model

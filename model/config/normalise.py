@@ -1,6 +1,6 @@
-r"""How text is normalised: training text by the stage ``clean``, and a source wherever a version reads it.
+r"""Defines how text is normalised: training text in the stage ``clean``, and every source that a version reads.
 
-The patterns mean the same in polars and in tokenizers, whose classes such as ``\s`` differ.
+The patterns list code points, because classes such as ``\s`` differ between polars and tokenizers.
 """
 
 from dataclasses import dataclass
@@ -10,24 +10,25 @@ _OTHER_WHITE = r"\x{09}-\x{0D}\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{20
 _CONTROL = r"\x{00}-\x{08}\x{0E}-\x{1F}\x{7F}-\x{84}\x{86}-\x{9F}"
 _INVISIBLE = r"\x{AD}\x{200B}\x{200E}\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2069}\x{FEFF}"
 REMOVED = f"[{_CONTROL}{_INVISIBLE}]"
-"""What ``control`` removes: control characters but white space, soft hyphen, zero-width and bidirectional marks."""
+"""What ``control`` removes: soft hyphens, zero-width and bidirectional marks, control characters except white space."""
 UNEVEN = f"[{_SPACE}{_OTHER_WHITE}]{{2,}}|[{_OTHER_WHITE}]"
-"""The white space that ``white_space`` replaces by one space: all of Unicode but a single space."""
+"""The white space that ``white_space`` replaces by one space: all white space of Unicode except a single space."""
 
 DOUBLE_QUOTES = "“”„‟«»"
 SINGLE_QUOTES = "‘’‚‛‹›"
 """Includes the typographic apostrophe."""
 PLAIN_QUOTES = {f"[{DOUBLE_QUOTES}]": '"', f"[{SINGLE_QUOTES}]": "'"}
-"""Regular expressions of both kinds of typographic quotation marks, and the plain character of each."""
+"""Maps a pattern of each kind of typographic quotation marks to the plain character that replaces them."""
 
 
 @dataclass(frozen=True)
 class Normalise:
-    """How each line is normalised before the rules see it.
+    """Settings of the normalisation of each line, before the cleaning rules check it.
 
-    ``nfc``: Unicode's composed form. ``control``: remove control, zero-width and bidirectional marks, but not the
-    joiners that scripts need. ``white_space``: one space for any run, none at the ends. ``quotes``: ``"`` and ``'`` for
-    typographic quotation marks. A version does the same to every source that it reads, in evaluation and in use.
+    ``nfc``: compose characters to Unicode's NFC. ``control``: remove control characters, zero-width and bidirectional
+    marks, but keep the joiners that scripts need. ``white_space``: replace any sequence of white space by one space,
+    and strip the ends. ``quotes``: replace typographic quotation marks by ``"`` and ``'``. A version normalises every
+    source in the same way, in evaluation and in use.
     """
 
     nfc: bool = True
@@ -37,7 +38,7 @@ class Normalise:
 
     @property
     def about(self) -> str:
-        """What is changed, as the fact ``source_input`` of scores says it; "" if nothing is."""
+        """The changes as text, for the fact ``source_input`` of scores; "" if there are none."""
         parts = {
             "control characters removed": self.control,
             "typographic quotes made plain": self.quotes,
@@ -48,4 +49,4 @@ class Normalise:
 
 
 STANDARD = Normalise()
-"""How runs normalise unless they say otherwise."""
+"""The default normalisation of a run."""

@@ -1,9 +1,9 @@
-"""The paper's models and trainings by the rows of Table 3; each name says what differs from base.
+"""The models and trainings of the rows of Table 3; each name says what differs from base.
 
-    A  heads, and with them d_k and d_v     B  d_k alone     C  layers, d_model, d_ff
-    D  P_drop, label smoothing (ls)         E  learned positions
+    A  heads, d_k and d_v             B  only d_k     C  layers, d_model, d_ff
+    D  P_drop, label smoothing (ls)   E  learned positions
 
-Table 3 reports newstest2013 with the last checkpoint, without averaging (§6.2).
+Table 3 reports scores of the last checkpoint on newstest2013, without averaging (§6.2).
 """
 
 from dataclasses import replace
@@ -12,12 +12,12 @@ from . import Model, Training
 
 BASE = Model()
 BASE_TRAINING = Training(batching="packed", precision="bf16")
-"""The training of §5 in its fastest form on a GPU. Rows with head sizes that its kernel does not support (d_k differs
-from d_v or exceeds 256) train on padded batches of pairs of similar length."""
+"""The training of §5 with the fastest settings on a GPU. The kernel for packed batches does not support rows where d_k
+differs from d_v or exceeds 256; these rows train on padded batches of pairs of similar length (``BUCKETS``)."""
 BIG = Model(d_model=1024, d_ff=4096, heads=16, p_drop=0.3)
 BUCKETS = replace(BASE_TRAINING, batching="buckets")
 BIG_TRAINING = replace(BASE_TRAINING, updates=300_000, checkpoint_every=600, keep=20, dev_every=3_000)
-"""A checkpoint every 600 updates: the paper's 10 minutes at 1.0 s per update (§5.2)."""
+"""It writes a checkpoint every 600 updates: the paper's 10 minutes at 1.0 s per update (§5.2)."""
 
 TABLE_3 = {
     "base": (BASE, BASE_TRAINING),

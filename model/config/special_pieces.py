@@ -5,4 +5,4 @@ BOS = 1
 EOS = 2
 UNK = 3
 SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
-"""The pieces of the ids 0 to 3."""
+"""The pieces with the ids 0 to 3."""

@@ -1,4 +1,4 @@
-"""How a model is trained (§5), and which models and devices a training fits."""
+"""The settings of a training (§5), and checks that a training fits a model and a device."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,12 +19,12 @@ class Training:
     updates: int = 100_000
     """Optimizer steps (§5.2)."""
     batch_tokens: int = 25_000
-    """Maximum pieces of an update per side, including bos or eos, summed over all ranks (§5.1)."""
+    """Maximum pieces of an update per side, including special tokens, summed over all ranks (§5.1)."""
     label_smoothing: float = 0.1
-    """Probability that smoothing spreads over the vocabulary (§5.4); 0: none."""
+    """Probability that label smoothing distributes over the vocabulary (§5.4); 0: no smoothing."""
     schedule: Literal["paper", "inverse_sqrt", "linear", "constant"] = "paper"
-    """paper: factor * d_model^-0.5 * min(update^-0.5, update * warmup^-1.5) (§5.3); inverse_sqrt, linear, constant
-    rise linearly to ``peak`` over ``warmup`` updates."""
+    """paper: factor * d_model^-0.5 * min(update^-0.5, update * warmup^-1.5) (§5.3). inverse_sqrt, linear and constant
+    first rise linearly to ``peak`` over ``warmup`` updates; their names describe the learning rate afterwards."""
     warmup: int = 4_000
     """Updates over which the learning rate rises (§5.3)."""
     factor: float = 1.0
@@ -32,79 +32,80 @@ class Training:
     peak: float = 1e-3
     """Highest learning rate of the schedules other than ``paper``."""
     beta1: float = 0.9
-    """Adam's decay of the mean of gradients (§5.3)."""
+    """Adam's decay rate of the mean of gradients (§5.3)."""
     beta2: float = 0.98
-    """Adam's decay of the mean of their squares (§5.3)."""
+    """Adam's decay rate of the mean of squared gradients (§5.3)."""
     eps: float = 1e-9
-    """What Adam adds to the root of the mean of squares (§5.3)."""
+    """Adam's epsilon, added to the root of the mean of squared gradients (§5.3)."""
     clip_norm: float = 0.0
     """Maximum gradient norm; 0 disables clipping, as in the paper."""
     seed: int = 1
-    """Seed of initial weights, dropout, and the order of batches."""
+    """Seed of initial weights, dropout and the order of batches."""
     precision: Literal["fp32", "tf32", "bf16"] = "fp32"
-    """Numbers of matrix products; weights, moments, norms and softmax are float32 in any case. tf32 needs a GPU."""
+    """Number type of matrix products. tf32 needs a GPU. Weights, Adam's moments, norms and softmax stay float32."""
     residual: Literal["fp32", "bf16"] = unkeyed_default("fp32")
-    """Numbers that pass from sublayer to sublayer. bf16 needs ``precision`` bf16 and moves half the bytes; norms,
-    softmax, loss and the gradients of weights stay float32."""
+    """Number type of the residual stream between sublayers. bf16 needs ``precision`` bf16 and halves the memory
+    traffic; norms, softmax, loss and the gradients of weights stay float32."""
     checkpoint_every: int = 1_500
-    """Updates between two checkpoints (§6.1)."""  # by default the paper's 10 minutes at 0.4 s an update (§5.2)
+    """Updates between two checkpoints (§6.1)."""  # the default is the paper's 10 minutes at 0.4 s an update (§5.2)
     keep: int = 5
     """Number of last checkpoints to keep for averaging."""
     dev_every: int = 1_500
     """Updates between two computations of the dev perplexity."""
     batch_sentences: int = unkeyed_default(0)
-    """Maximum pairs of an update, in place of ``batch_tokens``, which then limits nothing; 0: counted in tokens."""
+    """Maximum pairs of an update; above 0, ``batch_tokens`` has no effect. 0: ``batch_tokens`` limits an update."""
     epochs: int = unkeyed_default(0)
-    """Length in epochs in place of updates: above 0, ``updates`` must be 0."""
+    """Length of the training in epochs instead of updates: above 0, ``updates`` must be 0."""
     checkpoints_from: Literal["start", "end"] = unkeyed_default("start")
-    """start: checkpoints at multiples of ``checkpoint_every``, and at the last update; end: at the last update and at
-    steps of ``checkpoint_every`` before it, so that those averaged are equally far apart."""
+    """start: checkpoints at multiples of ``checkpoint_every`` and at the last update. end: checkpoints at the last
+    update and every ``checkpoint_every`` updates before it, so that averaged checkpoints have equal distances."""
     batching: Literal["buckets", "packed"] = unkeyed_default("buckets")
-    """buckets: pairs of similar length, padded; packed: pairs of any length end to end, in batches of one size."""
+    """buckets: padded batches of pairs of similar length; packed: batches of one size, with pairs end to end."""
     optimizer: Literal["adam", "adamw"] = unkeyed_default("adam")
-    """adam: the paper's (§5.3); adamw: with ``weight_decay`` apart from the gradient."""
+    """adam: the paper's optimizer (§5.3); adamw: Adam with decoupled ``weight_decay``."""
     weight_decay: float = unkeyed_default(0.0)
-    """AdamW's weight decay of matrices and embeddings; biases and norms have none."""
+    """AdamW's weight decay of matrices and embeddings; biases and norms have no decay."""
     attention_coverage_encoder: float = unkeyed_default(0.0)
     """Weight of the attention-coverage loss (``model.training.coverage``) of the encoder's self-attention."""
     attention_coverage_cross: float = unkeyed_default(0.0)
     """Weight of the attention-coverage loss of the cross-attention."""
     skip_nonfinite: int = unkeyed_default(0)
-    """Maximum number of skipped updates with a gradient that is not finite; one more ends training as diverged."""
+    """Maximum number of updates to skip because their gradient is not finite; one more ends training as diverged."""
     patience: int = unkeyed_default(0)
     """Stop after this many consecutive dev checks without a lower perplexity; 0 trains to the last update."""
     ema: float = unkeyed_default(0.0)
-    """Decay per update of an exponential moving average of the weights, such as 0.999; 0 keeps none. It is used where
-    averaging.which is ema; dev checks use the weights themselves."""
+    """Decay per update of an exponential moving average of the weights, such as 0.999; 0: no average. With
+    averaging.which=ema the average becomes the model. Dev checks use the weights, not the average."""
     mixture: str = unkeyed_default("")
-    """Shares of the corpus's parts in each epoch (``model.config.mixture``): ``europarl=3,news-commentary=1``,
+    """Shares of the corpus's parts in each epoch (``model.config.mixture``): ``europarl=3,news-commentary=1`` or
     ``temperature=5``. Empty: every pair once in each epoch."""
     dev_bleu: int = unkeyed_default(0)
-    """Number of dev sentences to decode greedily at each dev check for a BLEU; 0 decodes none. One rank decodes for at
-    most a minute while the others wait."""
+    """Number of dev sentences that each dev check decodes greedily for a BLEU score; 0: none. One rank decodes for at
+    most a minute, and the others wait."""
     start: str = unkeyed("")
-    """A registered version (``name@alias``, ``name/number``) with the initial weights. The key depends on the weights,
-    not on this name. Empty: random initialisation."""
+    """A registered version (``name@alias`` or ``name/number``) that gives the initial weights. The key depends on the
+    weights, not on this name. Empty: random initialisation."""
     continue_from: str = unkeyed("")
-    """A finished training (``RUN/train``) that this one continues: it takes over weights, optimizer state and place in
-    the data, also where its rates depend on ``updates``. ``--set`` calls it ``training.continue`` too. The key depends
-    on that training, not on its name. Empty: a longer training continues a shorter one that is equal otherwise, if
-    this gives the same weights as training from the beginning."""
+    """A finished training (``RUN/train``) that this one continues: it takes over weights, optimizer state and position
+    in the data, even if the learning rates depend on ``updates``. ``--set`` also accepts the name
+    ``training.continue``. The key depends on the finished training, not on its name. Empty: a longer training
+    continues a shorter one with equal settings if the weights are the same as without continuing."""
     numerics: Numerics = unkeyed_default("fast")  # noqa: RUF009 - a string
-    """fast: the kernels that suit the machine; strict: weights that are equal to the bit on different CPUs and for
-    different numbers of ranks (docs/reproducibility.md), several times slower."""
+    """fast: the kernels that suit the machine; strict: weights that are bit-identical on different CPUs and for
+    different numbers of ranks (docs/reproducibility.md), but several times slower."""
     target_ends: TargetEnds = unkeyed_default("eos")  # noqa: RUF009 - a string
-    """eos+eos: a target ends in two eos, so that the model also learns that eos follows eos, a control that needs no
-    text. Both are labels and count as pieces; dev perplexity and searches know the first alone."""
+    """eos+eos: a target ends in two eos, so that the model also learns that eos follows eos; this is a control
+    experiment without text. Both eos are labels and count as pieces. Dev perplexity and searches use only the
+    first."""
     warmup_epochs: int = unkeyed_default(0)
-    """Warm-up in epochs in place of updates: above 0, ``warmup`` must be 0."""
+    """Warm-up in epochs instead of updates: above 0, ``warmup`` must be 0."""
     keep_epochs: int = unkeyed_default(0)
-    """Keep every checkpoint of this many last epochs, that of the last update included, for ``averaging.which=kept``:
-    above 0, ``keep`` must be 0."""
+    """Keep every checkpoint of the last ``keep_epochs`` epochs, including the last update's, for
+    ``averaging.which=kept``: above 0, ``keep`` must be 0."""
     minutes: float = unkeyed_default(0.0)
-    """Stop at the first update after so many minutes that leaves ``keep`` checkpoints; 0: no limit. How many updates
-    that are depends on the machine; the fact ``updates`` says it, and that many give the same weights again, but with
-    the schedule linear."""
+    """Stop after this many minutes, at the first update at which ``keep`` checkpoints exist; 0: no limit. The number
+    of updates depends on the machine and is the fact ``updates``. A training of that many updates gives the same
+    weights again, unless the schedule is linear."""
 
     def __post_init__(self) -> None:
         require_choices(self, "training")
@@ -138,7 +139,7 @@ class Training:
         require(decays, "training.weight_decay", self.weight_decay, "0, or training.optimizer adamw")
         for name in ("patience", "minutes"):
             where = f"where training.{name} is above 0"
-            known = not getattr(self, name)  # else it may end at any update
+            known = not getattr(self, name)  # otherwise the training may end at any update
             counted = known or self.checkpoints_from == "start"
             require(counted, "training.checkpoints_from", self.checkpoints_from, f"start {where}")
             require(known or not self.keep_epochs, "training.keep_epochs", self.keep_epochs, f"0 {where}")
@@ -150,12 +151,12 @@ class Training:
 
     @property
     def may_end_early(self) -> bool:
-        """Whether the last update is known only when it is done."""
+        """Whether the training may end before its last planned update."""
         return self.patience > 0 or self.minutes > 0
 
 
 def check_compatible(model: Model, training: Training) -> None:
-    """Raise ValueError naming the field if model and training cannot be combined."""
+    """Raise ValueError naming the field if the training does not support the model."""
     own = model.attention == "own"
     where = "where model.attention is torch"
     require(own or training.batching == "buckets", "training.batching", training.batching, f"buckets {where}")
@@ -168,10 +169,10 @@ def check_compatible(model: Model, training: Training) -> None:
 def check_whole_updates(
     training: Training, compiled: str, *, on_cpu: bool, ranks: int, micro_batch_tokens: int
 ) -> None:
-    """Raise ValueError for what REPRO_COMPILE=update does not support; any other ``compiled`` passes.
+    """Raise ValueError if ``compiled`` is update and REPRO_COMPILE=update does not support the training.
 
-    Checked when a run is planned and again when its training begins. ``on_cpu``: the device is a CPU for certain; a
-    plan does not know what ``auto`` will find elsewhere.
+    The plan of a run and the beginning of its training both call this. ``on_cpu``: the device is certainly a CPU; a
+    plan cannot know which device ``auto`` will find on another machine.
     """
     unsupported = {
         "on a CPU": on_cpu,

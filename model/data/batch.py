@@ -16,10 +16,10 @@ from .shards import Array, Shards
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch of pairs: sources with their ends (``Model.source_ends``), decoder inputs bos …, and the labels.
+    """A batch of pairs: sources with special tokens (``Model.source_ends``), decoder inputs bos …, and labels.
 
-    Padded (``packing`` is None): ``source`` is (B, S), ``target`` is (B, T), ``label_indices`` (M) are the positions
-    to predict in the flattened (B, T), and ``labels`` (M) their pieces. Packed end to end: ``source`` is (S),
+    Padded (``packing`` is None): ``source`` is (B, S), ``target`` is (B, T). ``label_indices`` (M) are the positions
+    to predict in the flattened (B, T), and ``labels`` (M) are the pieces there. Packed end to end: ``source`` is (S),
     ``target`` and ``labels`` are (T), labels at padding are PAD, and ``label_indices`` is None.
     """
 
@@ -29,7 +29,7 @@ class Batch:
     label_indices: Tensor | None
     packing: Packing | None
     padding: int
-    """Positions of both sides that hold no piece."""
+    """Number of positions of both sides without a piece."""
     pieces: int
     """Number of pieces to predict."""
 
@@ -38,19 +38,19 @@ class Batch:
         return self.source.numel() + self.target.numel()
 
     def to(self, device: torch.device) -> "Batch":
-        """Copy the batch to a device, without blocking the host where its memory is pinned."""
+        """Copy the batch to a device; with pinned memory the copy does not block the host."""
         if device.type == "cpu":
             return self
         return self.each(lambda x: x.to(device, non_blocking=True))
 
     def tensors(self) -> list[Tensor]:
-        """All tensors in a fixed order."""
+        """Return all tensors in a fixed order."""
         tensors: list[Tensor] = []
         self.each(lambda x: tensors.append(x) or x)  # type: ignore[func-returns-value]
         return tensors
 
     def each(self, move: Callable[[Tensor], Tensor]) -> "Batch":
-        """The batch with ``move`` of each tensor."""
+        """Return a batch in which each tensor ``x`` is replaced by ``move(x)``."""
         packing = self.packing and Packing(
             replace(self.packing.source, cu_seqlens=move(self.packing.source.cu_seqlens)),
             replace(self.packing.target, cu_seqlens=move(self.packing.target.cu_seqlens)),

@@ -28,26 +28,26 @@ POOL_BATCHES = 400
 
 @dataclass(frozen=True)
 class Cursor:
-    """A position in the sequence of batches: the next is number ``batch`` of ``epoch``, both counted from 0.
+    """A position in the sequence of batches: the next batch is number ``batch`` of ``epoch``, both counted from 0.
 
-    ``update`` counts all batches before it.
+    ``update`` is the number of all batches before the next one.
     """
 
     epoch: int = 0
     batch: int = 0
     batches: int = 0
-    """Batches of the epoch; 0 where they have not been counted."""
+    """Number of batches of the epoch; 0: not counted yet."""
     update: int = 0
 
     @property
     def epochs_done(self) -> float:
-        """Epochs read so far, with the part of the present one."""
+        """Epochs read so far, including the fraction of the current one."""
         return self.epoch + self.batch / max(self.batches, 1)
 
 
 @dataclass(frozen=True)
 class Update:
-    """One rank's micro-batches of an update; ``pieces`` counts the pieces to predict of all ranks."""
+    """One rank's micro-batches of an update; ``pieces`` is the number of pieces to predict on all ranks."""
 
     micro_batches: list[Batch]
     pieces: int
@@ -60,8 +60,9 @@ class Update:
 class BatchSampler:
     """Yields the batches of every epoch as row numbers. Lengths include special tokens.
 
-    ``batching`` and ``mixture`` are those of ``Training``; above 0, ``sentences`` replaces the budget. Raises JobError
-    if there is no pair, if a pair exceeds the budget of an update, or if the mixture names a part that has no pair.
+    ``batching`` and ``mixture`` are fields of ``Training``. If ``sentences`` is above 0, it replaces the budget. Raises
+    JobError if there is no pair, if a pair exceeds the budget of an update, or if the mixture names a part without
+    pairs.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class BatchSampler:
             )
 
     def epoch(self, number: int) -> list[Array]:
-        """The shuffled batches of one epoch. Every pair occurs once, or as often as the mixture says."""
+        """Return the shuffled batches of one epoch. Every pair occurs once, or as often as the mixture requires."""
         random = np.random.default_rng([self.seed, number])
         rows = self.mixer.draw(random) if self.mixer else random.permutation(len(self.source))
         if self.packed:
@@ -113,15 +114,15 @@ class BatchSampler:
         return [batches[i] for i in random.permutation(len(batches))]
 
     def updates_of(self, epochs: int) -> int:
-        """Number of batches of the first ``epochs`` epochs."""
+        """Return the number of batches of the first ``epochs`` epochs."""
         return next(then.update - 1 for _, then in self.batches_from(Cursor()) if then.epoch == epochs)
 
     def epoch_begins(self, updates: int) -> list[int]:
-        """Of each epoch that ``updates`` batches reach, the number of batches before it."""
+        """Return the number of batches before each epoch that the first ``updates`` batches reach."""
         return [then.update - 1 for _, then in islice(self.batches_from(Cursor()), updates) if then.batch == 1]
 
     def batches_from(self, cursor: Cursor) -> Iterator[tuple[Array, Cursor]]:
-        """Yield batches indefinitely, starting at ``cursor``, each with the cursor that follows it."""
+        """Yield batches without end, starting at ``cursor``, each with the cursor after it."""
         epoch = cursor.epoch
         begin = cursor.batch
         update = cursor.update
@@ -139,19 +140,19 @@ class BatchSampler:
         return Update([self.load(part, ranks, most) for part in parts], int(self.target[batch].sum()), following)
 
     def rank_rows(self, batch: Array, rank: int, ranks: int) -> Array:
-        """One rank's rows of a batch; all ranks get similar lengths."""
+        """Return one rank's rows of a batch; all ranks get similar lengths."""
         rows = batch if not self.packed or ranks == 1 else self._sort(batch)
         return rows[rank::ranks]
 
     def split_rows(self, rows: Array, most: int) -> list[Array]:
-        """Split rows into parts of at most ``most`` pieces per side; a longer pair is a part of its own.
+        """Split rows into parts of at most ``most`` pieces per side; a longer pair is its own part.
 
-        0 does not split. Returns one empty part if there are no rows, since every rank takes part in every update.
+        0 does not split. Without rows there is one empty part, because every rank takes part in every update.
         """
         return self._cut(rows, self._most(most)) if most and len(rows) else [rows]
 
     def load(self, rows: Array, ranks: int, most: int) -> Batch:
-        """Read one part that ``split_rows`` returned."""
+        """Read a part that ``split_rows`` returned."""
         if not self.packed:
             return load_padded(self.shards, rows, self.source_ends, self.target_ends)
         # The ranks' shares of a batch differ by about one pair.
@@ -160,19 +161,19 @@ class BatchSampler:
         return load_packed(self.shards, rows, shape, self.source_ends, self.target_ends)
 
     def _most(self, budget: int) -> tuple[int, int]:
-        """Maximum of source and target pieces of a batch."""
+        """Return the maximum source pieces and target pieces of a batch."""
         source, target = self._batch_shape(budget).pieces if self.packed else (budget, budget)
         return min(source, budget), min(target, budget)
 
     def _sort(self, rows: Array) -> Array:
         source = self.source[rows]
         target = self.target[rows]
-        # Source lengths alternate between ascending and descending, so that a batch across two target lengths has
-        # sources of similar length.
+        # Source lengths ascend for one target length and descend for the next, so that a batch with two target
+        # lengths has sources of similar length.
         return rows[np.lexsort((np.where(target % 2, source, -source), target))]
 
     def _cut(self, rows: Array, most: tuple[int, int]) -> list[Array]:
-        """Split rows, in order, into batches of at most ``most`` (source, target) pieces, or of one row."""
+        """Split rows, in order, into batches of at most ``most`` (source, target) pieces, but at least one row."""
         source = np.cumsum(self.source[rows])
         target = np.cumsum(self.target[rows])
         batches = []

@@ -1,18 +1,18 @@
-"""Tokenizers (§5.1), read from a vocabulary folder; torch-free.
+"""Reads tokenizers (§5.1) from a vocabulary folder, without torch.
 
-The folder holds ``tokenizer.json``, where each side has its own vocabulary ``tokenizer.target.json``, and where text is
-split into words first a record of that (``model.data.word_splitting``).
-Encoding returns token ids without ``<s>`` and ``</s>``, which batching adds.
+The folder holds ``tokenizer.json``. If each side has its own vocabulary, it also holds ``tokenizer.target.json``; if
+text is first split into words, also a record of the splitting (``model.data.word_splitting``).
+Encoding returns token ids without ``<s>`` and ``</s>``; batching adds these two.
 
-A version is registered with a source tokenizer that normalises as the training text was (``normalising``), for
-everything that reads a source; targets are encoded as they are.
+A version is registered with a source tokenizer that normalises a source in the same way as the training text
+(``normalising``). Targets are encoded without normalising.
 
-Where a run names the scripts of its languages, the tokenizers of both sides read every character of another script as
-``<unk>``, in training and in use: the normaliser replaces it by ``SUBSTITUTE``, whose byte is in no piece.
+If a run names the scripts of its languages, the tokenizers of both sides read every character of another script as
+``<unk>``, in training and in use: the normaliser replaces it by ``SUBSTITUTE``, and no piece contains this byte.
 
-Byte-level tokenizers add a space before every line and remove it in decoding, so that a word has the same pieces at
-every position and any other Unicode text survives the round trip; those of characters end a word in ``</w>``.
-Markup in the text, such as a literal ``</s>``, is encoded as text.
+Byte-level tokenizers add a space before every line and remove it in decoding: so a word has the same pieces at every
+position, and all other Unicode text is unchanged after encoding and decoding. Tokenizers of characters end a word in
+``</w>``. Markup in the text, such as a literal ``</s>``, is encoded as text.
 """
 
 from __future__ import annotations
@@ -41,33 +41,33 @@ else:
 SOURCE_FILE = "tokenizer.json"
 TARGET_FILE = "tokenizer.target.json"
 END_OF_WORD = "</w>"
-"""Ends the last piece of a word in vocabularies of characters."""
+"""The end of the last piece of a word, in vocabularies of characters."""
 SUBSTITUTE = "\x1a"
-"""ASCII's substitute character, which stands for a character of a foreign script."""
+"""ASCII's substitute character; it replaces a character of a foreign script."""
 
 
 @dataclass(frozen=True)
 class TokenizerPair:
-    """The tokenizers of a run, with the same entries if the vocabulary is joint."""
+    """The tokenizers of a run; if the vocabulary is joint, both have the same entries."""
 
     source: Tokenizer
     target: Tokenizer
     joint: bool
     splitting: WordSplitting | None = None
-    """How text is split into words first; None where the tokenizers alone split it."""
+    """The splitting into words before tokenisation; None: only the tokenizers split text."""
 
     @classmethod
     def load(cls, folder: Path) -> TokenizerPair:
-        """Read a vocabulary folder. Raises JobError naming a file that is missing or damaged."""
+        """Read a vocabulary folder. Raises JobError naming a missing or damaged file."""
         source = _load(folder / SOURCE_FILE)
         joint = not (folder / TARGET_FILE).exists()
         target = _without_normalising(source) if joint else _load(folder / TARGET_FILE)
         return cls(source, target, joint, WordSplitting.load(folder))
 
     def normalising(self, normalise: Normalise) -> TokenizerPair:
-        """The tokenizers of a version: the source's normalises as its training text was, and strips every line.
+        """Return the tokenizers of a version: the source tokenizer normalises with ``normalise`` and strips every line.
 
-        Quotation marks also become plain where they were so when the vocabulary was learnt.
+        It also makes quotation marks plain if the text of the vocabulary had plain ones.
         """
         normalise = replace(normalise, quotes=normalise.quotes or self.normalise.quotes)
         steps = [*_steps_of(normalise), normalizers.Strip()]
@@ -76,7 +76,7 @@ class TokenizerPair:
 
     @cached_property
     def normalise(self) -> Normalise:
-        """How a source is normalised, from the tokenizer's own steps."""
+        """The normalisation of a source, read from the steps of its tokenizer."""
         steps = _normaliser_steps(json.loads(self.source.to_str()))
         patterns = {step.get("pattern", {}).get("Regex") for step in steps}
         return Normalise(
@@ -92,12 +92,12 @@ class TokenizerPair:
 
     @property
     def foreign_unknown(self) -> bool:
-        """Whether characters of foreign scripts are read as ``<unk>``."""
+        """Whether the tokenizer reads characters of foreign scripts as ``<unk>``."""
         return any(step.get("content") == SUBSTITUTE for step in _normaliser_steps(json.loads(self.source.to_str())))
 
     @property
     def lowercases(self) -> bool:
-        """Whether text is lower-cased, so that output is too."""
+        """Whether the tokenizer lower-cases text; output is then lower-cased too."""
         return any(step.get("type") == "Lowercase" for step in _normaliser_steps(json.loads(self.source.to_str())))
 
     @property
@@ -111,42 +111,42 @@ class TokenizerPair:
         return int(self.target.get_vocab_size())
 
     def read(self, lines: Sequence[str]) -> list[str]:
-        """Each line as the model reads it in use and in evaluation: normalised, without white space at its ends."""
+        """Return each line normalised and stripped, as the model reads it in use and in evaluation."""
         return [self._reading.normalize_str(line).strip() for line in lines]
 
     def encode_source(self, lines: Sequence[str]) -> list[list[int]]:
-        """Piece ids of each line, without special pieces."""
+        """Return the piece ids of each line, without special pieces."""
         return _encode(self.source, self.split(self.read(lines), 0) if self.splitting else lines)
 
     def encode_target(self, lines: Sequence[str]) -> list[list[int]]:
-        """Piece ids of each line, without special pieces."""
+        """Return the piece ids of each line, without special pieces."""
         return _encode(self.target, self.split(lines, 1))
 
     def split(self, lines: Sequence[str], side: int) -> Sequence[str]:
-        """Lines of a side, 0 for sources and 1 for targets, as its tokenizer takes them."""
+        """Split lines of a side (0: source, 1: target) into words if the vocabulary has a word splitting."""
         return self.splitting.split(lines, side) if self.splitting else lines
 
     def decode_target(self, ids: Iterable[int]) -> str:
-        """The text of one hypothesis, without special pieces; invalid UTF-8 becomes U+FFFD."""
+        """Return the text of one hypothesis, without special pieces; invalid UTF-8 becomes U+FFFD."""
         text = str(self.target.decode(list(ids), skip_special_tokens=True))
         return self.splitting.join(text) if self.splitting else text
 
     def source_pieces(self, ids: Iterable[int]) -> list[str]:
-        """The readable form of each id; see ``printable_piece``."""
+        """Return the readable form of each id; see ``printable_piece``."""
         return _printable(self.source, ids)
 
     def target_pieces(self, ids: Iterable[int]) -> list[str]:
-        """The readable form of each id; see ``printable_piece``."""
+        """Return the readable form of each id; see ``printable_piece``."""
         return _printable(self.target, ids)
 
 
 def with_plain_quotes(tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer, which from now on reads typographic quotation marks as plain ones."""
+    """Change the tokenizer to read typographic quotation marks as plain ones, and return it."""
     return _with_steps(_steps_of(Normalise(nfc=False, control=False, white_space=False, quotes=True)), tokenizer)
 
 
 def _steps_of(normalise: Normalise) -> list[normalizers.Normalizer]:
-    """The steps that do to a line what ``clean`` did to training text, in its order."""
+    """Return the normaliser steps that repeat on a line what ``clean`` did to training text, in the same order."""
     regex = tokenizers.Regex
     steps: list[normalizers.Normalizer] = []
     if normalise.control:
@@ -161,15 +161,15 @@ def _steps_of(normalise: Normalise) -> list[normalizers.Normalizer]:
 
 
 def _with_steps(steps: Sequence[normalizers.Normalizer], tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer, which from now on does these steps first."""
+    """Prepend these steps to the tokenizer's normaliser, and return the tokenizer."""
     tokenizer.normalizer = normalizers.Sequence([*steps, *([tokenizer.normalizer] if tokenizer.normalizer else [])])
     return tokenizer
 
 
 def write_normalising(vocabulary: Path, normalise: Normalise, folder: Path) -> None:
-    """Write the vocabulary of a version (``TokenizerPair.normalising``) into a folder that exists.
+    """Write the vocabulary of a version (``TokenizerPair.normalising``) into an existing folder.
 
-    Raises JobError for a vocabulary that is not whole.
+    Raises JobError if a file of the vocabulary is missing or damaged.
     """
     TokenizerPair.load(vocabulary).normalising(normalise).source.save(str(folder / SOURCE_FILE), pretty=False)
     for name in (TARGET_FILE, *RECORDS):
@@ -178,10 +178,10 @@ def write_normalising(vocabulary: Path, normalise: Normalise, folder: Path) -> N
 
 
 def foreign_as_substitute(scripts: Sequence[str]) -> normalizers.Replace:
-    """The step of a normaliser that replaces each character of a foreign script by ``SUBSTITUTE``.
+    """Return the normaliser step that replaces each character of a foreign script by ``SUBSTITUTE``.
 
-    Foreign are all Unicode scripts but ``scripts``, Common (digits, punctuation, emoji) and Inherited (marks). Raises
-    ValueError for a name that is no script.
+    All Unicode scripts are foreign except ``scripts``, Common (digits, punctuation, emoji) and Inherited (marks).
+    Raises ValueError for an unknown script.
     """
     own = "".join(rf"\p{{{script}}}" for script in (*scripts, "Common", "Inherited"))
     try:
@@ -192,12 +192,12 @@ def foreign_as_substitute(scripts: Sequence[str]) -> normalizers.Replace:
 
 
 def _normaliser_steps(form: dict[str, Any]) -> list[dict[str, Any]]:
-    """The steps of a tokenizer's normaliser, from its JSON."""
+    """Return the steps of a tokenizer's normaliser from the tokenizer's JSON."""
     return (form["normalizer"] or {}).get("normalizers", [])
 
 
 def _without_normalising(tokenizer: Tokenizer) -> Tokenizer:
-    """A copy that reads text as it is; the tokenizer itself if it does so already."""
+    """Return a copy that does not normalise; the tokenizer itself if it does not normalise."""
     form = json.loads(tokenizer.to_str())
     steps = _normaliser_steps(form)
     kept = [step for step in steps if not _is_normalising(step)]
@@ -208,7 +208,7 @@ def _without_normalising(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _is_normalising(step: dict[str, Any]) -> bool:
-    """Whether a step of a normaliser is of ``Normalise``, and not of the vocabulary itself."""
+    """Whether a step of a normaliser comes from ``Normalise``, not from the vocabulary."""
     pattern = step.get("pattern", {}).get("Regex")
     return step["type"] in ("NFC", "Strip") or pattern in (REMOVED, UNEVEN, *PLAIN_QUOTES)
 
@@ -220,7 +220,7 @@ def _from_form(form: str) -> Tokenizer:
 
 
 def of_characters(tokenizer: Tokenizer) -> bool:
-    """Whether the pieces are characters and merges of them, in place of bytes."""
+    """Whether the pieces are made of characters instead of bytes."""
     return bool(getattr(tokenizer.model, "end_of_word_suffix", None))
 
 
@@ -230,8 +230,10 @@ def _printable(tokenizer: Tokenizer, ids: Iterable[int]) -> list[str]:
 
 
 def printable_piece(piece: str, characters: bool = False) -> str:
-    r"""The readable form of a piece. Byte-level: ``Ġdog`` is ``▁dog``, half a character is ``\xc3``; of characters:
-    ``dog</w>``, the end of a word, is ``dog▁``."""
+    r"""Return the readable form of a piece.
+
+    Byte-level: ``Ġdog`` becomes ``▁dog``, half a character becomes ``\xc3``. Characters: ``dog</w>``, the end of a
+    word, becomes ``dog▁``."""
     if piece in SPECIAL_TOKENS:
         return piece
     if characters:
@@ -242,7 +244,7 @@ def printable_piece(piece: str, characters: bool = False) -> str:
 
 
 def _byte_decoder() -> dict[str, int]:
-    """The inverse of GPT-2's byte alphabet: printable Latin-1 maps to itself, other bytes to U+0100 and above."""
+    """Return the inverse of GPT-2's byte alphabet: printable Latin-1 maps to itself, other bytes to U+0100 and more."""
     itself = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or 174 <= b <= 255]
     others = [b for b in range(256) if b not in set(itself)]
     return {chr(b): b for b in itself} | {chr(256 + n): b for n, b in enumerate(others)}

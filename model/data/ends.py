@@ -1,7 +1,7 @@
-"""The special tokens around a source (``Model.source_ends``), and the eos after a target (``Training.target_ends``).
+"""Adds special tokens around a source (``Model.source_ends``) and eos after a target (``Training.target_ends``).
 
-Those of a source are the same in training, decoding and exports. An empty one is read as eos alone, whatever the
-setting: attention needs a position. Targets have theirs in training; a search stops at the first eos.
+A source has the same special tokens in training, decoding and exports. With every setting an empty source is read as
+one eos, because attention needs a position. Targets have their eos tokens in training; a search stops at the first.
 """
 
 from collections.abc import Sequence
@@ -19,27 +19,27 @@ TOKENS_AROUND: dict[SourceEnds, tuple[tuple[int, ...], tuple[int, ...]]] = {
 }
 """The tokens before and after a source."""
 NUMBER_OF_EOS: dict[TargetEnds, int] = {"eos": 1, "eos+eos": 2}
-"""By how many tokens the labels of a target, and its decoder inputs, are more than its pieces."""
+"""The number of tokens that the labels of a target, and its decoder inputs, have in addition to its pieces."""
 
 
 def with_ends(source: Sequence[int], ends: SourceEnds) -> list[int]:
-    """The tokens of a source as the model reads them."""
+    """Return the tokens of a source as the model reads them."""
     before, after = TOKENS_AROUND[ends]
     return [*before, *source, *after] if len(source) else [EOS]
 
 
 def number_of_ends(ends: SourceEnds) -> int:
-    """How many tokens ``with_ends`` adds to a source that is not empty."""
+    """Return the number of tokens that ``with_ends`` adds to a source that is not empty."""
     return sum(map(len, TOKENS_AROUND[ends]))
 
 
 def lengths_with_ends(lengths: Array, ends: SourceEnds) -> Array:
-    """The lengths of sources as the model reads them, from those without special tokens."""
+    """Return the lengths of sources as the model reads them, from the lengths without special tokens."""
     return np.where(lengths > 0, lengths + number_of_ends(ends), 1)
 
 
 def rows_with_ends(rows: tuple[Array, Array], ends: SourceEnds) -> tuple[Array, Array]:
-    """``with_ends`` of each row: the tokens of all rows end to end, and the length of each row."""
+    """Apply ``with_ends`` to each row. Returns the tokens of all rows end to end, and the length of each row."""
     tokens, lengths = rows
     longer = lengths_with_ends(lengths, ends)
     begins = np.cumsum(longer) - longer
@@ -53,8 +53,9 @@ def rows_with_ends(rows: tuple[Array, Array], ends: SourceEnds) -> tuple[Array, 
 
 
 def rows_before_last_eos(rows: tuple[Array, Array], ends: TargetEnds) -> tuple[Array, Array]:
-    """Targets with all eos but the last, which are both inputs and labels: the tokens of all rows end to end, and the
-    length of each row."""
+    """Append all eos except the last to each target; they are both inputs and labels.
+
+    Returns the tokens of all rows end to end, and the length of each row."""
     tokens, lengths = rows
     more = NUMBER_OF_EOS[ends] - 1
     return np.insert(tokens, np.repeat(np.cumsum(lengths), more), EOS), lengths + more

@@ -1,8 +1,8 @@
 """Draws the pairs of an epoch from the parts of a corpus by the shares of ``Training.mixture``.
 
-A part is the beginning of a ``pair_id`` (``europarl:48211``). An epoch has as many pairs as the shards. A part whose
-share asks for more pairs than it has repeats all of its pairs before any a further time; one with a smaller share gives
-a new random choice in each epoch.
+The part of the pair ``europarl:48211`` is ``europarl``. An epoch has as many pairs as the shards. If a part's share is
+larger than the part, all its pairs occur n times before one occurs n + 1 times. If the share is smaller, each epoch
+gets a new random choice of its pairs.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from .shards import Array, Shards
 
 
 class Mixer:
-    """Rows of each part of the shards, and the mixture."""
+    """Draws the rows of each epoch from the parts of the shards."""
 
     def __init__(self, shards: Shards, mixture: Mixture) -> None:
         self.mixture = mixture
@@ -27,7 +27,7 @@ class Mixer:
                 raise bad_data(f"training.mixture names {name!r}, but {shards.folder} has pairs of {there}")
 
     def draw(self, random: np.random.Generator) -> Array:
-        """The shuffled rows of an epoch; each part has its share of them, to the nearest pair."""
+        """Return the shuffled rows of an epoch; each part has its share of them, rounded to whole pairs."""
         own = self.mixture
         shares = dict(own.shares) or {name: len(rows) ** (1 / own.temperature) for name, rows in self.rows.items()}
         total = sum(shares.values())
@@ -40,7 +40,7 @@ class Mixer:
 
 
 def _repeat(rows: Array, count: int, random: np.random.Generator) -> Array:
-    """``count`` of the rows in random order; each occurs as often as any other, or once more."""
+    """Return ``count`` of the rows in random order; the numbers of occurrences of two rows differ by at most one."""
     times = -(-count // len(rows))
     return np.concatenate([random.permutation(rows) for _ in range(times)] or [rows[:0]])[:count]
 

@@ -1,6 +1,6 @@
 """Packs pairs end to end into batches of one constant size with almost no padding.
 
-Every batch fills the same ``BatchShape``, so that the compiler sees one shape. Unused space at the end of a side
+Every batch fills the same ``BatchShape``, so that torch.compile compiles one shape. Unused space at the end of a side
 becomes padding sentences, so that no token of a pair attends to padding and no sentence is too long.
 """
 
@@ -18,16 +18,16 @@ from .ends import rows_before_last_eos, rows_with_ends
 from .shards import Array, Shards
 
 SIZE_MULTIPLE = 64
-"""Sizes are multiples of this, which suits the matrix units of a GPU."""
+"""Sizes are multiples of this number, for the tensor cores of a GPU."""
 SLACK = 1.01
-"""Factor on the shorter side's share of the corpus, because batches differ from the average."""
+"""Factor for the shorter side's share of the corpus, because batches differ from the average."""
 MIN_PADDING = 8
-"""Pieces of each side that are reserved for padding sentences, which need a source and a target each."""
+"""Pieces of each side that are reserved for padding sentences; each of them needs a source and a target."""
 
 
 @dataclass(frozen=True)
 class BatchShape:
-    """The capacity of a batch: pieces of each side (special tokens counted), sentences, and the longest sentence."""
+    """The capacity of a batch: pieces of each side (with special tokens), sentences, and the longest sentence."""
 
     source: int
     target: int
@@ -42,9 +42,10 @@ class BatchShape:
 
 
 def batch_shape_for(source: Array, target: Array, budget: int) -> BatchShape:
-    """The shape of batches of ``budget`` pieces per side for pairs of these lengths.
+    """Return the shape of batches of ``budget`` pieces per side for pairs of these lengths.
 
-    The side with more pieces in the corpus gets the whole budget, the other its proportional share times ``SLACK``.
+    The side with more pieces in the corpus gets the whole budget; the other side gets its proportional share times
+    ``SLACK``.
     """
     shares = np.array([source.sum(), target.sum()]) / max(source.sum(), target.sum())
     sides = [int(min(budget, np.ceil(budget * share * SLACK))) for share in shares]
@@ -67,7 +68,7 @@ def round_up(size: int) -> int:
 def load_packed(
     shards: Shards, rows: Array, shape: BatchShape, source_ends: SourceEnds = "eos", target_ends: TargetEnds = "eos"
 ) -> Batch:
-    """Read rows and pack them end to end; the batch grows beyond ``shape`` if they do not fit."""
+    """Read rows and pack them end to end; the batch is larger than ``shape`` if they do not fit."""
     sources = rows_with_ends(shards.gather("source", rows), source_ends)
     targets = rows_before_last_eos(shards.gather("target", rows), target_ends)
     source_lengths = sources[1]
@@ -104,7 +105,9 @@ def load_packed(
 
 
 def padding_of(used: tuple[int, int], shape: BatchShape) -> tuple[tuple[int, int], int]:
-    """Padding of each side, and the number of padding sentences: none too long, each with a source and a target."""
+    """Return the padding of each side and the number of padding sentences.
+
+    No padding sentence is too long, and each has a source and a target."""
     source, target = (
         max(size, round_up(here + 1)) - here for size, here in zip((shape.source, shape.target), used, strict=True)
     )
@@ -122,7 +125,7 @@ def _evenly(total: int, parts: int) -> Array:
 
 
 def _offsets(lengths: Array, sentences: int, max_seqlen: int) -> SequenceOffsets:
-    """Cumulative lengths, extended by empty sentences at the end to ``sentences`` in total."""
+    """Return cumulative lengths, with empty sentences at the end so that there are ``sentences`` in total."""
     cu_seqlens = np.full(sentences + 1, lengths.sum(), np.int32)
     cu_seqlens[0] = 0
     cu_seqlens[1 : len(lengths) + 1] = np.cumsum(lengths)
@@ -130,5 +133,5 @@ def _offsets(lengths: Array, sentences: int, max_seqlen: int) -> SequenceOffsets
 
 
 def _positions(lengths: Array) -> Array:
-    """Positions 0, 1, …, restarting at each sentence."""
+    """Return positions 0, 1, … that restart at each sentence."""
     return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)

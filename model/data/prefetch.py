@@ -8,12 +8,12 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 DEPTH = 4
-"""Maximum of items prefetched."""
+"""Maximum number of prefetched items."""
 
 
 @contextmanager
 def read_ahead(items: Callable[[], Iterable[Item]]) -> Iterator[Iterator[Item]]:
-    """Iterate over ``items()`` on a thread that ends with the block; an exception is raised at its position."""
+    """Iterate over ``items()`` on a thread that ends with the block; an exception is raised at its item's position."""
     iterator = iter(items())
     end = object()
     thread = ThreadPoolExecutor(1, thread_name_prefix="read ahead")

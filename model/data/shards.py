@@ -1,8 +1,8 @@
 """Reads shards of pieces as arrays over memory-mapped files, without torch.
 
-A folder of ``00000.arrow``, ``00001.arrow``, …: Arrow IPC files, uncompressed, with columns ``pair_id: string``,
-``source`` and ``target``: lists of uint16 or uint32, without bos and eos. Rows are numbered across all files in the
-order of their names. Opening a folder reads the lengths only.
+A folder holds ``00000.arrow``, ``00001.arrow``, …: uncompressed Arrow IPC files with the columns ``pair_id: string``,
+``source`` and ``target``, which are lists of uint16 or uint32 without bos and eos. Rows are numbered across all files
+in the order of the file names. Opening a folder reads only the lengths.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SIDES = ("source", "target")
 
 @dataclass(frozen=True)
 class _RecordBatch:
-    """One record batch of one file; of each side the values of all rows end to end, and the offset of each row."""
+    """One record batch of a file; ``sides`` has the values of all rows end to end, and the offset of each row."""
 
     path: Path
     pair_ids: Any
@@ -38,7 +38,7 @@ class _RecordBatch:
 
 
 class Shards:
-    """All pairs of a folder. Raises JobError naming a file that is missing, damaged or has another schema."""
+    """All pairs of a folder. Raises JobError naming a file that is missing or damaged or has another schema."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,18 +54,18 @@ class Shards:
         return int(self.starts[-1])
 
     def pieces(self, side: str, row: int) -> Array:
-        """Pieces of one side (``source`` or ``target``) of a row, a view into the file."""
+        """Return the pieces of one side (``source`` or ``target``) of a row as a view into the file."""
         block, i = self._place(row)
         values, offsets = block.sides[side]
         return values[offsets[i] : offsets[i + 1]]
 
     def _place(self, row: int) -> tuple[_RecordBatch, int]:
-        """The record batch of a row, and its number there."""
+        """Return the record batch of a row, and the row's number in it."""
         number = int(np.searchsorted(self.starts, row, side="right")) - 1
         return self.blocks[number], int(row - self.starts[number])
 
     def gather(self, side: str, rows: Array) -> tuple[Array, Array]:
-        """Pieces of one side of these rows end to end (int64), and the length of each row."""
+        """Return the pieces of one side of these rows end to end (int64), and the length of each row."""
         lengths = self.lengths[side][rows]
         begins = np.cumsum(lengths) - lengths
         pieces = np.empty(int(lengths.sum()), np.int64)
@@ -80,7 +80,7 @@ class Shards:
         return pieces, lengths
 
     def counts(self, side: str) -> Array:
-        """How often each piece occurs on a side, by its id; reads all pieces of the side."""
+        """Return the number of occurrences of each piece id on a side; reads all pieces of the side."""
         parts = [np.bincount(block.sides[side][0]) for block in self.blocks]
         total = np.zeros(max((len(part) for part in parts), default=0), np.int64)
         for part in parts:
@@ -92,7 +92,7 @@ class Shards:
         return str(block.pair_ids[i])
 
     def check_pieces(self, side: str, size: int) -> None:
-        """Raise JobError naming file and piece unless every piece of a side is below ``size``; reads all pieces."""
+        """Raise JobError naming file and piece if a piece of a side is not below ``size``; reads all pieces."""
         for block in self.blocks:
             largest = int(block.sides[side][0].max(initial=0))
             if largest >= size:

@@ -1,7 +1,7 @@
-"""Splits text into words by the rules of a language before a vocabulary reads it: spaCy's tokens, or those of Moses.
+"""Splits text into words with the rules of spaCy or Moses for a language, before a vocabulary reads it.
 
 The libraries are imported only when text is split. A vocabulary folder records the splitting in ``spacy.json`` or
-``moses.json``, so that a version splits what it reads as its training text was, and writes text that is joined again.
+``moses.json``, so that a version splits a source in the same way as its training text, and joins the words it writes.
 """
 
 import json
@@ -19,19 +19,19 @@ NEEDED = "vocabulary.tokens is spacy, which needs the extra: pip install -e '.[s
 
 @dataclass(frozen=True)
 class WordSplitting:
-    """How lines are split into words, with one space between any two, and how words become text again."""
+    """Splits lines into words with one space between two words, and joins words to text again."""
 
     by: Literal["spacy", "moses"]
-    """spacy: by spaCy's rules (``spacy.blank``), which need no trained model; moses: punctuation normalised, then
-    Moses' tokens, both by sacremoses."""
+    """spacy: spaCy's rules (``spacy.blank``), without a trained model. moses: sacremoses normalises punctuation, then
+    splits with Moses' tokenizer."""
     languages: tuple[str, ...]
     """ISO 639-1 codes of source and target."""
     lowercase: bool = False
-    """moses: lower-case before splitting, since its rules look at case."""
+    """moses: lower-case before splitting, because Moses' rules depend on case."""
 
     @classmethod
     def load(cls, folder: Path) -> "WordSplitting | None":
-        """How text is split for the vocabulary in ``folder``; None where its tokenizer alone splits it."""
+        """Read the word splitting of the vocabulary in ``folder``; None if only its tokenizer splits text."""
         for by in LIBRARIES:
             record = folder / f"{by}.json"
             if record.exists():
@@ -41,23 +41,23 @@ class WordSplitting:
 
     @property
     def record(self) -> tuple[str, str]:
-        """Name and text of the file that ``load`` reads; with the library's release, since rules change."""
+        """Name and text of the file that ``load`` reads; it has the library's release, because rules change."""
         form: dict[str, Any] = {"languages": self.languages, self.by: version(self.library)}
         return f"{self.by}.json", json.dumps(form | ({"lowercase": True} if self.lowercase else {})) + "\n"
 
     @property
     def library(self) -> str:
-        """The library that splits."""
+        """The library that splits text."""
         return LIBRARIES[self.by]
 
     @property
     def about(self) -> str:
-        """What is done to text, as the fact ``source_input`` of scores says it."""
+        """The changes of the text in words, for the fact ``source_input`` of scores."""
         words = "split by spaCy" if self.by == "spacy" else "punctuation normalised and words split as by Moses"
         return ", ".join((*["lower-cased"] * self.lowercase, words))
 
     def split(self, lines: Sequence[str], side: int) -> list[str]:
-        """Lines of a side, 0 for sources and 1 for targets, as words."""
+        """Split lines of a side (0: source, 1: target) into words, with one space between two words."""
         language = self.languages[side]
         if self.by == "moses":
             tokens = moses_tokens(language, self.lowercase)
@@ -66,7 +66,7 @@ class WordSplitting:
         return [" ".join(token.text for token in tokenize(line) if not token.is_space) for line in lines]
 
     def join(self, words: str) -> str:
-        """The text of target words: as Moses joins them; spaCy's keep a space between any two."""
+        """Join target words to text: Moses' with its detokenizer; spaCy's keep one space between two words."""
         if self.by == "spacy":
             return words
         return str(moses_detokenizer(self.languages[1]).detokenize(words.split(), unescape=False))
@@ -74,8 +74,8 @@ class WordSplitting:
 
 @cache
 def spacy_tokenizer(language: str) -> Any:
-    """spaCy's tokenizer of a language. Raises JobError without spaCy, or where spaCy does not know the language."""
-    from ..errors import JobError  # exported folders hold this file alone
+    """Return spaCy's tokenizer of a language. Raises JobError if spaCy is missing or does not support the language."""
+    from ..errors import JobError  # an exported folder contains this file without the rest of the package
 
     try:
         import spacy
@@ -83,14 +83,16 @@ def spacy_tokenizer(language: str) -> Any:
         raise JobError("bad_configuration", NEEDED) from error
     try:
         return spacy.blank(language).tokenizer
-    except ImportError as error:  # also where the rules of a language need a further library
+    except ImportError as error:  # also if the rules of a language need another library
         message = f"vocabulary.tokens is spacy, which cannot split text of the language {language!r}: {error}"
         raise JobError("bad_configuration", message) from error
 
 
 @cache
 def moses_tokens(language: str, lowercase: bool) -> Callable[[str], str]:
-    """Moses' tokens of a line, after its normalisation of punctuation; XML's characters are not escaped."""
+    """Return a function that splits a line into Moses' tokens, after Moses' punctuation normalisation.
+
+    It does not escape XML characters."""
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
     normalize = MosesPunctNormalizer(language).normalize

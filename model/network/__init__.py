@@ -1,1 +1,1 @@
-"""The Transformer (sections 3 and 5.4): layers, attention, a reference from torch's own layers, weights as files."""
+"""The Transformer (§3, §5.4): layers, attention, a reference built from torch's layers, weights as files."""

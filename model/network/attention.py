@@ -1,14 +1,14 @@
-"""Multi-head attention (§3.2) over padded or packed sentences, as docs/annotated/index.md explains it.
+"""Multi-head attention (§3.2) over padded or packed sentences; docs/annotated/index.md explains it.
 
     scores  = Q K^T / sqrt(d_k)    how well each query fits each key
-    weights = softmax(scores)      over the keys that the mask shows: each row sums to 1
-    output  = weights V            of each head; side by side they are projected by W^O
+    weights = softmax(scores)      over the keys that the mask leaves visible: each row sums to 1
+    output  = weights V            for each head; W^O projects the concatenated outputs of all heads
 
 Shape suffixes:
     B sentences     S keys' positions     T queries' positions     D d_model     H heads     K d_k     V d_v
     M positions of many sentences end to end
 
-In shapes "…" stands for B and T (padded) or for M (packed); the heads are before T, or before the width.
+In shapes "…" stands for B and T (padded) or for M (packed). The dimension H is before T (padded) or after M (packed).
 """
 
 import math
@@ -28,14 +28,14 @@ KeysValues = tuple[Tensor, ...]
 
 
 class Widths(NamedTuple):
-    """Number of heads, and the width of a query or key and of a value in each."""
+    """Number of heads, and the width of each head's queries and keys (``d_k``) and values (``d_v``)."""
 
     heads: int
     d_k: int
     d_v: int
 
     def split(self, x_MX: Tensor, memory_SY: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (M, H * K), keys (S, H * K) and values (S, H * V) as views."""
+        """Return queries (M, H * K), keys (S, H * K) and values (S, H * V) as views."""
         keys = self.heads * self.d_k
         values = self.heads * self.d_v
         if memory_SY is None:
@@ -53,7 +53,7 @@ class PaddedMask:
     causal: bool = False
 
     def attend(self, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSV: Tensor, p_drop: float) -> Tensor:
-        """Scaled dot-product attention (§3.2.1), heads joined: (B, T, H * V)."""
+        """Compute scaled dot-product attention (§3.2.1) with concatenated heads: (B, T, H * V)."""
         dtype = q_BHTK.dtype
         if q_BHTK.device.type == "cpu" and dtype == torch.bfloat16:
             # On a CPU torch's backward pass takes eight times as long in bfloat16 as in float32.
@@ -63,7 +63,7 @@ class PaddedMask:
         return x_BHTV.transpose(1, 2).flatten(2)
 
     def weights(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
-        """The attention weights of ``attend`` without the causal mask: (B, H, T, S), each row summing to 1."""
+        """Return the attention weights of ``attend`` without the causal mask: (B, H, T, S); each row sums to 1."""
         scores_BHTS = q_BHTK @ k_BHSK.transpose(-1, -2) / math.sqrt(q_BHTK.shape[-1])
         if self.mask is not None:
             scores_BHTS = scores_BHTS.masked_fill(~self.mask, -math.inf)
@@ -74,14 +74,14 @@ class PaddedMask:
 class SequenceOffsets:
     """Offsets of packed sentences: ``cu_seqlens`` (N + 1) int32 from 0 to M; the last sentences may be empty.
 
-    ``max_seqlen`` is an upper bound of their lengths.
+    ``max_seqlen`` is an upper bound of the sentence lengths.
     """
 
     cu_seqlens: Tensor
     max_seqlen: int
 
     def padded_indices(self) -> tuple[Tensor, Tensor]:
-        """Positions (B, max_seqlen) of the pieces of each sentence that is not empty, and which of them are valid."""
+        """Return the positions (B, max_seqlen) of the pieces of each non-empty sentence, and which ones are valid."""
         begins_N = self.cu_seqlens[:-1].long()
         ends_N = self.cu_seqlens[1:].long()
         filled_N = ends_N > begins_N
@@ -90,11 +90,11 @@ class SequenceOffsets:
         return index_BT.where(valid_BT, 0), valid_BT
 
     def valid_positions(self) -> Tensor:
-        """Which positions of ``to_padded`` hold a piece: (N, max_seqlen)."""
+        """Return which positions of ``to_padded`` contain a piece: (N, max_seqlen)."""
         return torch.arange(self.max_seqlen, device=self.cu_seqlens.device) < self.cu_seqlens.diff()[:, None]
 
     def to_padded(self, values: Tensor) -> Tensor:
-        """Values (M, …) as padded rows (N, max_seqlen, …), zero in padding; empty sentences have a row too."""
+        """Copy values (M, …) to padded rows (N, max_seqlen, …), zero in padding; empty sentences get a row too."""
         places_NT = self.cu_seqlens[:-1, None] + torch.arange(self.max_seqlen, device=self.cu_seqlens.device)
         padding_NT = ~self.valid_positions()
         padding = padding_NT.view(*padding_NT.shape, *[1] * (values.dim() - 1))
@@ -103,18 +103,19 @@ class SequenceOffsets:
 
 @dataclass(frozen=True)
 class PackedMask:
-    """The mask of packed sentences: a query sees the keys of its own sentence; if ``causal``, those up to itself."""
+    """The mask of packed sentences: a query sees the keys of its sentence; if ``causal``, only up to its position."""
 
     queries: SequenceOffsets
     keys: SequenceOffsets
     causal: bool = False
     attention: "PackedAttention | None" = None
-    """What ``attend`` calls in place of torch's attention (``model.experimental``)."""
+    """The function that ``attend`` calls instead of torch's attention (``model.experimental``)."""
 
     def attend(self, x_MX: Tensor, memory_SY: Tensor | None, widths: Widths, p_drop: float) -> Tensor:
-        """Scaled dot-product attention (§3.2.1), heads joined: (M, H * V).
+        """Compute scaled dot-product attention (§3.2.1) with concatenated heads: (M, H * V).
 
-        ``x_MX`` holds queries, keys and values side by side, or queries alone where ``memory_SY`` holds the others.
+        ``x_MX`` holds queries, keys and values side by side; if ``memory_SY`` holds keys and values, ``x_MX`` holds
+        only queries.
         """
         if self.attention is not None:
             return self.attention(self, x_MX, memory_SY, widths, p_drop)
@@ -125,19 +126,19 @@ class PackedMask:
         return self._attend_padded(q_MHK, k_MHK, v_MHV, p_drop)
 
     def _attend_packed(self, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor) -> Tensor:
-        """``attend`` by torch's operator for packed sentences."""
+        """Compute ``attend`` with torch's operator for packed sentences."""
         from torch.nn.attention.varlen import varlen_attn  # imported here because only a GPU needs it
 
         q = self.queries
         k = self.keys
         lengths = (q.cu_seqlens, k.cu_seqlens, q.max_seqlen, k.max_seqlen)
-        window = (-1, 0 if self.causal else -1)  # positions that a query sees on either side; -1: all
+        window = (-1, 0 if self.causal else -1)  # positions that a query sees before and after it; -1: all
         out_MHV = varlen_attn(q_MHK, k_MHK, v_MHV, *lengths, window_size=window)
         assert isinstance(out_MHV, Tensor)
         return out_MHV.flatten(1)
 
     def _attend_padded(self, q_MHK: Tensor, k_MHK: Tensor, v_MHV: Tensor, p_drop: float) -> Tensor:
-        """``attend`` over padded rows, the fastest on a CPU."""
+        """Compute ``attend`` over padded rows, the fastest way on a CPU."""
         index_BT, valid_BT = self.queries.padded_indices()
         index_BS, seen_BS = self.keys.padded_indices()
         q_BHTK = q_MHK[index_BT].transpose(1, 2)
@@ -152,14 +153,14 @@ class PackedMask:
         return x_MX.index_put((index_BT[valid_BT],), x_BTX[valid_BT])
 
     def weights(self, q_MHK: Tensor, k_MHK: Tensor) -> Tensor:
-        """The attention weights of ``attend`` without the causal mask, as padded rows: (N, H, T, S).
+        """Return the attention weights of ``attend`` without the causal mask, as padded rows: (N, H, T, S).
 
-        T and S are the greatest lengths; rows of padding, as those of an empty sentence, have no meaning.
+        T and S are the ``max_seqlen`` of queries and keys. Rows of padding and of empty sentences have no meaning.
         """
         q_NHTK = self.queries.to_padded(q_MHK).transpose(1, 2)
         k_NHSK = self.keys.to_padded(k_MHK).transpose(1, 2)
         valid_NS = self.keys.valid_positions()
-        # The softmax of no key at all would not be a number.
+        # The softmax over no key would be NaN, so an empty sentence sees all positions.
         seen_NS = valid_NS | ~valid_NS[:, :1]
         return PaddedMask(seen_NS[:, None, None]).weights(q_NHTK, k_NHSK)
 
@@ -168,14 +169,14 @@ PackedAttention = Callable[[PackedMask, Tensor, Tensor | None, Widths, float], T
 """An implementation of ``PackedMask.attend``."""
 
 AttentionMask = PaddedMask | PackedMask
-"""Which keys a query sees, and the memory layout of both."""
+"""Which keys a query sees, and the memory layout of queries and keys."""
 
 
 class Attention(nn.Module):
-    """Multi-head attention (§3.2) in ``heads`` subspaces, concatenated and projected.
+    """Multi-head attention (§3.2): attends in ``heads`` subspaces, then concatenates and projects the results.
 
-    W^Q, W^K and W^V have no bias, as in the paper, unless ``qkv_bias``: the softmax is invariant to a bias of the keys,
-    so its gradient is rounding error, which Adam scales up to full steps.
+    Without ``qkv_bias``, W^Q, W^K and W^V have no bias, as in the paper. The softmax is invariant to a bias of the
+    keys: the gradient of this bias is only rounding error, and Adam scales it up to full steps.
     """
 
     def __init__(self, config: Model) -> None:
@@ -187,18 +188,18 @@ class Attention(nn.Module):
         self.out = Linear(config.heads * config.d_v, config.d_model)
 
     def split_heads(self, x: Tensor) -> Tensor:
-        """(B, T, H * width) to (B, H, T, width); (M, H * width) to (M, H, width)."""
+        """Reshape (B, T, H * width) to (B, H, T, width), or (M, H * width) to (M, H, width)."""
         x = x.view(*x.shape[:-1], self.heads, -1)
         return x.transpose(1, 2) if x.dim() == 4 else x
 
     @property
     def p_drop_now(self) -> float:
-        """The rate of dropout on the weights, which only training has."""
+        """The dropout rate of the attention weights; 0 outside training."""
         return self.p_drop if self.training else 0.0
 
 
 class SelfAttention(Attention):
-    """Self-attention (§3.2.3): queries, keys and values are one product of one input."""
+    """Self-attention (§3.2.3): one matrix product of the input gives queries, keys and values."""
 
     def __init__(self, config: Model) -> None:
         super().__init__(config)
@@ -213,8 +214,9 @@ class SelfAttention(Attention):
         return self.out(attention_mask.attend(q, k, v, self.p_drop_now))
 
     def weights(self, x: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """The attention weights of ``forward`` without the causal mask: (B, H, T, T), each row summing to 1; packed as
-        of ``PackedMask.weights``."""
+        """Return the attention weights of ``forward`` without the causal mask: (B, H, T, T); each row sums to 1.
+
+        Packed sentences have the shape of ``PackedMask.weights``."""
         q, k, _ = (self.split_heads(x) for x in self.query_keys_values(x).split(self.widths, dim=-1))
         return attention_mask.weights(q, k)
 
@@ -228,11 +230,11 @@ class CrossAttention(Attention):
         self.keys_values = Linear(config.d_model, sum(self.widths[1:]), bias=config.qkv_bias)
 
     def project_memory(self, memory: Tensor) -> KeysValues:
-        """Keys and values of the encoder's output, computed once per source."""
+        """Return keys and values of the encoder's output; one call per source is enough."""
         return self.split_memory(self.keys_values(memory))
 
     def split_memory(self, joined: Tensor) -> KeysValues:
-        """``project_memory`` of the product (…, H * (K + V))."""
+        """Split the product (…, H * (K + V)) into keys and values, as ``project_memory`` returns them."""
         if joined.dim() == 2:
             return (joined,)
         k, v = torch.split(joined, self.widths[1:], dim=-1)
@@ -246,8 +248,9 @@ class CrossAttention(Attention):
         return self.out(attention_mask.attend(self.split_heads(self.query(x)), k, v, self.p_drop_now))
 
     def weights(self, x: Tensor, memory: KeysValues, attention_mask: AttentionMask) -> Tensor:
-        """The attention weights of ``forward``: (B, H, T, S), each row summing to 1; packed as of
-        ``PackedMask.weights``."""
+        """Return the attention weights of ``forward``: (B, H, T, S); each row sums to 1.
+
+        Packed sentences have the shape of ``PackedMask.weights``."""
         keys = memory[0]
         if isinstance(attention_mask, PackedMask):
             keys = self.split_heads(keys[:, : self.widths[1]])
@@ -255,9 +258,10 @@ class CrossAttention(Attention):
 
 
 def project_memories(crosses: Sequence[CrossAttention], memory: Tensor) -> list[KeysValues]:
-    """``CrossAttention.project_memory`` of every layer.
+    """Return ``CrossAttention.project_memory`` of every layer.
 
-    In bfloat16 it is one product: its backward pass sums the memory's gradient over the layers in float32.
+    In bfloat16 all layers share one matrix product: its backward pass sums the memory's gradient over the layers in
+    float32.
     """
     if memory.dtype != torch.bfloat16:
         return [cross.project_memory(memory) for cross in crosses]

@@ -1,6 +1,6 @@
-"""The attention weights of every head and layer (§3.2.3) for a source and a target prefix.
+"""Computes the attention weights of every head and layer (§3.2.3) for a source and a target prefix.
 
-Used for figures of single pairs; nothing is cached. Shape suffixes are those of ``model.network.transformer``.
+Figures of single pairs use them; nothing is cached. Shape suffixes are the same as in ``model.network.transformer``.
 """
 
 from contextlib import ExitStack
@@ -29,7 +29,9 @@ class AttentionMaps:
 
 @torch.no_grad()
 def attention_maps(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> AttentionMaps:
-    """Attention weights for a source and a target prefix (bos …); padding at the end of the target is not masked."""
+    """Return the attention weights for a source and a target prefix (bos …).
+
+    Padding at the end of the target is not masked."""
     if model.config.attention != "own":
         model = with_own_layers(model)
     encoder = [layer.attention for layer in model.encoder]
@@ -50,7 +52,7 @@ def attention_maps(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> 
 
 
 def with_own_layers(model: Transformer) -> Transformer:
-    """A copy of a model with torch's layers in this project's own layers."""
+    """Copy a model with torch's layers to a model with this project's layers."""
     own = Transformer(replace(model.config, attention="own"), model.source_size, model.target_size)
     own.load_state_dict(model.state_dict())
     return own.to(model.target_embedding.device).eval()

@@ -1,8 +1,8 @@
 """Fast dropout (§5.4) on a CPU.
 
 Torch draws one double per element, which takes a tenth of the training time of a small model. This module draws 16
-bits per element, so the rate is rounded to a multiple of 1 / 65,536. The scale matches the rounded rate as closely as
-the type of the elements allows: in bfloat16 it is off by up to 0.2 % (0.16 % too low for a rate of 0.1), as torch's is.
+bits per element, so the rate is rounded to a multiple of 1 / 65,536. The scale is the one of the rounded rate, rounded
+to the type of the elements: in bfloat16 its error is up to 0.2 % (0.16 % too low for a rate of 0.1), as in torch.
 """
 
 import torch

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 def _find_onednn_linear() -> Any:
-    """oneDNN's x W^T + b, or None if this torch does not have it or the processor does not benefit."""
+    """Return oneDNN's x W^T + b; None if this torch does not have it or the processor does not benefit."""
     try:
         operator = torch.ops.mkldnn._linear_pointwise.default
     except (AttributeError, RuntimeError):
@@ -24,25 +24,27 @@ def _find_onednn_linear() -> Any:
 
 ONEDNN_LINEAR = _find_onednn_linear()
 MIN_WEIGHTS = 1 << 16
-"""Below this many weights oneDNN's preparation for every new shape costs more than it saves."""
+"""With fewer weights, oneDNN's preparation for every new shape costs more time than oneDNN saves."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x W^T + b. The choice depends on machine and shape only, so that a resumed training rounds identically."""
+    """Compute x W^T + b.
+
+    The library depends only on machine and shape, so that a resumed training rounds identically."""
     if _uses_onednn(x, weight) and not torch.compiler.is_compiling():
         return _OneDNNLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return F.linear(x, weight, bias)
 
 
 def without_gradient_in_bfloat16(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
-    """``without_gradient`` with weights, inputs and results rounded to bfloat16."""
+    """Return the function ``without_gradient`` with weights, inputs and results rounded to bfloat16."""
     narrow = weight.detach().bfloat16()
     added = None if bias is None else bias.detach().bfloat16()
     return lambda x_RD: F.linear(x_RD.bfloat16(), narrow, added)
 
 
 def wide_product(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
-    """x W^T + b of weights and inputs rounded to bfloat16, with results in float32, for rows (R, D)."""
+    """Return x W^T + b for rows (R, D), with weights and inputs rounded to bfloat16 and results in float32."""
     narrow = weight.detach().bfloat16()
     if weight.device.type == "cuda":
         added = 0.0 if bias is None else bias.detach()
@@ -52,11 +54,11 @@ def wide_product(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor
 
 
 def without_gradient(weight: Tensor, bias: Tensor | None = None) -> Callable[[Tensor], Tensor]:
-    """The function ``linear`` of these weights, which must not change, for rows (R, D) and without a gradient.
+    """Return the function ``linear`` of these weights for rows (R, D), without a gradient. The weights must not change.
 
-    The library is chosen here, once. oneDNN gets a copy of the weights in its own layout: it need not rearrange them in
-    each call, which for few rows takes most of the time. The results are the same; a single row has another kernel,
-    whose rounding depends on the layout, so it gets the weights as they are.
+    The library is chosen once, here. oneDNN gets a copy of the weights in its own layout. Without the copy it would
+    rearrange them in each call, and with few rows this takes most of the time. The results are the same. A single row
+    uses another kernel, which rounds differently with another layout, so it gets the original weights.
     """
     if not _uses_onednn(weight, weight):
         return lambda x_RD: F.linear(x_RD, weight, bias)
@@ -74,7 +76,7 @@ def _uses_onednn(x: Tensor, weight: Tensor) -> bool:
 
 
 class Linear(nn.Linear):
-    """``nn.Linear`` computed by ``linear``."""
+    """``nn.Linear`` that calls ``linear``."""
 
     def forward(self, x: Tensor) -> Tensor:
         return linear(x, self.weight, self.bias)

@@ -1,9 +1,9 @@
-"""The Transformer with torch's own layers: the reference for this project's layers.
+"""The Transformer with torch's layers: the reference for this project's layers.
 
-Inputs and outputs are those of ``model.network.transformer``. The parameters have the same names, so one checkpoint,
-including moments, loads into both; ``nn.TransformerEncoder`` and ``nn.TransformerDecoder`` hold no values and receive
-these parameters on each call. It is simple, not fast: search recomputes the whole prefix at every step, compilation
-has no effect, and packed batches are not supported.
+Inputs, outputs and parameter names are the same as in ``model.network.transformer``, so one checkpoint, including
+Adam's moments, loads into both. ``nn.TransformerEncoder`` and ``nn.TransformerDecoder`` store no values and receive the
+parameters on each call. The reference is simple, not fast: search recomputes the whole prefix at every step,
+compilation has no effect, and packed batches are not supported.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ ENCODER_MODULES = {
     "linear2": "feed_forward.outer",
     "norm2": "around_feed_forward.norm",
 }
-"""Maps torch's names of the modules of an encoder layer to this project's."""
+"""Maps torch's names of the modules of an encoder layer to this project's names."""
 DECODER_MODULES = ENCODER_MODULES | {
     "multihead_attn.out_proj": "cross.out",
     "norm2": "around_cross.norm",
@@ -33,9 +33,9 @@ DECODER_MODULES = ENCODER_MODULES | {
 
 
 class Reference(Transformer):
-    """A ``Transformer`` whose stacks (§3.1) are computed by torch.nn.
+    """A ``Transformer`` that computes its stacks (§3.1) with torch.nn.
 
-    ``encoder`` and ``decoder`` only hold the parameters. Raises ValueError as ``Transformer`` does.
+    ``encoder`` and ``decoder`` only hold the parameters. Raises ValueError like ``Transformer``.
     """
 
     def __init__(self, config: Model, source_size: int, target_size: int) -> None:
@@ -49,7 +49,7 @@ class Reference(Transformer):
         return super().train(mode)
 
     def encode(self, source_BS: Tensor) -> tuple[Tensor, Tensor]:
-        """The encoder's output (B, S, D) and the mask of real positions (B, 1, 1, S)."""
+        """Return the encoder's output (B, S, D) and the mask of real positions (B, 1, 1, S)."""
         x_BSD = self.embed(source_BS, self.input_ND, self.source_positions, start=0)
         padding_BS = source_BS == PAD
         weights = stack_weights(self.encoder, self.encoder_norm)
@@ -57,7 +57,7 @@ class Reference(Transformer):
         return memory_BSD, ~padding_BS[:, None, None, :]
 
     def decode(self, target_BT: Tensor, memory_BSD: Tensor, mask_B11S: Tensor | None) -> Tensor:
-        """Hidden states (B, T, D) of whole target prefixes."""
+        """Return hidden states (B, T, D) of whole target prefixes."""
         x_BTD = self.embed(target_BT, self.target_embedding, self.target_positions, start=0)
         length = x_BTD.shape[1]
         masks: dict[str, Any] = {
@@ -71,7 +71,7 @@ class Reference(Transformer):
 
 
 def torch_stacks(config: Model) -> tuple[nn.TransformerEncoder, nn.TransformerDecoder]:
-    """Both stacks without parameter values, with the rate of each dropout (§5.4)."""
+    """Build both stacks without parameter values, with the rate of each dropout (§5.4)."""
     shape: dict[str, Any] = {
         "d_model": config.d_model,
         "nhead": config.heads,
@@ -89,7 +89,7 @@ def torch_stacks(config: Model) -> tuple[nn.TransformerEncoder, nn.TransformerDe
         attention.dropout = config.p_drop_attention
         if not config.qkv_bias:
             attention.register_parameter("in_proj_bias", None)
-    # torch adds a final norm to post-LN stacks too; the paper does not.
+    # nn.Transformer adds a final norm to post-LN stacks too; the paper does not.
     norms = [nn.LayerNorm(config.d_model, device="meta") if config.norm == "pre" else None for _ in range(2)]
     return (
         nn.TransformerEncoder(encoder_layer, config.layers, norms[0], enable_nested_tensor=False),
@@ -98,7 +98,7 @@ def torch_stacks(config: Model) -> tuple[nn.TransformerEncoder, nn.TransformerDe
 
 
 def stack_weights(layers: Iterable[EncoderLayer | DecoderLayer], norm: nn.Module) -> dict[str, Tensor]:
-    """The parameters of a stack by torch's names; torch stores those of cross-attention as one matrix."""
+    """Return a stack's parameters by torch's names; torch stores a cross-attention's as one matrix."""
     weights: dict[str, Tensor] = {f"norm.{name}": parameter for name, parameter in norm.named_parameters()}
     for number, layer in enumerate(layers):
         modules = DECODER_MODULES if isinstance(layer, DecoderLayer) else ENCODER_MODULES

@@ -1,7 +1,7 @@
 """The Transformer (§3): computes hidden states and logits for a source sentence and a target prefix.
 
-This module does not depend on text, batches, loss or search. It computes whole targets; a search computes one position
-after the other with the same parameters (``model.decoding.cached_decoder``).
+This module does not depend on text, batches, loss or search. It computes all positions of a target at once; a search
+uses the same parameters to compute one position after the other (``model.decoding.cached_decoder``).
 
 Shape suffixes:
     B sentences     S source positions     T target positions     D d_model     H heads     K d_k     V d_v
@@ -9,7 +9,8 @@ Shape suffixes:
 
 Without B, S and T are positions of packed sentences (``Packing``); "…" stands for either layout.
 
-Special pieces: 0 pad, 1 bos, 2 eos, 3 unknown. A source ends with eos; a decoder reads bos … and predicts … eos.
+Special pieces: 0 pad, 1 bos, 2 eos, 3 unknown. ``Model.source_ends`` names those around a source; a decoder reads bos …
+and predicts … eos.
 """
 
 import math
@@ -65,7 +66,7 @@ class FeedForward(nn.Module):
 
 
 class LayerNorm(nn.LayerNorm):
-    """LayerNorm in the type of its weights, for inputs of any type; the output has the type of the input."""
+    """LayerNorm computed in the number type of its weights; the output has the number type of the input."""
 
     def forward(self, x: Tensor) -> Tensor:
         wide = x.to(self.weight.dtype)
@@ -103,7 +104,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Masked self-attention, attention over the encoder's output, feed-forward (§3.1)."""
+    """Masked self-attention, then cross-attention over the encoder's output, then feed-forward (§3.1)."""
 
     def __init__(self, config: Model) -> None:
         super().__init__()
@@ -115,14 +116,14 @@ class DecoderLayer(nn.Module):
         self.around_feed_forward = Residual(config)
 
     def forward(self, x: Tensor, memory: KeysValues, self_mask: AttentionMask, cross_mask: AttentionMask) -> Tensor:
-        """The layer's output (…, D)."""
+        """Return the layer's output (…, D)."""
         x = self.around_attention(x, lambda x: self.attention(x, self_mask))
         x = self.around_cross(x, lambda x: self.cross(x, memory, cross_mask))
         return self.around_feed_forward(x, self.feed_forward)
 
 
 class Positions(nn.Module):
-    """Adds the position to each embedding: sines and cosines (§3.5) or a learned table (Table 3, row E).
+    """Adds a position vector to each embedding: sines and cosines (§3.5) or a learned table (Table 3, row E).
 
     ``learned_sinusoid`` is a learned table that starts as the sines and cosines.
     """
@@ -141,7 +142,7 @@ class Positions(nn.Module):
     def forward(self, x: Tensor, start: int | Tensor) -> Tensor:
         """Add positions ``start``, ``start`` + 1, … to (B, T, D), or the positions ``start`` (M) to (M, D).
 
-        For a tensor, call ``ensure_length`` first.
+        If ``start`` is a tensor, call ``ensure_length`` first.
         """
         if isinstance(start, Tensor):
             return x + F.embedding(start, self.table)
@@ -157,7 +158,7 @@ class Positions(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Encoder and decoder stacks with their embeddings (Figure 1).
+    """Encoder and decoder stacks with embeddings (Figure 1).
 
     ``tied`` shares one matrix between both embeddings and the projection before the softmax (§3.4), which requires a
     joint vocabulary. Raises ValueError if the sizes differ.
@@ -185,9 +186,9 @@ class Transformer(nn.Module):
         self.drop = Dropout(config.p_drop)
         self.embedding_scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
         self.residual_dtype: torch.dtype | None = None
-        """The type of what passes from sublayer to sublayer; None: that of the embeddings."""
+        """The number type of the residual stream between sublayers; None: the type of the embeddings."""
         self.packed_attention: PackedAttention | None = None
-        """What attends over packed sentences in place of torch's attention (``model.experimental``)."""
+        """The function that replaces torch's attention over packed sentences (``model.experimental``)."""
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))  # type: ignore[assignment]
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers_of_decoder))  # type: ignore[assignment]
         # With pre-LN the output of a stack is not normalised; post-LN already ends with a norm.
@@ -207,7 +208,7 @@ class Transformer(nn.Module):
         return self.target_embedding if self.config.tied else self.projection
 
     def forward(self, source: Tensor, target: Tensor, packing: Packing | None = None) -> Tensor:
-        """Hidden states (…, D) of whole target prefixes (bos …), the input of ``logits``.
+        """Return hidden states (…, D) of whole target prefixes (bos …), the input of ``logits``.
 
         ``source`` and ``target`` are padded rows (B, S) and (B, T), or, with ``packing``, packed pairs (S) and (T).
         """
@@ -216,7 +217,7 @@ class Transformer(nn.Module):
         return self.decode(target, *self.encode(source))
 
     def packed(self, source_S: Tensor, target_T: Tensor, packing: Packing) -> Tensor:
-        """``forward`` for packed pairs: (T, D)."""
+        """Compute ``forward`` for packed pairs: (T, D)."""
         sources = packing.source
         targets = packing.target
         which = self.packed_attention
@@ -235,7 +236,7 @@ class Transformer(nn.Module):
         return self.decoder_norm(x_TD)
 
     def encode(self, source_BS: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The encoder's output (B, S, D) and the mask of real positions (B, 1, 1, S); None: no padding."""
+        """Return the encoder's output (B, S, D) and the mask of real positions (B, 1, 1, S); None: no padding."""
         real_B11S = (source_BS != PAD)[:, None, None, :]
         # On a GPU this check would block the host, so the mask is always passed.
         mask_B11S = None if real_B11S.device.type == "cpu" and bool(real_B11S.all()) else real_B11S
@@ -245,9 +246,9 @@ class Transformer(nn.Module):
         return self.encoder_norm(x_BSD), mask_B11S
 
     def decode(self, target_BT: Tensor, memory_BSD: Tensor, mask_B11S: Tensor | None) -> Tensor:
-        """Hidden states (B, T, D) of whole target prefixes over the encoder's output and its mask, as of ``encode``.
+        """Return hidden states (B, T, D) of whole target prefixes, from the output and mask that ``encode`` returned.
 
-        Raises ValueError past the end of a learned position table.
+        Raises ValueError if a target is longer than a learned position table.
         """
         memories = project_memories([layer.cross for layer in self.decoder], memory_BSD)
         x_BTD = self.embed(target_BT, self.target_embedding, self.target_positions, start=0)
@@ -259,21 +260,23 @@ class Transformer(nn.Module):
         return self.decoder_norm(x_BTD)
 
     def logits(self, hidden_BTD: Tensor) -> Tensor:
-        """Logits (§3.4): (B, T, N)."""
+        """Return logits (§3.4): (B, T, N)."""
         return linear(hidden_BTD, self.output_ND, self.output_bias_N)
 
     def embed(self, pieces: Tensor, embedding_ND: Tensor, positions: Positions, start: int | Tensor) -> Tensor:
-        """Embeddings times sqrt(d_model) (§3.4), plus positions (§3.5), with dropout on the sum (§5.4)."""
+        """Multiply embeddings by sqrt(d_model) (§3.4), add positions (§3.5), and apply dropout to the sum (§5.4).
+
+        ``scale_embeddings=False`` omits the factor."""
         x = F.embedding(pieces, embedding_ND) * self.embedding_scale
         out = self.drop(positions(x, start))
         return out if self.residual_dtype is None else out.to(self.residual_dtype)
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw embeddings so that they have unit variance after their scaling, and all matrices.
+        """Initialise all matrices, and embeddings so that they have unit variance after their scaling.
 
-        The paper specifies no initialisation; ``glorot`` is that of the official code. Matrices that are fused for
-        speed are initialised as the separate matrices of the paper.
+        The paper specifies no initialisation; ``glorot`` is the one of the official code. Parts of fused matrices are
+        initialised like the separate matrices of the paper.
         """
         for module in self.modules():
             if isinstance(module, nn.Linear):
@@ -307,6 +310,6 @@ class Transformer(nn.Module):
 
 
 def sinusoid(positions: int, d_model: int) -> Tensor:
-    """sin(pos / 10000^(2i / d_model)) in even columns, cos in odd ones (§3.5): (positions, d_model)."""
+    """Return sin(pos / 10000^(2i / d_model)) in even columns and cos in odd columns (§3.5): (positions, d_model)."""
     angles = torch.arange(positions)[:, None] / 10_000 ** (torch.arange(0, d_model, 2) / d_model)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)

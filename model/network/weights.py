@@ -1,4 +1,4 @@
-"""Builds models and saves them as ``model.safetensors`` and ``model.json`` (Model and vocabulary sizes)."""
+"""Builds models, and saves them as ``model.safetensors`` and ``model.json`` (``Model`` and vocabulary sizes)."""
 
 import errno
 import json
@@ -76,6 +76,6 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def build(config: Model, source_size: int, target_size: int) -> Transformer:
-    """An initialised model. Raises ValueError for tied embeddings with vocabularies of different sizes."""
+    """Build an initialised model. Raises ValueError for tied embeddings with vocabularies of different sizes."""
     kind = Reference if config.attention == "torch" else Transformer
     return kind(config, source_size, target_size)
