@@ -36,7 +36,6 @@ TORCH_FREE = {
     "model.errors",
     "model.config",
     "model.config.keying",
-    "model.config.mixture",
     "model.config.normalise",
     "model.config.paper_models",
     "model.config.special_pieces",

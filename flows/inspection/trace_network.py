@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flows.runs import Run
-from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.store import Artifact
 from model.config import Decoding
@@ -26,14 +25,8 @@ def batch_of(run: Run, training: Artifact, shards: Artifact, row: int) -> dict[s
     from model.data.shards import Shards
     from model.training.setup import sampler_of
 
-    pieces = Shards(shards.path())
-    batches = sampler_of(run.model, run.training, pieces).epoch(0)
-    index = next((index for index, rows in enumerate(batches) if row in rows), None)
-    if index is None:
-        raise BadConfiguration(
-            f"training.mixture is {run.training.mixture!r}, which leaves {pieces.pair_id(row)} out of the first epoch; "
-            "trace another pair"
-        )
+    batches = sampler_of(run.model, run.training, Shards(shards.path())).epoch(0)
+    index = next(index for index, rows in enumerate(batches) if row in rows)
     pairs = len(batches[index])
     updates = training.facts.get("updates", run.training.updates)
     says = f"update {index + 1:,} of {len(batches):,} in the first epoch, with {pairs - 1:,} other pairs"

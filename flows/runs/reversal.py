@@ -40,9 +40,9 @@ def swapped_run(run: Run) -> Run:
 
 
 def reversed_run(run: Run, seed: int, updates: int = 0) -> Run:
-    """The run with source and target swapped, trained with ``seed`` and without ``training.mixture``, for ``updates``
-    or, where they are 0, as long as the run."""
-    training = replace(run.training, seed=seed, start="", mixture="")
+    """The run with source and target swapped, trained with ``seed``, for ``updates`` or, where they are 0, as long as
+    the run."""
+    training = replace(run.training, seed=seed, start="")
     return _swap_sides(
         run,
         training=replace(training, updates=updates, epochs=0) if updates else training,

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from flows.runs.synthetic import BackTranslation, Distillation
 from model.config import Averaging, Decoding, Model, Training, check_compatible
 from model.config.keying import require, require_finite, require_name
-from model.config.mixture import parse_mixture
 from tasks.cleaning.filters import Filters
 from tasks.corpus.catalogue import Corpus, EvaluationSet, files
 from tasks.corpus.noise import NO_NOISE, Augment
@@ -82,18 +81,12 @@ class Run:
         for file in (*files(self.corpus, self.sets), *files(texts)):  # downloads are known by their path
             same = sums.setdefault(file.path, (file.sha256, file.md5)) == (file.sha256, file.md5)
             require(same, "file.path", file.path, "a path of its own for each file: another has it, with another sum")
-        parts = [part.name for part in self.corpus.parts]
         if isinstance(self.synthetic, BackTranslation):
             self.synthetic.check(self.corpus, self.training.start)
             tag = self.synthetic.tag
             whole = not tag or not self.vocabulary.splits_words
             allowed = "empty where vocabulary.tokens is spacy or vocabulary.moses is true, which would split it"
             require(whole, "synthetic.tag", tag, allowed)
-            parts += self.synthetic.parts
-        mixture = parse_mixture(self.training.mixture)
-        mixed = {name for name, _ in mixture.shares} if mixture else set()
-        allowed = f"parts of {self.corpus.name}: {', '.join(parts)}"
-        require(mixed <= set(parts), "training.mixture", self.training.mixture, allowed)
         count = self.averaging.count
         keep = self.training.keep
         patience = self.training.patience

@@ -55,17 +55,13 @@ class BackTranslation:
             self.updates >= 0, "synthetic.updates", self.updates, "0 (as long as the run's) or a whole number above"
         )
 
-    @property
-    def parts(self) -> list[str]:
-        """The parts of the corpus that the synthetic pairs are, as ``training.mixture`` names them: ``bt-news``."""
-        return [PREFIX + part.name for part in self.monolingual.parts]
-
     def check(self, corpus: Corpus, start: str) -> None:
         """Raise ValueError unless it fits a run's corpus and its ``training.start``."""
-        language = self.monolingual.target_language
+        text = self.monolingual
+        language = text.target_language
         allowed = f"text of the target language, {corpus.target_language}"
         require(language == corpus.target_language, "synthetic.monolingual", language, allowed)
-        names = {part.name for part in corpus.parts} & set(self.parts)
+        names = {part.name for part in corpus.parts} & {PREFIX + part.name for part in text.parts}
         require(not names, "corpus.parts", names, f"names that do not begin with {PREFIX}")
         allowed = "empty where training.start is given: the vocabulary of that version has no such piece"
         require(not (start and self.tag), "synthetic.tag", self.tag, allowed)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .keying import require, require_choices, unkeyed, unkeyed_default
-from .mixture import parse_mixture
 from .model import Model
 from .numerics import Numerics
 
@@ -76,9 +75,6 @@ class Training:
     ema: float = unkeyed_default(0.0)
     """Decay per update of an exponential moving average of the weights, such as 0.999; 0: no average. With
     averaging.which=ema the average becomes the model. Dev checks use the weights, not the average."""
-    mixture: str = unkeyed_default("")
-    """Shares of the corpus's parts in each epoch (``model.config.mixture``): ``europarl=3,news-commentary=1`` or
-    ``temperature=5``. Empty: every pair once in each epoch."""
     dev_bleu: int = unkeyed_default(0)
     """Number of dev sentences that each dev check decodes greedily for a BLEU score; 0: none. One rank decodes for at
     most a minute, and the others wait."""
@@ -145,7 +141,6 @@ class Training:
             require(known or not self.keep_epochs, "training.keep_epochs", self.keep_epochs, f"0 {where}")
         alone = not (self.start and self.continue_from)
         require(alone, "training.continue_from", self.continue_from, "empty where training.start is given")
-        parse_mixture(self.mixture)
         exact = self.numerics == "fast" or self.precision == "fp32"
         require(exact, "training.precision", self.precision, "fp32 where training.numerics is strict")
 

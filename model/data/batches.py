@@ -1,6 +1,6 @@
 """Groups pairs into updates.
 
-The pairs of an update are a pure function of (lengths, budget, seed, mixture, update) and do not depend on the number
+The pairs of an update are a pure function of (lengths, budget, seed, update) and do not depend on the number
 of ranks. An epoch is split into pools of shuffled pairs; within a pool, pairs of similar length are batched together
 (§5.1) to reduce padding; then the batches of the epoch are shuffled.
 """
@@ -14,11 +14,9 @@ import numpy as np
 from torch import Tensor
 
 from ..config import Model, SourceEnds, TargetEnds
-from ..config.mixture import parse_mixture
 from ..errors import bad_data
 from .batch import Batch, load_padded
 from .ends import NUMBER_OF_EOS, lengths_with_ends
-from .mixing import Mixer
 from .packing import batch_shape_for, load_packed
 from .shards import Array, Shards
 
@@ -60,9 +58,8 @@ class Update:
 class BatchSampler:
     """Yields the batches of every epoch as row numbers. Lengths include special tokens.
 
-    ``batching`` and ``mixture`` are fields of ``Training``. If ``sentences`` is above 0, it replaces the budget. Raises
-    JobError if there is no pair, if a pair exceeds the budget of an update, or if the mixture names a part without
-    pairs.
+    ``batching`` is a field of ``Training``. If ``sentences`` is above 0, it replaces the budget. Raises JobError if
+    there is no pair, or if a pair exceeds the budget of an update.
     """
 
     def __init__(
@@ -71,7 +68,6 @@ class BatchSampler:
         budget: int,
         seed: int,
         batching: str = "buckets",
-        mixture: str = "",
         sentences: int = 0,
         source_ends: SourceEnds = "eos",
         target_ends: TargetEnds = "eos",
@@ -87,8 +83,6 @@ class BatchSampler:
         self.sentences = sentences
         self.source_ends = source_ends
         self.target_ends = target_ends
-        shares = parse_mixture(mixture)
-        self.mixer = Mixer(shards, shares) if shares else None
         self._batch_shape = cache(partial(batch_shape_for, self.source, self.target))  # reads all lengths
         longest = int(np.argmax(np.maximum(self.source, self.target)))
         self.longest = int(max(self.source[longest], self.target[longest]))
@@ -99,9 +93,9 @@ class BatchSampler:
             )
 
     def epoch(self, number: int) -> list[Array]:
-        """Return the shuffled batches of one epoch. Every pair occurs once, or as often as the mixture requires."""
+        """Return the shuffled batches of one epoch. Every pair occurs once."""
         random = np.random.default_rng([self.seed, number])
-        rows = self.mixer.draw(random) if self.mixer else random.permutation(len(self.source))
+        rows = random.permutation(len(self.source))
         if self.packed:
             return self._cut(rows, self._most(self.budget))
         pool = max(1, POOL_BATCHES * self.budget * len(self.source) // int(max(self.source.sum(), self.target.sum())))

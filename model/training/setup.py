@@ -108,7 +108,6 @@ def sampler_of(config: Model, training: Training, shards: Shards) -> BatchSample
         training.batch_tokens,
         training.seed,
         training.batching,
-        training.mixture,
         training.batch_sentences,
         config.source_ends,
         training.target_ends,

@@ -224,7 +224,7 @@ STOP_WORDS: dict[str, str] = {
 class Language(_NamedFilter):
     """Removes pairs with a side in another language: with at least ``least`` common words of one of the other known
     languages and none of its own. Finds swapped sides and text in a third language; short lines pass. For web text
-    and mixtures."""
+    and corpora of several languages."""
 
     source: str
     target: str

@@ -29,7 +29,7 @@ from tasks.engine.stage import Origin, StageCall
 STATE_FILES = ("state.safetensors", "position.json")
 LENGTH = ("updates", "epochs", "minutes")
 SAME = ("shards", "vocabulary", "model")
-SAME_TRAINING = ("seed", "batch_tokens", "batch_sentences", "batching", "mixture", "optimizer", "ema", "target_ends")
+SAME_TRAINING = ("seed", "batch_tokens", "batch_sentences", "batching", "optimizer", "ema", "target_ends")
 """What a training that goes on where it is asked for has in common with the finished one."""
 
 

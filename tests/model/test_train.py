@@ -234,7 +234,6 @@ def test_diverged_weights_are_never_saved(tmp_path: Path) -> None:
     [
         {"batching": "packed"},
         {"optimizer": "adamw", "weight_decay": 0.1},
-        {"mixture": "temperature=2"},
         {"attention_coverage_encoder": 0.1, "attention_coverage_cross": 0.1},
     ],
 )

@@ -60,7 +60,6 @@ from tasks.corpus.catalogue import CORPORA
         ("demo", "sets=+test+caps evaluate=dev,test+caps", "a set with noise beside its clean set: add test"),
         ("demo", "augment.caps=1.5", "a share of the pairs, from 0 to 1"),
         *(("demo", f"name={name}", "name") for name in ("", "a/b", "a:b", "v1.2", "../../x")),
-        ("wmt14-ende-base", "training.mixture=news=1", "training.mixture"),
         ("multi30k-ende-bt", "synthetic.tag=BT", "synthetic.tag"),
         ("multi30k-ende-bt", "synthetic.tag=</s>", "synthetic.tag"),
         ("multi30k-ende-bt", "synthetic.lines=-1", "synthetic.lines"),

@@ -30,9 +30,9 @@ def test_a_file_and_an_artifact_have_names_of_the_other_direction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("mine.toml").write_text('extends = "demo"\n[training]\nmixture = "demo=1"\n')
+    Path("mine.toml").write_text('extends = "demo"\n[training]\npeak = 0.25\n')
     run = find_run(swapped_name("mine.toml"))
-    assert (run.name, run.corpus.source_language, run.training.mixture) == ("mine-swapped", "de", "demo=1")
+    assert (run.name, run.corpus.source_language, run.training.peak) == ("mine-swapped", "de", 0.25)
     assert swapped_name("demo/score/test") == "demo-swapped/score/test"
 
 

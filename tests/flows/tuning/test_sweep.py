@@ -52,9 +52,9 @@ def test_trials_share_stages_and_translate_the_dev_set_alone(small: Path) -> Non
     assert found.best
     assert found.best.value == max(row.value or 0 for row in found.rows)
     assert found.command == f"repro run small {' '.join(f'--set {each}' for each in (*SHORT, *found.best.settings))}"
-    elsewhere = replace(asked, overrides=("training.mixture=a=1, b=1",), site="gpu")
+    elsewhere = replace(asked, overrides=("filters.rules=Empty, Length",), site="gpu")
     command = replace(found, resolved=replace(found.resolved, request=elsewhere)).command
-    assert shlex.split(command)[3:5] == ["--set", "training.mixture=a=1, b=1"]
+    assert shlex.split(command)[3:5] == ["--set", "filters.rules=Empty, Length"]
     assert command.endswith(" --site gpu")
     folder = asked.resolve().folder
     assert json.loads((folder / "sweep.json").read_text())["table"][1]["settings"] == list(found.rows[1].settings)
