@@ -1,12 +1,11 @@
 """The lineage of artifacts, read from their manifests: what a model was trained on and how its dev set was decoded."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact, Store
 from model.config import Decoding, from_json
-from tasks.reporting.about_synthetic import ReadManifest
 
 KEY_TAG = "key."
 """The tags of a version that name the artifacts of its lineage: ``key.train``, ``key.score.test``."""
@@ -33,8 +32,9 @@ def _collect_lineage(store: Store, stage: str, key: str, found: dict[str, Manife
         _collect_lineage(store, input_stage, input_key, found)
 
 
-def version_lineage(manifest: ReadManifest, tags: Mapping[str, str]) -> dict[str, Manifest]:
-    """The manifests of the artifacts that a version's tags name, without those that were removed."""
+def version_lineage(manifest: Callable[[str, str], Manifest | None], tags: Mapping[str, str]) -> dict[str, Manifest]:
+    """The manifests of the artifacts that a version's tags name, without those that were removed; ``manifest`` finds
+    that of a stage and a key."""
     names = {tag.removeprefix(KEY_TAG): key for tag, key in tags.items() if tag.startswith(KEY_TAG)}
     manifests = {name: manifest(name.partition(".")[0], key) for name, key in names.items()}
     return {name: manifest for name, manifest in manifests.items() if manifest}

@@ -19,9 +19,8 @@ from tasks.corpus.catalogue import OWN, TERMS, may_copy
 from tasks.durations import duration
 from tasks.evaluation.html import environment, readable, score_text
 from tasks.lazy_libraries import pl
-from tasks.reporting.about_synthetic import about_synthetic
 from tasks.reporting.examples import translation_examples
-from tasks.reporting.remarks import cut_translations, ended_by_clock
+from tasks.reporting.remarks import about_synthetic, cut_translations, ended_by_clock
 
 MEASURE_LABELS = {
     BLEU: "BLEU (13a, cased, detokenised)",
@@ -151,8 +150,7 @@ def _cleaning(clean: Manifest | None) -> tuple[str, ...]:
 
 def _synthetic(manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
     pairs = manifests.get("mix") or manifests.get("extract_best")
-    found = {(each.stage, each.key): each for each in manifests.values()}
-    return about_synthetic(pairs, lambda stage, key: found.get((stage, key))) if pairs else ()
+    return (about_synthetic(pairs.stage, pairs.facts),) if pairs else ()
 
 
 def _data(corpus: Facts, manifests: Mapping[str, Manifest]) -> Rows:

@@ -53,6 +53,21 @@ def worse_weights(dev: str, train: Facts, score: Facts) -> list[str]:
     ]
 
 
+def about_synthetic(stage: str, facts: Facts) -> str:
+    """How many of the training pairs are synthetic, by the facts of the ``stage`` (``mix``, ``extract_best``) that made
+    them."""
+    pairs = facts["pairs"]
+    if stage == "mix":
+        return (
+            f"{facts['synthetic']:,} of {pairs:,} training pairs are synthetic (back-translation): a model of the"
+            " reverse direction translated a line of the target language, and its translation is the source."
+        )
+    return (
+        f"{pairs - facts.get('references', 0):,} of {pairs:,} training pairs are synthetic (distillation): the target"
+        " is a teacher's translation of the source."
+    )
+
+
 def run_remarks(
     dev: str, training: Facts, train: Facts, translations: Mapping[str, Facts], scores: Mapping[str, Facts]
 ) -> list[str]:

@@ -24,11 +24,10 @@ from tasks.evaluation.paper_row import PaperRow, compare_to_paper
 from tasks.evaluation.seed_spread import seed_spreads
 from tasks.evaluation.training_log import training_speed
 from tasks.lazy_libraries import pl
-from tasks.reporting.about_synthetic import about_synthetic, synthetic_examples
 from tasks.reporting.examples import rejected_examples, translation_examples
 from tasks.reporting.frequent_tokens import TOKENS_FILE, most_frequent, token_counts
 from tasks.reporting.pictures import given, picture_specs
-from tasks.reporting.remarks import dev_set, run_remarks
+from tasks.reporting.remarks import about_synthetic, dev_set, run_remarks
 
 
 def _remarks(run: Artifact, hypotheses: Mapping[str, Artifact], scores: Mapping[str, Artifact]) -> list[str]:
@@ -37,14 +36,6 @@ def _remarks(run: Artifact, hypotheses: Mapping[str, Artifact], scores: Mapping[
     facts = ({name: made.facts for name, made in each.items()} for each in (hypotheses, scores))
     training = run.manifest.arguments["training"] if run.manifest else {}
     return run_remarks(dev, training, run.facts, *facts)
-
-
-def _synthetic(pairs: Artifact, corpus: Artifact) -> dict[str, Any]:
-    """What the page says of synthetic pairs."""
-    manifest = pairs.manifest
-    files = [artifact.path() / "pairs.parquet" for artifact in (pairs, corpus)]
-    about = about_synthetic(manifest, pairs.store.find) if manifest else ()
-    return {"about": about, "examples": synthetic_examples(files[0], pairs.facts, files[1])}
 
 
 def _frequent_tokens(out: Path, shards: Artifact) -> dict[str, Any]:
@@ -103,7 +94,7 @@ def report(
             name: translation_examples(pl.read_parquet(a.path() / "sentences.parquet")) for name, a in scores.items()
         },
         "removed": rejected_examples(corpus.path() / "rejected.parquet"),
-        "synthetic": _synthetic(synthetic, corpus) if synthetic else None,
+        "synthetic": about_synthetic(synthetic.stage, synthetic.facts) if synthetic else "",
         "pictures": pictures,
         "sentence_bleu": [picture for name, picture in pictures.items() if name.startswith("sentence_bleu_")],
         "attentions": [picture for name, picture in pictures.items() if name.startswith("attention_")],

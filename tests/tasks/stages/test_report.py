@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,12 +10,11 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from PIL import Image
-from sealing import Unchecked, unsealed
+from sealing import Unchecked, sealed, unsealed
 from small_training import write_vocabulary
-from synthetic_lineage import CLEANED, distilled, mixed, named, parquet, sealed_as
 
 from infra.store.local import LocalStore
-from infra.store.store import Artifact, Store
+from infra.store.store import Artifact
 from model.config import Model
 from tasks.engine.limits import Limits
 from tasks.evaluation.paper_row import PaperRow
@@ -151,9 +149,15 @@ def test_each_number_stands_with_protocol_and_signature(out: Path) -> None:
     assert "1 min 15 s" in page
 
 
-@pytest.mark.parametrize("synthetic", [mixed, distilled])
+@pytest.mark.parametrize(
+    ("stage", "facts", "said"),
+    [
+        ("mix", {"pairs": 5, "synthetic": 2}, "2 of 5 training pairs are synthetic (back-translation)"),
+        ("extract_best", {"pairs": 5, "references": 3}, "2 of 5 training pairs are synthetic (distillation)"),
+    ],
+)
 def test_the_paper_s_row_limits_and_synthetic_pairs_have_a_part_of_the_page_where_a_run_has_them(
-    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, synthetic: Callable[[Store], Artifact]
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, facts: dict[str, int], said: str
 ) -> None:
     parts = ("Against the paper", "Limits of the run", "Synthetic pairs")
     plain = (out / "report.html").read_text()
@@ -161,9 +165,8 @@ def test_the_paper_s_row_limits_and_synthetic_pairs_have_a_part_of_the_page_wher
     limits = Limits.parse(["score.val.bleu >= 20", "warn score.val.chrf >= 60", "score.val.ter <= 1"])
     limits.breaches(Artifact("score", "k", tmp_path, facts={"bleu": 21.5, "chrf": 50}), "val")
     monkeypatch.setattr("tasks.stages.report.checks", lambda: limits.checks)
-    pairs = synthetic(LocalStore(tmp_path / "store"))
+    pairs = Artifact(stage, "k", tmp_path, facts=facts)
     corpus, shards = data(tmp_path / "data")
-    (tmp_path / "data/pairs.parquet").write_bytes(parquet(CLEANED)["pairs.parquet"])
     kinds = [{"val": unsealed(out.parent, kind, "val")} for kind in ("prepare_sets", "translate", "score")]
     row = PaperRow("C2", "toy", 8, False, "val", Model(layers=2, d_model=64), 100, 1)
     scored = Artifact("score", "val", tmp_path, facts={"bleu": 30.0, "chrf": 50.0})
@@ -174,19 +177,22 @@ def test_the_paper_s_row_limits_and_synthetic_pairs_have_a_part_of_the_page_wher
     tags = Tags()
     tags.feed(page)
     assert not tags.open
-    assert not [part for part in parts if part not in page]
+    assert not [part for part in (*parts, said) if part not in page]
 
 
 def test_tokens_and_lengths_are_those_of_the_run_s_shards(out: Path, tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "store")
     corpus, unnamed = data(tmp_path / "data")
-    vocabulary = sealed_as(store, "learn_bpe", "v", {}, files_in(write_vocabulary(tmp_path / "vocabulary")))
+    words = files_in(write_vocabulary(tmp_path / "vocabulary"))
+    sealed(store, "v", words, stage="learn_bpe")
+    given = {"arguments": {"vocabulary": {"artifact": "learn_bpe", "key": "v"}}, "inputs": {"learn_bpe/v": ""}}
     shards, of_set = (
-        sealed_as(store, "shard", key, {"vocabulary": named(vocabulary)}, files_in(unnamed.folder), **unnamed.facts)
+        sealed(store, key, files_in(unnamed.folder), stage="shard", facts=unnamed.facts, **given)
         for key in ("train", "val")
     )
     translation = files_in(out.parent / "translate/val")
-    hypotheses = sealed_as(store, "translate", "val", {"pairs": named(of_set)}, translation)
+    given = {"arguments": {"pairs": {"artifact": "shard", "key": of_set.key}}, "inputs": {f"shard/{of_set.key}": ""}}
+    hypotheses = sealed(store, "val", translation, stage="translate", **given)
     of_earlier_release = tmp_path / "score"
     of_earlier_release.mkdir()
     for name, content in files_in(out.parent / "score/val").items():
