@@ -1,8 +1,8 @@
-"""Makes an address fit to be stored or shown: without user and password, and without the values of its query.
+"""Removes secrets from an address before it is stored or shown: user, password, and the values of its query.
 
-A token stands as a user (``https://TOKEN@host``), a password, or a parameter of any name (``sig``, ``token``).
-Nothing that is needed goes with them: what an address gave is identified by its checksum. A secret that is part of the
-path of an address cannot be recognised.
+A token can be the user (``https://TOKEN@host``), the password, or a parameter of any name (``sig``, ``token``).
+No needed information is lost, because a checksum identifies each downloaded file. A secret in the path of an address
+cannot be recognised.
 """
 
 import re
@@ -12,23 +12,23 @@ from urllib.parse import unquote
 
 HIDDEN = "***"
 SHORTEST_TOKEN = 6
-"""A shorter value of a query is part of other words too often."""
+"""The least number of characters of a secret query value. Shorter values often occur in other words."""
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"]+")
 _PARTS = re.compile(r"(?P<scheme>[^:]*)://(?P<place>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?(?:#.*)?", re.DOTALL)
 _NESTED = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]*://)")
-"""Between the addresses of fsspec's chains, as in ``zip://a.txt::https://host/a.zip``."""
+"""Separates the addresses of an fsspec chain, as in ``zip://a.txt::https://host/a.zip``."""
 _END = re.compile(r"[)\]}>,;.:'`]+$")
 
 
 def public_address(address: str) -> str:
-    """``https://***@host/path?sig=***`` for an address with secrets; a path and an address of a file are unchanged."""
+    """Return ``https://***@host/path?sig=***`` for an address with secrets; leave paths and ``file://`` unchanged."""
     return "::".join(map(_without_secrets, _NESTED.split(address)))
 
 
 def public_text(text: str, *addresses: str) -> str:
-    """``text`` with each address in it made public, and without the secrets of ``addresses``.
+    """Return ``text`` with every address made public, and without the secrets of ``addresses``.
 
-    Libraries quote parts of an address in their errors.
+    Secrets are also removed alone, because libraries quote parts of an address in their errors.
     """
     if "://" in text:
         text = _ADDRESS.sub(lambda match: _in_text(match[0]), text)
@@ -38,7 +38,7 @@ def public_text(text: str, *addresses: str) -> str:
 
 
 def public_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts of a stage with every address in them made public: old manifests hold some as they were used."""
+    """Return a stage's facts with every address made public. Old manifests contain addresses with secrets."""
     return {
         name: public_address(each) if isinstance(each, str) and "://" in each else each for name, each in facts.items()
     }

@@ -1,7 +1,7 @@
-"""Turns a name from outside into a path below a folder, or refuses it; turns one that people chose into a file's.
+"""Turns a name from outside into a path below a folder, or refuses it; turns a user's name into a file name.
 
-Names from outside are those in a bucket, a manifest, an archive, a record, a registry or an index that another program
-wrote. Nothing else joins such a name to a folder.
+Names from outside come from a bucket, a manifest, an archive, a record, a registry or an index that another program
+wrote. Only this module joins such a name to a folder.
 """
 
 import hashlib
@@ -11,7 +11,7 @@ from pathlib import Path
 from infra.errors import BadData
 
 MOST_BYTES = 200
-"""Longest part of a name. File systems allow 255; a name gets a suffix while its file is being written."""
+"""Longest part of a name in bytes. File systems allow 255, but a file has a suffix while it is written."""
 FORM = "a relative path of printable characters without an empty part, '.', '..' or a backslash, as in a/b.txt"
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 LONGEST_PLAIN = 100
@@ -26,27 +26,27 @@ def is_path_name(name: str) -> bool:
 
 
 def is_plain_name(name: object) -> bool:
-    """Whether ``name`` is one word of ASCII letters, digits, ``_`` and ``-``, as stages, keys and ids are."""
+    """Whether ``name`` is one word of ASCII letters, digits, ``_`` and ``-``, like stages, keys and ids."""
     return isinstance(name, str) and len(name) <= MOST_BYTES and _PLAIN.fullmatch(name) is not None
 
 
 def is_artifact_name(name: object) -> bool:
-    """Whether ``name`` is a stage and a key with a slash between them."""
+    """Whether ``name`` has the form ``stage/key``."""
     parts = name.split("/") if isinstance(name, str) else []
     return len(parts) == 2 and all(map(is_plain_name, parts))
 
 
 def path_below(folder: Path, name: str) -> Path:
-    """The path ``name`` below ``folder``. Raises BadData for a name that could lead out of it."""
+    """Return the path ``name`` below ``folder``. Raises BadData for a name that could lead out of the folder."""
     if not is_path_name(name):
         raise BadData(f"{name!r} is no name of a file below {folder}, allowed is {FORM}")
     return folder / name
 
 
 def file_name(name: str) -> str:
-    """The name of a run or a model where any file system takes it, else its readable part with a digest of the whole.
+    """Return the name of a run or model, or its readable part with a digest if file systems may not accept it.
 
-    So no two names share a file, as ``Größe`` and ``Grüße`` would without the digest.
+    The digest gives each name its own file: ``Größe`` and ``Grüße`` would share one without it.
     """
     if is_plain_name(name) and len(name) <= LONGEST_PLAIN:
         return name

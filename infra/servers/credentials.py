@@ -1,6 +1,6 @@
-"""The user and password of both servers, read from the environment or a file and stored nowhere else.
+"""Reads the user and password of both servers from the environment or a file, and stores them nowhere else.
 
-Prefect and MLflow read them from different variables, which this module derives for servers and clients.
+Prefect and MLflow read credentials from different variables; this module derives them for servers and clients.
 """
 
 import base64
@@ -15,7 +15,7 @@ from infra.errors import BadConfiguration
 VARIABLE = "REPRO_AUTH"
 FILE_VARIABLE = "REPRO_AUTH_FILE"
 MIN_PASSWORD_LENGTH = 12
-"""Characters of a password, which can be tried as often as a stranger likes."""
+"""Least number of characters of a password, because the servers do not limit login attempts."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def export_to_environment() -> None:
 
 
 def mlflow_header() -> dict[str, str]:
-    """The Authorization header that MLflow's client would send; empty without credentials."""
+    """Return the Authorization header that MLflow's client would send; empty without credentials."""
     export_to_environment()
     user = os.environ.get("MLFLOW_TRACKING_USERNAME")
     password = os.environ.get("MLFLOW_TRACKING_PASSWORD")

@@ -1,6 +1,6 @@
-"""Copies the SQLite databases of a root, MLflow's and Prefect's, and puts copies back, while other processes use them.
+"""Copies a root's SQLite databases (MLflow's and Prefect's), also while they are in use, and restores the copies.
 
-SQLite's own backup copies a database as it is at one moment, also while servers write to it.
+SQLite's own backup copies a consistent state of a database, also while servers write to it.
 """
 
 import sqlite3
@@ -13,12 +13,12 @@ from infra.errors import BadConfiguration, BadData
 from infra.servers.sqlite_addresses import BUSY_SECONDS, open_read_only
 
 FILES = ("mlflow.db", "prefect/prefect.db")
-"""The databases, below the root."""
+"""Paths of the databases below the root."""
 FOLDER = "backups"
 
 
 def default_folder(root: Path) -> Path:
-    """A new folder below the root that is named after the time (UTC)."""
+    """Return the path of a new folder below the root, named after the time (UTC)."""
     return root / FOLDER / f"{datetime.now(UTC):%Y%m%dT%H%M%S-%f}"
 
 
@@ -32,7 +32,7 @@ def back_up(root: Path, folder: Path) -> list[Path]:
         raise BadConfiguration(f"{root} has no database: neither {' nor '.join(FILES)} exists")
     if folder.exists():
         raise BadConfiguration(f"{folder} exists; name a new folder")
-    partial = folder.with_name(f"{folder.name}.partial")  # so that a backup under its name is whole
+    partial = folder.with_name(f"{folder.name}.partial")  # so that a folder of the final name is complete
     partial.mkdir(parents=True, exist_ok=True)
     partial.chmod(0o700)  # Prefect's database holds addresses of notifications
     for file in files:
@@ -42,10 +42,10 @@ def back_up(root: Path, folder: Path) -> list[Path]:
 
 
 def restore(root: Path, folder: Path, say: Callable[[str], None]) -> list[Path]:
-    """Put the databases of a backup back in their places, after a backup of the present ones; return their paths.
+    """Back up the present databases, then restore those of a backup; return the restored paths.
 
-    The caller makes sure that no server runs. Raises BadConfiguration for a folder without databases or a database in
-    use, BadData for a damaged copy, before anything changes.
+    The caller makes sure that no server runs. Before anything changes, raises BadConfiguration for a folder without
+    databases or a database in use, and BadData for a damaged copy.
     """
     places = {folder / Path(name).name: root / name for name in FILES if (folder / Path(name).name).is_file()}
     if not places:
@@ -76,7 +76,7 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _check(file: Path) -> None:
-    """Raise BadData unless the file is a whole database."""
+    """Raise BadData unless the file is an undamaged database."""
     try:
         with closing(open_read_only(file)) as connection:
             verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]

@@ -17,8 +17,8 @@ from infra.servers.service_settings import running_service
 from infra.servers.sqlite_addresses import needs_quoting, sqlite_uri
 
 PERSISTENT_LEASES = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"}
-"""For a server that may be restarted. With leases in memory, a restart cancels the flow runs that hold one (each run of
-a deployment with a concurrency limit) when they renew it."""
+"""For a server that may be restarted. With leases in memory, a restart cancels each flow run that holds a lease (each
+run of a deployment with a concurrency limit) when the run renews its lease."""
 NO_TELEMETRY = {
     "DO_NOT_TRACK": "true",  # MLflow does not accept 1
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -26,31 +26,31 @@ NO_TELEMETRY = {
 }
 """For every process that this project starts."""
 CLIENT_RETRIES = {
-    # With growing pauses 254 s in all, longer than a server takes to restart. The default is 62 s.
+    # The growing pauses last 254 s in total, longer than a server takes to restart. The default is 62 s.
     "PREFECT_CLIENT_MAX_RETRIES": "7",
-    # A flow run whose process died is noticed by missing heartbeats: with Prefect's own 180 s, much later.
+    # Missing heartbeats reveal a flow run with a dead process; with Prefect's own period of 180 s, much later.
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "60",
 }
 """For every process that runs flows, including workers."""
 
 
 def configure_libraries(root: Path) -> None:
-    """Set the variables of Prefect and MLflow. Their state goes below ``root``, whose service is used if it is up.
+    """Set the variables of Prefect and MLflow: state below ``root``, and the service of ``root`` if it runs.
 
     If ``root`` was moved or copied, MLflow's addresses in it are rewritten. Raises BadConfiguration if the service
-    needs credentials that the environment does not have.
+    needs credentials that the environment lacks.
     """
     _ensure_home(root)
     settings = {
         **NO_TELEMETRY,
-        # repro has its own display; the run's page has the log.
+        # repro has its own display. The run's page shows the log.
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
         "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
     } | CLIENT_RETRIES
     if not server_configured():
         if "PREFECT_HOME" not in os.environ:
             home = root.absolute() / "prefect"
-            if home.exists():  # only what runs Prefect creates it
+            if home.exists():  # only code that runs Prefect creates it
                 private_folder(home)
             settings["PREFECT_HOME"] = str(home)
             settings |= prefect_database(home)
@@ -69,7 +69,7 @@ def configure_libraries(root: Path) -> None:
 
 
 def _ensure_home(root: Path) -> None:
-    """Give a user without a home folder or a name, as in some containers, both: Prefect's import fails without."""
+    """Set a missing home folder and user name, as in some containers: Prefect's import fails without them."""
     try:
         Path.home()
     except RuntimeError:
@@ -82,14 +82,14 @@ def _ensure_home(root: Path) -> None:
 
 def private_folder(folder: Path) -> None:
     """Create a folder that other users cannot read: Prefect's database holds addresses of notifications."""
-    # It may belong to another user, or the file system may be read-only or have no modes: then what writes there fails.
+    # It may belong to another user, or the file system may be read-only or lack modes. Then later writes fail.
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
 
 
 def prefect_database(home: Path) -> dict[str, str]:
-    """The database setting for a ``home`` whose path Prefect's default address would not quote; otherwise empty."""
+    """Return Prefect's database setting if ``home`` needs quoting, which the default lacks; otherwise empty."""
     if not needs_quoting(f"{home}"):
         return {}
     return {"PREFECT_SERVER_DATABASE_CONNECTION_URL": sqlite_uri(home / "prefect.db", "sqlite+aiosqlite")}

@@ -1,4 +1,4 @@
-"""This machine as a host: its names, loopback, free ports, and health checks over loopback."""
+"""Finds this machine's host names and free ports, recognises loopback, and checks the health of servers."""
 
 import ipaddress
 import socket
@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from http.client import HTTPException
 
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
-"""Addresses that mean every one of this machine's, and loopback's of the same family."""
+"""Maps each address that means all addresses of this machine to the loopback address of its family."""
 HEALTH_SECONDS = 3.0
 _without_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -21,16 +21,16 @@ def on_loopback(host: str) -> bool:
 
 
 def own_names(host: str) -> list[str]:
-    """Names of this machine in the Host header of requests to a server that listens on ``host``, besides IP addresses.
+    """Return this machine's names (not IP addresses) in the Host header of requests to a server on ``host``.
 
-    No other machine's DNS can give them to a page.
+    No foreign DNS server can give such a name to a web page.
     """
     names = ["localhost", socket.gethostname()]
     return names if on_loopback(host) else [*names, socket.getfqdn(), host]
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Distinct ports that are free on 127.0.0.1 at the time of the call."""
+    """Return distinct ports that are free on 127.0.0.1 at the time of the call."""
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
@@ -39,7 +39,7 @@ def free_ports(count: int) -> tuple[int, ...]:
 
 
 def healthy(address: str) -> bool:
-    """Whether ``address`` answers soon with a status of 2xx. Proxies of the environment are ignored."""
+    """Whether ``address`` returns a 2xx status within HEALTH_SECONDS. Ignores proxies of the environment."""
     try:
         with _without_proxy.open(address, timeout=HEALTH_SECONDS):
             return True

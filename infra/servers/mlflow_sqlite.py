@@ -1,8 +1,8 @@
-"""Reads MLflow's SQLite file with SQL; besides ``relocation``, no other module knows MLflow's tables.
+"""Reads MLflow's SQLite file with SQL. Only this module and ``relocation`` depend on MLflow's tables.
 
-A query takes 2 ms. MLflow's client needs 4.5 s for the same answer, nearly all of it to be imported and opened (200
-runs, 50 versions), and every command would wait for it. Where the tables are not those of MLflow 3.17 or the file
-cannot be read, the functions return None and their callers ask the client.
+A query takes 2 ms. MLflow's client needs 4.5 s for the same result (200 runs, 50 versions), mostly to be imported and
+opened, and every command would wait for it. If the tables are not those of MLflow 3.17 or the file cannot be read, the
+functions return None and their callers use the client.
 """
 
 import shlex
@@ -35,7 +35,7 @@ EXPERIMENT = "SELECT experiment_id FROM experiments WHERE name = :name"
 
 
 def has_known_schema(connection: sqlite3.Connection) -> bool:
-    """Whether the tables are those of MLflow 3.17; False where there are none. Raises sqlite3.DatabaseError."""
+    """Whether the tables are those of MLflow 3.17; False if there are none. Raises sqlite3.DatabaseError."""
     try:
         return connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(SCHEMA_REVISION,)]
     except sqlite3.OperationalError:
@@ -43,7 +43,7 @@ def has_known_schema(connection: sqlite3.Connection) -> bool:
 
 
 def version_rows(file: Path, name: str = "") -> list[tuple[Any, ...]] | None:
-    """All versions, or those of one model, in any order: name, number, milliseconds, run, source, tags and aliases.
+    """Return all versions, or one model's, unordered: name, number, creation (ms), run, source, tags and aliases.
 
     Tags and aliases are JSON. Raises BadConfiguration for a file that is no database.
     """
@@ -51,13 +51,13 @@ def version_rows(file: Path, name: str = "") -> list[tuple[Any, ...]] | None:
 
 
 def model_address(file: Path, name: str, version: int) -> str | None:
-    """The address of a version's files; None also where MLflow does not know the version."""
+    """Return the address of a version's files; None also for an unknown version."""
     rows = _query(file, MODEL_ADDRESS, {"name": name, "version": version})
     return str(rows[0][0]) if rows and rows[0][0] else None
 
 
 def experiment_id(file: Path, name: str) -> str | None:
-    """The id of an experiment; None also where there is none of this name."""
+    """Return the id of an experiment; None also for an unknown name."""
     rows = _query(file, EXPERIMENT, {"name": name})
     return f"{rows[0][0]}" if rows else None
 
@@ -69,7 +69,7 @@ def check_database(uri: str) -> None:
 
 
 def check_version(file: Path) -> None:
-    """Raise BadConfiguration for a database of another version of MLflow, whose server would refuse it."""
+    """Raise BadConfiguration for a database of another version of MLflow, which MLflow's server would refuse."""
     revision = _query(file, "SELECT version_num FROM alembic_version", any_version=True)
     if revision and revision != [(SCHEMA_REVISION,)]:
         raise BadConfiguration(
@@ -88,7 +88,7 @@ def _query(
             if any_version or has_known_schema(connection):
                 return connection.execute(query, values or {}).fetchall()
             return None
-    except sqlite3.OperationalError:  # it is locked or cannot be opened, which is not damage
+    except sqlite3.OperationalError:  # the file is locked or cannot be opened, which is not damage
         return None
     except sqlite3.DatabaseError as error:
         raise BadConfiguration(f"{file} is not a database of MLflow ({error}): restore or remove it") from error

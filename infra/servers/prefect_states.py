@@ -1,8 +1,8 @@
-"""Set final states for flow runs and task runs at Prefect's server whose process is dead or whose events were lost.
+"""Sets final states in Prefect's server for flow runs and task runs with a dead process or lost events.
 
 Prefect's server learns about task runs from events. Events that were in transit when a process or the server was killed
-never arrive, and the task run would stay "Running" for ever. Prefect is imported late. A server that does not answer is
-ignored: the next call finds the same runs.
+never arrive, and the task run would stay "Running" forever. Prefect is imported late. A server that does not answer is
+ignored, because the next call finds the same runs.
 """
 
 import json
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
 PROCESS_LABEL = "repro.process"
 """The label of a flow run that names its process."""
 EVENT_DELAY_SECONDS = 5.0
-"""How long an event may take from this process into the server's database."""
+"""How long an event may take from this process to the server's database."""
 CLOCK_SKEW_SECONDS = 60.0
-"""The same between processes whose clocks differ."""
+"""How long an event may take if the clocks of processes differ."""
 POLL_SECONDS = 0.1
 REPEAT_SECONDS = 0.5
 HEARTBEAT_TIMEOUT_SECONDS = 240
-"""How long a flow run may send no heartbeat. It sends one every 60 s (``infra.servers.environment``), so this is longer
-than its server may be away."""
+"""How long a flow run may be without heartbeats. It sends one every 60 s (``infra.servers.environment``), so three may
+be lost."""
 AUTOMATION = "repro: flow runs that fell silent"
 UNFINISHED_STATES = ("RUNNING", "PENDING", "CANCELLING")
 UNFINISHED_TASK_STATES = (*UNFINISHED_STATES, "SCHEDULED")
-"""SCHEDULED is a task run that waits for its next retry."""
+"""A SCHEDULED task run waits for its next retry."""
 
 
 def label_process(flow_run: UUID) -> None:
-    """Label a flow run with the identity of this process, so that a later call can tell whether it is alive."""
+    """Label a flow run with this process's identity, so that a later call can check whether the process is alive."""
     with suppress(*_prefect_errors()), _client() as client:
         client.update_flow_run_labels(flow_run, {PROCESS_LABEL: process_identity()})
 
 
 def has_abandoned_flow_runs() -> bool:
-    """Whether the database that a temporary server would serve has an unfinished flow run whose process is dead.
+    """Whether the database of a temporary server has an unfinished flow run with a dead process.
 
-    Reads Prefect's SQLite file in milliseconds; a server for this question would need 5 CPU seconds before each run.
-    False where the file cannot be read: there is none yet, it is another kind of database, or has another schema.
+    Reads Prefect's SQLite file in milliseconds; asking a server would take 5 CPU seconds before each run. False if
+    the file cannot be read: it does not exist yet, is another kind of database, or has another schema.
     """
     address = os.environ.get("PREFECT_SERVER_DATABASE_CONNECTION_URL", "").replace("+aiosqlite", "", 1)
     file = sqlite_file(address) if address else Path(os.environ["PREFECT_HOME"], "prefect.db")
@@ -67,12 +67,12 @@ def has_abandoned_flow_runs() -> bool:
 
 
 def close_abandoned(flows: Sequence[str]) -> int:
-    """Mark as Crashed each unfinished run of ``flows`` whose process on this machine is dead, and its task runs.
+    """Mark each unfinished run of ``flows`` with a dead process on this machine, and its task runs, as Crashed.
 
-    A run that was being cancelled becomes Cancelled instead: a worker's hook calls this after it killed the process and
-    before it reports the cancellation. Also closes task runs that are unfinished although their flow run crashed, was
-    cancelled, or ended more than ``CLOCK_SKEW_SECONDS`` ago. Returns the number of flow runs marked; 0 if the server
-    does not answer.
+    A run that was being cancelled becomes Cancelled instead: a worker's hook calls this function between killing the
+    process and reporting the cancellation. Also closes unfinished task runs of flow runs that crashed, were cancelled,
+    or ended more than ``CLOCK_SKEW_SECONDS`` ago. Returns the number of marked flow runs; 0 if the server does not
+    answer.
     """
     try:
         from prefect.client.schemas.objects import StateType
@@ -102,9 +102,9 @@ def close_abandoned(flows: Sequence[str]) -> int:
 
 
 def cancel_flow_runs(flows: Sequence[str], process: str) -> list[str]:
-    """Have workers cancel the flow runs of deployments that this process carries out; gives their names.
+    """Make workers cancel the deployments' flow runs that ``process`` executes; return their names.
 
-    Empty also where the server does not answer. A flow run without a deployment has no worker that would end it.
+    Empty also if the server does not answer. A flow run without a deployment has no worker that could end it.
     """
     try:
         from prefect.states import Cancelling
@@ -120,10 +120,10 @@ def cancel_flow_runs(flows: Sequence[str], process: str) -> list[str]:
 
 
 def close_task_runs(flow_run: UUID, completed: Collection[str], failed: Collection[str]) -> None:
-    """Close the task runs of an ending flow run whose final events an unreachable server missed.
+    """Close the task runs of an ending flow run if an unreachable server missed their final events.
 
-    Task runs named in ``completed`` and ``failed`` get these states, all others Crashed. Events in transit have
-    ``EVENT_DELAY_SECONDS`` to arrive first.
+    Task runs named in ``completed`` and ``failed`` get these states, all others Crashed. First waits up to
+    ``EVENT_DELAY_SECONDS`` for events in transit.
     """
     from prefect.states import Completed, Failed
 
@@ -139,10 +139,9 @@ def close_task_runs(flow_run: UUID, completed: Collection[str], failed: Collecti
 
 
 def ensure_heartbeat_automation() -> UUID:
-    """Create or update the automation by which the server marks a flow run Crashed when its heartbeats stop.
+    """Create or update the automation that marks a flow run Crashed when its heartbeats stop; return its id.
 
-    Prefect recommends it for zombie flow runs; it also covers a machine that never restarts. Idempotent; returns the
-    automation's id.
+    Prefect recommends it for zombie flow runs. It also covers a machine that never restarts.
     """
     from prefect.client.schemas.objects import StateType
     from prefect.events.actions import ChangeFlowRunState
@@ -176,7 +175,7 @@ def ensure_heartbeat_automation() -> UUID:
 
 
 def _prefect_errors() -> tuple[type[Exception], ...]:
-    """What Prefect's client raises where there is no server, it does not answer, or it refuses a request."""
+    """Return the errors that Prefect's client raises if a server is missing, silent, or refuses a request."""
     import httpx
     from prefect.exceptions import PrefectException
 
@@ -192,7 +191,7 @@ def _client() -> "SyncPrefectClient":
 def _unfinished_task_runs(
     client: "SyncPrefectClient", flows: Sequence[str], **flow_run_fields: Mapping[str, Any]
 ) -> "list[TaskRun]":
-    """Unfinished task runs of the flow runs with these fields; without ``flows``, of any flow."""
+    """Return the unfinished task runs of the flow runs with these fields; without ``flows``, of any flow."""
     unfinished = {"state": _any_type(UNFINISHED_TASK_STATES)}
     return client.read_task_runs(**_filters(flows, flow_run_fields, unfinished))
 
@@ -200,7 +199,7 @@ def _unfinished_task_runs(
 def _filters(
     flows: Sequence[str], flow_run: Mapping[str, Any] | None = None, task_run: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Prefect's filters for a query: flows of these names, and runs with these fields."""
+    """Return Prefect's filters for a query: flows of these names, and runs with these fields."""
     from prefect.client.schemas.filters import FlowFilter, FlowRunFilter, TaskRunFilter
 
     filters: dict[str, Any] = {}

@@ -1,7 +1,7 @@
-"""Rewrite MLflow's absolute artifact addresses after a root was moved or copied.
+"""Rewrites MLflow's absolute artifact addresses after a root was moved or copied.
 
-MLflow's database holds the address of every experiment, run, logged model and version. The former path of the root is
-read from these addresses, so that roots of any age can be moved. Imports no heavy library: every command runs this.
+MLflow's database holds the address of every experiment, run, logged model and version. These addresses show the former
+path of the root, so roots of any age can be moved. Imports no heavy library, because every command runs this.
 """
 
 import sqlite3
@@ -26,10 +26,10 @@ COLUMNS = (
 
 
 def relocate(root: Path) -> None:
-    """Rewrite the addresses in the database of ``root`` that start with a former path of it.
+    """Rewrite the addresses in the database of ``root`` that start with a former path of ``root``.
 
-    Takes a millisecond if nothing moved. A database that cannot be read or written, or is of another version of MLflow,
-    is not changed.
+    Takes a millisecond if nothing moved. A database that cannot be read or written, or belongs to another version of
+    MLflow, is not changed.
     """
     root = root.absolute()
     file = root / DATABASE
@@ -42,7 +42,7 @@ def relocate(root: Path) -> None:
         if former and not is_known:
             print(f"repro: {file} is not of MLflow 3.17: its addresses stay those of another folder", file=sys.stderr)
         elif former:
-            # Nothing happens where another process has done it by now.
+            # If another process has done it meanwhile, this changes nothing.
             with closing(sqlite3.connect(file, timeout=BUSY_SECONDS)) as connection, connection:
                 _rewrite(connection, root, former)
 
@@ -56,7 +56,7 @@ def same_folder(one: Path, other: Path) -> bool:
 
 
 def _former(connection: sqlite3.Connection, root: Path) -> list[str]:
-    """Other folders whose ``mlflow-artifacts`` contain experiments."""
+    """Return the other folders that experiments' addresses below ``mlflow-artifacts`` name."""
     table, column = COLUMNS[0]
     places = set()
     for (address,) in connection.execute(f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL"):
@@ -77,7 +77,7 @@ def _rewrite(connection: sqlite3.Connection, root: Path, former: Iterable[str]) 
                     f" WHERE substr({column}, 1, length(?1)) = ?1",
                     (old, new),
                 )
-        # An interrupted training resumes by this tag, which holds the machine's name and the path.
+        # This tag, the machine's name and the path, lets an interrupted training find its run again.
         connection.execute(
             "UPDATE tags SET value = substr(value, 1, length(value) - length(?1)) || ?2"
             " WHERE key = 'place' AND substr(value, -length(?1)) = ?1",
@@ -86,7 +86,7 @@ def _rewrite(connection: sqlite3.Connection, root: Path, former: Iterable[str]) 
 
 
 def _path(address: str) -> str:
-    """The absolute path of an address on this machine; empty for other addresses."""
+    """Return the absolute path of an address on this machine; empty for other addresses."""
     if address.startswith("/"):
         return address
     parts = urlsplit(address)

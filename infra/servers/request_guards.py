@@ -1,7 +1,7 @@
-"""ASGI middlewares around the servers of this project: who may send requests to them.
+"""ASGI middlewares that decide who may send requests to this project's servers.
 
-``SameOrigin`` refuses those that a web page of another origin makes a browser send. Programs other than browsers send
-neither ``Origin`` nor ``Sec-Fetch-Site`` and pass. ``BasicAuth`` asks for credentials where an application does not.
+``SameOrigin`` refuses browser requests from web pages of other origins. Programs other than browsers send neither
+``Origin`` nor ``Sec-Fetch-Site`` and pass. ``BasicAuth`` adds credentials to an application without its own.
 """
 
 import base64
@@ -22,9 +22,9 @@ class SameOrigin:
     """An ASGI middleware that accepts requests of the application's own pages and of programs.
 
     A Host not in ``hosts`` (``*.example.org`` matches every name below it) gets status 400, which stops DNS rebinding.
-    Every IP address is accepted as a Host, because a page can only have an address as its name if it was loaded from
-    there. An Origin that is neither the Host nor in ``origins`` gets status 403 for every method, content type and
-    websocket handshake.
+    Every IP address is accepted as a Host, because only a page loaded from an address has that address as its Host. An
+    Origin that is neither the Host nor in ``origins`` gets status 403 for every method, content type and websocket
+    handshake.
     """
 
     def __init__(self, app: ASGIApp, hosts: Collection[str], origins: Collection[str] = ()) -> None:
@@ -66,9 +66,9 @@ def _is_address(host: str) -> bool:
 
 
 class BasicAuth:
-    """An ASGI middleware that answers 401 to requests without these credentials; browsers then ask for them.
+    """An ASGI middleware that returns 401 for requests without these credentials; browsers then ask for them.
 
-    Requests for ``open_path``, where a health check asks, need none.
+    Requests for ``open_path``, used by a health check, need none.
     """
 
     def __init__(self, app: ASGIApp, credentials: Credentials, open_path: str = "") -> None:

@@ -1,6 +1,6 @@
-"""The standing service of a root, as ``service.json`` in its folder describes it: settings, addresses, its supervisor.
+"""Reads and writes ``service.json``, which describes a root's service: settings, addresses, supervisor.
 
-`repro up` writes the file, which holds no secret. Imports no heavy library, because every command reads it.
+`repro up` writes the file; it holds no secret. Imports no heavy library, because every command reads it.
 """
 
 import json
@@ -23,7 +23,7 @@ MLFLOW_PORT = 5000
 
 @dataclass(frozen=True)
 class Service:
-    """Servers and workers of one root; ``place`` is its state folder on this machine, absolute."""
+    """Servers and workers of one root. ``place`` is the absolute path of its state folder on this machine."""
 
     place: Path
     remote: str = ""
@@ -40,7 +40,7 @@ class Service:
     health_ports: tuple[int, ...] = ()
     """Ports of the workers for health checks on loopback, in the order of ``pools``."""
     supervisor: str = ""
-    """The identity of the process that keeps the service running, once all programs are healthy."""
+    """The identity of the supervisor process, set when all programs are healthy."""
 
     def __post_init__(self) -> None:
         for name in ("prefect_port", "mlflow_port"):
@@ -63,7 +63,7 @@ class Service:
 
     @property
     def on_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the service."""
         return on_loopback(self.host)
 
     @property
@@ -78,22 +78,22 @@ class Service:
 
     @property
     def exports(self) -> Mapping[str, str]:
-        """Environment variables with which any program finds both."""
+        """Environment variables with which any program finds both servers."""
         return {"PREFECT_API_URL": self.prefect, "MLFLOW_TRACKING_URI": self.mlflow}
 
     @property
     def mlflow_file(self) -> str:
-        """MLflow's SQLite file, from which this machine reads long lists faster; empty if there is none."""
+        """MLflow's SQLite file, which is faster for long lists than the server; empty if there is none."""
         return "" if self.postgresql else f"{self.place / 'mlflow.db'}"
 
     @property
     def pools(self) -> tuple[tuple[str, int], ...]:
-        """For each worker its pool and its number there."""
+        """Pool and number of each worker."""
         counts = {"cpu": self.cpu_workers, "gpu": self.gpu_workers}
         return tuple((pool, number) for pool, count in counts.items() for number in range(1, count + 1))
 
     def with_health_ports(self) -> "Service":
-        """A copy with free ports for the workers' health checks."""
+        """Return a copy with free ports for the workers' health checks."""
         return replace(self, health_ports=free_ports(len(self.pools)))
 
     def check_ports(self) -> None:
@@ -117,7 +117,7 @@ class Service:
 
     @property
     def _name(self) -> str:
-        """The machine's own name if others can reach the service and the name resolves, so that links work for them."""
+        """The host for links: the machine's name if others can reach the service and the name resolves."""
         if self.host not in WILDCARD_HOSTS:
             return f"[{self.host}]" if ":" in self.host else self.host
         try:
@@ -128,7 +128,7 @@ class Service:
 
 
 def read(folder: Path) -> Service:
-    """The service last started in ``folder``. Raises FileNotFoundError if there is none, or if ``folder`` is a copy."""
+    """Read the service last started in ``folder``. Raises FileNotFoundError if none, or if ``folder`` is a copy."""
     text = (folder / FILE).read_text()
     try:
         form: dict[str, Any] = json.loads(text)
@@ -141,7 +141,7 @@ def read(folder: Path) -> Service:
 
 
 def running_service(root: Path) -> Service | None:
-    """The service of ``root`` that is up and whose supervisor lives; None if there is none."""
+    """Return the service of ``root`` if its supervisor is alive, otherwise None."""
     try:
         service = read(root / FOLDER)
     except OSError:

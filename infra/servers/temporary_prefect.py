@@ -1,7 +1,7 @@
-"""A temporary Prefect server for one run of a user without a server.
+"""Starts a temporary Prefect server for one run of a user without a server.
 
-Prefect can start such a server itself, but a killed run would leave it behind, and Ctrl-C would end it before the run's
-final state is written. Here the server is a child process that lives as long as a ``with`` block.
+Prefect can start such a server itself, but a killed run would leave it running, and Ctrl-C would end it before the
+run's final state is written. Here the server is a child process that runs during a ``with`` block.
 """
 
 import os
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
 """Prefect's setting: origins whose pages may call the server, separated by commas."""
 START_SECONDS = 600.0
-"""Of the first server of a root, whose tables Prefect creates by all its migrations: 15 s on quiet cores."""
+"""How long a start may take. A root's first server runs all of Prefect's migrations: 15 s on idle cores."""
 POLL_SECONDS = 0.1
 KEEP_SECONDS = 0.5
 RESTARTS = 5
-"""How often a server that ended is started again; then the run goes on without one until Prefect's client gives up."""
+"""How often an ended server is restarted. After that the run continues without one until Prefect's client fails."""
 SETTINGS = {
     "PREFECT_UI_ENABLED": "0",
     "PREFECT__SERVER_EPHEMERAL": "1",
@@ -41,19 +41,19 @@ SETTINGS = {
 
 
 def serve(factory: str, host: str, port: int, level: str) -> tuple[str, ...]:
-    """The uvicorn command that serves what ``factory`` (``module:function``) returns; ``level`` is the log's."""
+    """Return the uvicorn command for the application of ``factory`` (``module:function``); ``level`` is a log level."""
     where = ("--host", host, "--port", str(port), "--log-level", level)
     package = ("--app-dir", str(PROJECT_ROOT))  # uvicorn searches the working folder by default
     return (sys.executable, "-m", "uvicorn", "--factory", factory, *package, *where, "--lifespan", "on")
 
 
 def start_lock(home: Path) -> Path:
-    """The lock of a server that starts: only one at a time may create the tables of the database under ``home``."""
+    """Return the lock of a starting server: only one at a time may create the tables of the database in ``home``."""
     return home / "start.lock"
 
 
 def application() -> "ASGIApp":
-    """Prefect's API for programs on this machine; requests from web pages are refused."""
+    """Return Prefect's API for programs on this machine; it refuses requests from web pages."""
     from prefect.server.api.server import create_app
 
     from infra.servers.request_guards import SameOrigin
@@ -67,8 +67,8 @@ def temporary_server(
 ) -> Iterator[str]:
     """Serve the database under ``home`` on loopback; yields the address of the API. Raises JobFailed.
 
-    ``meanwhile`` is called with the address while the server starts, which takes seconds. A server that ends
-    is started again at the same address, ``RESTARTS`` times at most.
+    ``meanwhile`` is called with the address while the server starts, which takes seconds. A server that ends is
+    restarted at the same address, at most ``RESTARTS`` times.
     """
     if not home.exists():
         private_folder(home)
@@ -96,7 +96,7 @@ def temporary_server(
 def _keep(
     server: subprocess.Popen[bytes], port: int, log: Path, ended: threading.Event, say: Callable[[str], None]
 ) -> None:
-    """Start the server, which is up, again whenever it is gone, and stop it when ``ended`` is set."""
+    """Restart the running server whenever it ends, and stop it when ``ended`` is set."""
     for restarts_left in reversed(range(RESTARTS + 1)):
         while server.poll() is None and not ended.wait(KEEP_SECONDS):
             pass

@@ -1,1 +1,1 @@
-"""The standing service: Prefect's server, MLflow's and workers as child processes under one supervisor."""
+"""The service of `repro up`: Prefect's and MLflow's servers and workers as child processes of one supervisor."""

@@ -1,7 +1,7 @@
-"""The ASGI applications that a service serves: Prefect's and MLflow's own, closed to foreign web pages and strangers.
+"""The ASGI applications of a service: Prefect's and MLflow's, closed to foreign web pages and unknown users.
 
-uvicorn serves the factories ``prefect`` and ``mlflow`` in the environment that ``programs`` builds, whose tag names the
-service. Both libraries are imported late.
+uvicorn serves the factories ``prefect`` and ``mlflow`` in the environment that ``programs`` builds. A tag in this
+environment names the service. Both libraries are imported late.
 """
 
 import os
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 
 PREFECT_HOSTS = "REPRO_PREFECT_ALLOWED_HOSTS"
 MLFLOW_HOSTS = "MLFLOW_SERVER_ALLOWED_HOSTS"
-"""Additional host names of each server, separated by commas; a port, as MLflow writes it, is ignored."""
+"""Additional host names of each server, separated by commas. A port, which MLflow's format allows, is ignored."""
 PREFECT_ORIGINS = ORIGINS
 MLFLOW_ORIGINS = "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS"
 """Origins whose pages may call each server, separated by commas."""
 _HOST = re.compile(r"(\*|(?:\*\.)?[\w.-]+|\[[0-9a-fA-F:.]+\])(?::(?:\d+|\*))?")
 TYPE = "process"
 TEMPLATE: dict[str, Any] = {
-    # No value is a template, so no variable is filled in. No ``env`` either: Prefect merges a job variable of that
-    # name into it even without a template. Prefect refuses an empty configuration.
+    # No value is a template, so no variable is filled in. ``env`` is absent too, because Prefect merges a job variable
+    # of that name into it even without a template. Prefect refuses an empty configuration.
     "job_configuration": {"stream_output": True},
     # Prefect answers 422 to a deployment or flow run with a job variable.
     "variables": {"type": "object", "properties": {}, "additionalProperties": False},
 }
-"""Base job template of the service's process pools. Prefect's own template lets anyone who can create a flow run choose
-the command, environment and folder of the worker's process. Here these variables come from the worker."""
+"""Base job template of the service's process pools. With Prefect's own template, anyone who can create a flow run can
+choose the command, environment and folder of the worker's process. Here the worker sets them."""
 
 
 def prefect() -> "ASGIApp":
-    """Prefect's API and UI; the service's pools exist before the first answer. Prefect checks credentials itself."""
+    """Return Prefect's API and UI, which creates the service's pools at its start. Prefect checks credentials."""
     from prefect.server.api.server import create_app
 
     from infra.servers.request_guards import SameOrigin
@@ -63,16 +63,17 @@ def prefect() -> "ASGIApp":
 
 
 def mlflow() -> "ASGIApp":
-    """MLflow's API and UI, which answer only requests with the credentials if there are any.
+    """Return MLflow's API and UI. If credentials are set, only requests with them get an answer.
 
-    Sets the variables that ``mlflow server`` would set for the process that it starts.
+    Sets the variables that ``mlflow server`` would set for its child process.
     """
     from infra.servers.request_guards import BasicAuth, SameOrigin
 
     hosts = allowed_hosts(MLFLOW_HOSTS, read(folder_of(os.environ)), os.environ)
     origins = allowed_origins(MLFLOW_ORIGINS, os.environ)
     # MLflow's own checks accept every host name that begins like a private address (``10.attacker.example``), and every
-    # origin on loopback. They pass what ``SameOrigin`` passes. The origins are patterns: with "*" any page could read.
+    # origin on loopback. ``SameOrigin`` checks instead, so these variables accept all hosts and all origins with a
+    # scheme. With the origin "*", any page could read answers.
     os.environ[MLFLOW_HOSTS] = "*"
     os.environ[MLFLOW_ORIGINS] = "http://*,https://*"
     from mlflow.environment_variables import _MLFLOW_SERVER_BOOT_ID
@@ -98,7 +99,7 @@ def mlflow() -> "ASGIApp":
 
 
 def allowed_hosts(variable: str, service: Service, outer: Mapping[str, str]) -> list[str]:
-    """Names of the service's machine and those of the ``variable``. Raises BadConfiguration for a malformed name."""
+    """Return the names of the service's machine and of ``variable``. Raises BadConfiguration for a malformed name."""
     names = own_names(service.host)
     for name in _words(outer.get(variable, "")):
         match = _HOST.fullmatch(name)
@@ -109,12 +110,12 @@ def allowed_hosts(variable: str, service: Service, outer: Mapping[str, str]) -> 
 
 
 def allowed_origins(variable: str, outer: Mapping[str, str]) -> list[str]:
-    """The origins that the operator set, without Prefect's default ``*``."""
+    """Return the origins that the operator set, without Prefect's default ``*``."""
     return [origin for origin in _words(outer.get(variable, "")) if origin != "*"]
 
 
 async def ensure_pools(names: Iterable[str]) -> None:
-    """Create the pools, or set their template, in the database of the Prefect server that runs in this process."""
+    """Create the pools, or set their template, in the database of this process's Prefect server."""
     from prefect.server import models
     from prefect.server.database import provide_database_interface
     from prefect.server.schemas.actions import WorkPoolCreate, WorkPoolUpdate

@@ -1,7 +1,7 @@
-"""PostgreSQL for both servers: two databases derived from one address and created if missing.
+"""PostgreSQL for both servers: derives two databases from one address, and creates missing ones.
 
-``postgresql://user@host/name`` gives the addresses of ``name_prefect`` and ``name_mlflow``. There are two because both
-servers keep their schema version in a table of the same name. An address may hold a password; no message repeats it.
+``postgresql://user@host/name`` gives the databases ``name_prefect`` and ``name_mlflow``. Two are needed, because both
+servers keep their schema version in a table of the same name. An address may contain a password; no message shows it.
 """
 
 from infra.errors import BadConfiguration, NetworkFault
@@ -33,7 +33,7 @@ class Databases:
 
     @property
     def place(self) -> str:
-        """Host and port of the server, for messages."""
+        """Return host and port of the server, for messages."""
         return f"{self._url.host or self._url.query.get('host', 'localhost')}:{self._url.port or 5432}"
 
     @property
@@ -84,5 +84,5 @@ class Databases:
 
 
 def _first_line(error: Exception) -> str:
-    """What the server said; SQLAlchemy adds the statement and a link below it."""
+    """Return the server's message; SQLAlchemy adds the statement and a link below it."""
     return f"{error}".partition("\n")[0]

@@ -1,4 +1,4 @@
-"""Start and stop a service: end leftover processes, start the supervisor, wait until healthy, publish the addresses."""
+"""Starts and stops a service: ends leftover processes, starts the supervisor, waits for health, writes addresses."""
 
 import subprocess
 import time
@@ -22,7 +22,7 @@ from infra.service.supervision import ProgramState, states
 from infra.tracking.client import create_lock
 
 HEALTHY_SECONDS = 300.0
-"""Two new databases take 40 s on idle cores."""
+"""How long to wait for health; creating two databases takes 40 s on idle cores."""
 POLL_SECONDS = 0.5
 Say = Callable[[str], None]
 
@@ -37,7 +37,7 @@ class RunningService:
 
 
 def check(service: Service, outer: Mapping[str, str]) -> None:
-    """Raise BadConfiguration, before anything changes, for settings that cannot or must not be used."""
+    """Raise BadConfiguration for unusable or unsafe settings, before anything changes."""
     if not service.on_loopback and not service.closed:
         raise BadConfiguration(
             f"--host {service.host} opens both servers to other machines, which needs credentials: set REPRO_AUTH to "
@@ -50,13 +50,13 @@ def check(service: Service, outer: Mapping[str, str]) -> None:
 
 
 def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = False) -> RunningService:
-    """Start the service and wait until it is healthy; a running one keeps its settings.
+    """Start the service and wait until it is healthy; a running service keeps its settings.
 
-    Raises BadConfiguration for a port in use or a database that cannot be created, NetworkFault for a database that
-    cannot be reached, JobFailed if a program does not start. After an error nothing is left running.
+    Raises BadConfiguration for a port in use or a database that cannot be created, NetworkFault for an unreachable
+    database, JobFailed if a program does not start. After an error no process is left running.
     """
     service.folder.mkdir(parents=True, exist_ok=True)
-    service.folder.chmod(0o700)  # the supervisor's socket, and logs of everything
+    service.folder.chmod(0o700)  # it holds the supervisor's socket and all logs
     with file_lock(
         service.folder / "up.lock", lambda holder: say(f"{holder} is starting or stopping the service: waiting")
     ):
@@ -88,7 +88,7 @@ def down(folder: Path, say: Say) -> bool:
 
 
 def running(folder: Path) -> Service | None:
-    """The service whose supervisor answers; None if there is none."""
+    """Return the service if its supervisor answers, otherwise None."""
     try:
         service = read(folder)
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""Find all processes of a service, at any depth, by an environment variable that they inherit.
+"""Finds all processes of a service, at any depth, by an environment variable that they inherit.
 
-Prefect starts each flow run in its own session, so neither a process group nor a parent id covers all of them.
+Prefect starts each flow run in its own session, so neither a process group nor a parent id covers all processes.
 """
 
 import os
@@ -14,17 +14,17 @@ POLL_SECONDS = 0.1
 
 
 def process_tag(folder: Path, program: str = "") -> Mapping[str, str]:
-    """The variable for the environment of the service's processes, or of one program's."""
+    """Return the environment variable of the service's processes, or of one program's processes."""
     return {VARIABLE: f"{folder}//{program}"}
 
 
 def folder_of(environment: Mapping[str, str]) -> Path:
-    """The folder of the service whose tag is in ``environment``."""
+    """Return the folder of the service from the tag in ``environment``."""
     return Path(environment[VARIABLE].rpartition("//")[0])
 
 
 def tagged_pids(folder: Path, program: str = "") -> set[int]:
-    """Ids of the living processes with the tag, of one program or of all, without this process."""
+    """Return the ids of running processes with the tag, of one program or of all, except this process."""
     wanted = f"{VARIABLE}={folder}//{program}".encode()
     pids = set()
     for entry in Path("/proc").iterdir():
@@ -48,7 +48,7 @@ def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
 
 
 def end_all(find: Callable[[], set[int]], seconds: float) -> int:
-    """Send SIGTERM to what ``find`` returns and, after at most ``seconds``, SIGKILL; returns how many there were."""
+    """Send SIGTERM to the processes from ``find``, and SIGKILL after at most ``seconds``; return their number."""
     first = find()
     signal_all(first, signal.SIGTERM)
     wait_until_none(find, seconds)

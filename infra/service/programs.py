@@ -1,6 +1,6 @@
 """The programs of a service: command lines, environments and addresses for health checks.
 
-Every user of the machine can read command lines, so secrets are only in environments.
+Every user of the machine can read command lines, so secrets stay in environments.
 """
 
 import socket
@@ -32,17 +32,17 @@ class Program:
     name: str
     command: tuple[str, ...]
     health: str
-    """An address that answers 200 while the program is healthy."""
+    """An address that returns status 200 while the program is healthy."""
     link: str
     """An address for a browser."""
     is_worker: bool = False
-    """Workers start when Prefect's server is healthy, and end before the servers."""
+    """Workers start after Prefect's server is healthy, and end before the servers."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables of a worker alone."""
+    """Environment variables of this worker only."""
 
 
 def programs(service: Service) -> tuple[Program, ...]:
-    """Both servers and the workers, servers first."""
+    """Return both servers, then the workers."""
     python = sys.executable
     prefect = serve("infra.service.applications:prefect", service.host, service.prefect_port, "warning")
     mlflow = serve("infra.service.applications:mlflow", service.host, service.mlflow_port, "warning")
@@ -59,14 +59,14 @@ def programs(service: Service) -> tuple[Program, ...]:
         link = f"{ui}/v2/work-pools/work-pool/{pool}"
         health = f"http://127.0.0.1:{port}/health"
         variables = {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(port)}
-        if pool == "gpu" and service.gpu_workers > 1:  # each has a GPU alone
+        if pool == "gpu" and service.gpu_workers > 1:  # each has its own GPU
             variables["CUDA_VISIBLE_DEVICES"] = str(number - 1)
         workers.append(Program(name, words, health, link, is_worker=True, variables=variables))
     return (*servers, *workers)
 
 
 def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the supervisor, which every program inherits: ``outer`` with its secrets, and settings."""
+    """Return the supervisor's environment, which every program inherits: ``outer`` with its secrets, and settings."""
     mirrors = [
         str(Path(place).absolute()) if Path(place).is_dir() else place
         for place in outer.get("REPRO_MIRRORS", "").split()
@@ -85,13 +85,13 @@ def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
     for name in ("REPRO_CACHE", credentials.FILE_VARIABLE):
         if outer.get(name):
             variables[name] = str(Path(outer[name]).absolute())
-    # The user's own servers, or a profile that names one, must not redirect these programs.
+    # The user's own servers or Prefect profile must not redirect these programs.
     others = {"PREFECT_API_URL", "PREFECT_API_KEY", "PREFECT_PROFILE", "MLFLOW_TRACKING_URI"}
     return {name: value for name, value in outer.items() if name not in others} | variables
 
 
 def environment_of(service: Service, program: Program, outer: Mapping[str, str]) -> dict[str, str]:
-    """The environment of one program, derived from the supervisor's ``outer``, with only its own secrets."""
+    """Return one program's environment: the supervisor's ``outer`` with only this program's secrets."""
     login = credentials.read_credentials(outer)
     variables = {**process_tag(service.folder, program.name)}
     if program.name == "prefect":
@@ -100,7 +100,7 @@ def environment_of(service: Service, program: Program, outer: Mapping[str, str])
         variables |= _mlflow(service, outer)
     else:
         variables |= {**service.exports, **program.variables, **(login.for_clients if login else {})}
-    # MLflow's application checks the credentials itself, and workers start runs, which are clients.
+    # MLflow's application checks the credentials itself. Workers start runs, and runs are clients.
     secrets = {databases.VARIABLE} | ({credentials.VARIABLE} if program.name == "prefect" else set())
     return {name: value for name, value in outer.items() if name not in secrets} | variables
 
@@ -111,8 +111,8 @@ def _prefect(service: Service, login: Credentials | None, outer: Mapping[str, st
         "PREFECT_API_URL": api,
         "PREFECT_UI_API_URL": outer.get("PREFECT_UI_API_URL") or "/api",  # works under any host name
         PREFECT_ORIGINS: ",".join(allowed_origins(PREFECT_ORIGINS, outer)) or api.removesuffix("/api"),
-        "PREFECT__SERVER_FINAL": "1",  # as `prefect server start` has it: 50 MB less
-        # By default Prefect removes old events only: flow runs with their logs would stay for ever.
+        "PREFECT__SERVER_FINAL": "1",  # like `prefect server start`: 50 MB less memory
+        # By default Prefect removes only old events: flow runs and their logs would stay forever.
         VACUUM: outer.get(VACUUM) or "events,flow_runs",
         **PERSISTENT_LEASES,
         **prefect_database(service.place / "prefect"),
@@ -120,7 +120,7 @@ def _prefect(service: Service, login: Credentials | None, outer: Mapping[str, st
     if outer.get(databases.VARIABLE):
         variables["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = Databases(outer[databases.VARIABLE]).for_prefect
     if login:
-        clients = login.for_clients  # its own services are clients too
+        clients = login.for_clients  # Prefect's own services are clients too
         variables |= {**clients, "PREFECT_SERVER_API_AUTH_STRING": clients["PREFECT_API_AUTH_STRING"]}
     return variables
 
@@ -129,14 +129,14 @@ def _mlflow(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
     address = outer.get(databases.VARIABLE, "")
     tables = with_sqlite_timeout(sqlite_uri(service.place / "mlflow.db"))
     artifacts = (service.place / "mlflow-artifacts").as_uri()
-    # An experiment never changes the address of its artifacts. A path also works for runs that open the SQLite file
-    # while no service is up; with artifacts behind the server, other machines can read and write them too.
+    # An experiment keeps the address of its artifacts forever. A path also works for runs that open the SQLite file
+    # without a service. With artifacts behind the server, other machines can read and write them too.
     paths = service.on_loopback and not service.postgresql
     return {
         "MLFLOW_BACKEND_STORE_URI": Databases(address).for_mlflow if address else tables,
         "MLFLOW_DEFAULT_ARTIFACT_ROOT": artifacts if paths else "mlflow-artifacts:/",
         "MLFLOW_ARTIFACTS_DESTINATION": artifacts,
-        # Jobs for model evaluation by language models: eight more processes that this project does not use.
+        # Jobs for evaluation by language models: eight processes that this project does not use.
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "WEB_CONCURRENCY": outer.get("MLFLOW_WORKERS") or "1",  # uvicorn's processes
     }

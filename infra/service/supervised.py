@@ -1,7 +1,7 @@
-"""``python -m infra.service.supervised NAME`` runs one program of the service whose tag is in the environment.
+"""``python -m infra.service.supervised NAME`` runs one program of the service that the environment's tag names.
 
-The supervisor starts this wrapper, which sets the program's environment, waits for the server that it needs, and ends
-with the supervisor. When the program ends, the wrapper ends all processes that it started, which frees its port.
+The supervisor starts this wrapper. The wrapper sets the program's environment, waits for the server that the program
+needs, and ends with the supervisor. When the program ends, the wrapper ends all its processes, which frees its port.
 """
 
 import os
@@ -18,9 +18,9 @@ from infra.service.process_tags import end_all, folder_of, signal_all, tagged_pi
 from infra.service.programs import environment_of, programs
 
 STARTED_SECONDS = 5.0
-"""For the processes that the program started to end and report to it; a training writes its last checkpoint."""
+"""How long the program's child processes may take to end and report; a training writes its last checkpoint."""
 OWN_SECONDS = 3.0
-"""For the program itself."""
+"""How long the program itself may take to end."""
 POLL_SECONDS = 0.5
 STOP_SECONDS = STARTED_SECONDS + OWN_SECONDS + 2.0
 """How long the supervisor waits for this wrapper."""

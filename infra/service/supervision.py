@@ -1,6 +1,7 @@
-"""supervisord for a service: its configuration, start and end, and the state and health of its programs.
+"""Configures, starts and stops supervisord for a service; reads the state and health of its programs.
 
-It restarts the programs of ``infra.service.programs`` when they die and rotates their logs. It answers by XML-RPC.
+supervisord restarts the programs of ``infra.service.programs`` when they die and rotates their logs. Its interface is
+XML-RPC.
 """
 
 import contextlib
@@ -33,26 +34,26 @@ SOCKET = "supervisor.sock"
 LOG_BYTES = "10MB"
 LOGS_KEPT = 3
 ANSWER_SECONDS = 60.0
-"""For the supervisor to start; it takes under a second on an idle machine."""
+"""How long the supervisor may take to start; on an idle machine it takes under a second."""
 STUCK_SECONDS = 20.0
-"""A running supervisor that takes longer to answer is stuck, or the machine is."""
+"""A running supervisor, or its machine, is stuck if an answer takes longer."""
 DOWN_SECONDS = 2 * STOP_SECONDS + 5
-"""Workers end first, then servers; the whole time is rarely needed."""
+"""How long the end may take: workers end first, then servers. Most ends are faster."""
 STABLE_SECONDS = 10
-"""A program that ends sooner failed to start; it is retried RETRIES times with growing pauses."""
+"""A program that ends sooner has failed to start; it is restarted RETRIES times with growing pauses."""
 RETRIES = 3
 
 
 @dataclass(frozen=True)
 class ProgramState:
-    """One program. ``state``: starting, running, backoff (ended; will be tried again), fatal (given up) or stopped."""
+    """One program. ``state``: starting, running, backoff (ended, restarts soon), fatal (no more restarts), stopped."""
 
     name: str
     state: str
     pid: int
-    """Process id of the program's wrapper; 0: none."""
+    """Process id of the program's wrapper; 0: no process."""
     since: str
-    """Start time in UTC; empty: it does not run."""
+    """Start time in UTC; empty if it does not run."""
     healthy: bool
     link: str
     log: str
@@ -65,12 +66,12 @@ def log_of(service: Service, name: str) -> Path:
 
 
 def configuration(service: Service) -> str:
-    """The content of supervisord.conf. It holds no secret: programs inherit those from the environment."""
-    # Paths are relative to the service's folder, whose name may hold characters that supervisord would interpret.
+    """Return the content of supervisord.conf. It has no secrets: programs inherit secrets from the environment."""
+    # Paths are relative, because the name of the service's folder may contain characters that supervisord interprets.
     logs = Path("logs")
     kept = {"maxbytes": LOG_BYTES, "backups": LOGS_KEPT}
     sections: dict[str, dict[str, object]] = {
-        # supervisord makes the path absolute, and a socket's path has at most 107 bytes; the folder's may have more.
+        # supervisord makes the path absolute. A socket's path has at most 107 bytes; the folder's path may be longer.
         "unix_http_server": {"file": f"/proc/self/cwd/{SOCKET}", "chmod": "0700"},
         "supervisord": {
             "logfile": logs / "supervisord.log",
@@ -98,7 +99,7 @@ def configuration(service: Service) -> str:
             "stdout_logfile": logs / log_of(service, program.name).name,
             **{f"stdout_logfile_{name}": value for name, value in kept.items()},
         }
-    # Groups end one after the other, the last first; the programs of one group end together.
+    # Groups end one by one, the last first; the programs of one group end together.
     for number, (name, members) in enumerate(groups.items()):
         if members:
             sections[f"group:{name}"] = {"programs": ",".join(members), "priority": number}
@@ -126,10 +127,10 @@ def start(service: Service, outer: Mapping[str, str], foreground: bool) -> subpr
 
 
 def supervisor_of(service: Service) -> int:
-    """The supervisor's process id; 0 if there is none. Raises JobFailed if it does not answer."""
+    """Return the supervisor's process id; 0 if there is none. Raises JobFailed if it does not answer."""
     try:
         return int(_rpc(service).getPID())
-    except (TimeoutError, BlockingIOError):  # the latter: the backlog of its socket is full
+    except (TimeoutError, BlockingIOError):  # BlockingIOError: the backlog of its socket is full
         raise JobFailed(
             f"the supervisor does not answer within {STUCK_SECONDS:.0f} s; `repro down` ends it; "
             f"see {service.folder / 'logs'}"
@@ -139,7 +140,7 @@ def supervisor_of(service: Service) -> int:
 
 
 def _process_info(service: Service) -> dict[str, dict[str, Any]]:
-    """supervisord's process info by program name; empty if no supervisor answers."""
+    """Map program names to supervisord's process info; empty if no supervisor answers."""
     try:
         return {info["name"]: info for info in _rpc(service).getAllProcessInfo()}
     except (OSError, HTTPException, RpcFault):
@@ -147,7 +148,7 @@ def _process_info(service: Service) -> dict[str, dict[str, Any]]:
 
 
 def states(service: Service) -> list[ProgramState]:
-    """The states of all programs, servers first; empty if nothing runs."""
+    """Return the states of all programs, servers first; empty if nothing runs."""
     info = _process_info(service)
     listed = list[ProgramState]()
     for program in programs(service):
@@ -156,7 +157,7 @@ def states(service: Service) -> list[ProgramState]:
         pid = process["pid"]
         state = process["statename"].lower()
         is_healthy = pid > 0 and healthy(program.health)
-        if is_healthy and state == "starting":  # which supervisord says for STABLE_SECONDS
+        if is_healthy and state == "starting":  # supervisord reports "starting" for STABLE_SECONDS
             state = "running"
         listed.append(
             ProgramState(
@@ -174,13 +175,13 @@ def states(service: Service) -> list[ProgramState]:
 
 
 def as_json(listed: Sequence[ProgramState]) -> dict[str, Any]:
-    """The JSON form. ``running``: there is a service; ``healthy``: all its programs answer."""
+    """Return the JSON form. ``running``: there is a service; ``healthy``: all its programs answer."""
     well = bool(listed) and all(program.healthy for program in listed)
     return {"running": bool(listed), "healthy": well, "programs": [asdict(program) for program in listed]}
 
 
 def revive(service: Service) -> list[str]:
-    """Restart programs that the supervisor gave up or that were stopped; returns their names."""
+    """Restart programs that failed, ended or were stopped; return their names."""
     ended = ("FATAL", "STOPPED", "EXITED")
     stopped = [program for program in _process_info(service).values() if program["statename"] in ended]
     for program in stopped:
@@ -189,8 +190,8 @@ def revive(service: Service) -> list[str]:
 
 
 def stop(service: Service) -> bool:
-    """End the supervisor and all processes of the service; returns whether there were any."""
-    replace(service, supervisor="").write()  # from now on no command uses it
+    """End the supervisor and all processes of the service; return whether there were any."""
+    replace(service, supervisor="").write()  # from now on no command uses the service
     pid = 0
     with contextlib.suppress(JobFailed):  # a stuck supervisor ends with the leftovers below
         pid = supervisor_of(service)
@@ -207,7 +208,7 @@ def stop(service: Service) -> bool:
 
 
 def end_leftovers(folder: Path) -> int:
-    """End the processes of a service without a supervisor; returns how many there were."""
+    """End the processes of a service without a supervisor; return their number."""
     return end_all(lambda: tagged_pids(folder), 3.0)
 
 
@@ -216,7 +217,7 @@ def _rpc(service: Service) -> Any:
 
 
 class _UnixSocketTransport(Transport):
-    """XML-RPC over the supervisor's Unix socket with a timeout, which supervisor's own transport does not have."""
+    """XML-RPC over the supervisor's Unix socket with a timeout, which supervisor's own transport lacks."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
