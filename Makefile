@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo lock walk reference docs notebook test test-slow lint types format setup clean help
 
 help:
-	@echo "make setup       .venv with the command repro (.venv/bin/repro), no more"
+	@echo "make setup       .venv with the command repro (.venv/bin/repro), and what the tests need; runs nothing"
 	@echo "make demo        the whole pipeline on the embedded corpus (some minutes on two cores)"
 	@echo "make walk        docs/walk.md again: three pairs of the demo, from raw line to score"
 	@echo "make reference   docs/commands.md, run-fields.md and python.md again, from the program"
@@ -30,7 +30,7 @@ setup: $(ENV)
 $(ENV) $(RUNTIME): INSTALL = $(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed, this is %d.%d; name another with PYTHON=..." % sys.version_info[:2] if sys.version_info < (3, 11) else 0)' && $(PYTHON) -I infra/install.py .venv
 
 $(ENV): pyproject.toml constraints.txt requirements-dev.lock
-	@echo "Setting up .venv for development (a minute or two the first time) ..."
+	@echo "Setting up .venv: the command repro, and what the tests need (a minute or two the first time) ..."
 	@$(INSTALL) --dev
 	@touch $(RUNTIME) $(ENV)
 

@@ -95,7 +95,7 @@ def plan(
 
     ``name`` is a built-in run, ``FILE.toml`` or ``FILE.py:NAME``; ``overrides`` are fields of it with their values, as
     ``{"training.updates": 200, "decoding.ensemble": (1, 2)}``. Returns a row for each stage: ``stage``, ``item``,
-    ``state`` (``hit``, ``miss``, ``waits``), ``seconds``, ``why`` it runs, ``key`` and ``path``. Raises
+    ``state`` (``cached``, ``miss``, ``waits``), ``seconds``, ``why`` it runs, ``key`` and ``path``. Raises
     BadConfiguration for an unknown run, stage or field.
     """
     return _stage_frame(make_plan(_resolved(name, overrides, from_stage, until, force, site)).outcome)

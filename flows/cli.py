@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import App, CycloptsError, Group, Parameter
+from cyclopts import App, Argument, CycloptsError, Group, MissingArgumentError, Parameter
 
 from flows import __version__
 from flows.views.standard_streams import discard_stdout, flush_stdout, prepare_streams
@@ -65,11 +65,15 @@ OTHER_WORDS = {
     "start": "run",
     "tail": "logs",
     "train": "run",
+    "version": "models",
+    "versions": "models",
 }
 """Words that people type for a command."""
 REMOVAL_WORDS = ("rm", "remove", "del", "clean", "prune", "uninstall")
-DESTROYING = ("delete", "gc", "down", "backup")
+DESTROYING = ("delete", "gc", "down", "stop", "backup")
 """Commands that are never proposed for a word that is merely similar."""
+SIMILAR = 0.7
+"""How near a command is that is proposed: ``traslate`` means translate alone, ``test`` none."""
 RESUMABLE = ("run", "paper", "sweep", "decide")
 """Commands that resume from their finished stages when they are repeated after an interrupt."""
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -90,22 +94,22 @@ def application(*, listing: bool = False) -> App:
         for name in names:
             path = COMMANDS[name]
             # A given help replaces the whole docstring, so the command's own help is left to cyclopts.
-            app.command(path, name=name, group=group, help=_first_paragraph(path) if listing else None)
+            app.command(path, name=name, group=group, help=_docstring(path).partition("\n\n")[0] if listing else None)
     app.register_install_completion_command(
         add_to_startup=False, help="Install completion of commands, runs, stages and fields."
     )
     return app
 
 
-def _first_paragraph(path: str) -> str:
-    """The first paragraph of a command's docstring, from its source: an import of every command takes too long."""
+def _docstring(path: str) -> str:
+    """A command's docstring, from its source: an import of every command takes too long."""
     module, _, function = path.partition(":")
     spec = find_spec(module)
     assert spec is not None
     assert spec.origin
     tree = ast.parse(Path(spec.origin).read_text())
     functions = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == function)
-    return (ast.get_docstring(next(functions)) or "").partition("\n\n")[0]
+    return ast.get_docstring(next(functions)) or ""
 
 
 def _version() -> str:
@@ -172,7 +176,15 @@ def _unknown_command(word: str) -> str:
     safe = [name for name in COMMANDS if name not in DESTROYING]
     if meant := OTHER_WORDS.get(nearest(word, [*safe, *OTHER_WORDS])):
         return f"unknown command {word!r}: use `repro {meant}`; `repro help {meant}` shows how"
-    return f"unknown command {word!r}{did_you_mean(word, safe) or ':'} `repro help` lists all"
+    return f"unknown command {word!r}{did_you_mean(word, safe, SIMILAR) or ':'} `repro help` lists all"
+
+
+def _what_is_missing(command: str, argument: Argument) -> str:
+    """The sentence about an argument that a command needs, with its meaning and an example."""
+    name = argument.name.lstrip("-").upper() if argument.field_info.is_positional else argument.name
+    example = next(line for line in _docstring(COMMANDS[command]).splitlines() if f"repro {command} " in line)
+    meaning = f": {argument.parameter.help}" if argument.parameter.help else ""
+    return f"{name} is missing{meaning}. For example: {example.strip().removeprefix('Example: ')}"
 
 
 def _say_interrupted(command: list[str]) -> None:
@@ -189,6 +201,9 @@ def _exit_code_after(error: Exception | KeyboardInterrupt, command: list[str]) -
         # The reader of stdout closed it. Without this, flushing the rest at exit would fail again with a traceback.
         discard_stdout()
         return 1
+    if isinstance(error, MissingArgumentError) and not error.keyword and error.argument:
+        _say(_what_is_missing(command[0], error.argument))
+        return 2
     if isinstance(error, CycloptsError | BadConfiguration):
         _say(f"{error}")
         return 2

@@ -232,7 +232,7 @@ def _say_report(report: TextReport) -> None:
         f"{'; `clean` leaves them out, nothing to do unless a warning follows' * (report.rejected > 0)}"
     )
     if known := report.rejected_by.get(NotIn().name):
-        say(f"  {known:,} training pairs have a line of a dev or test set; they are left out")
+        say(f"  {known:,} training pairs have a line of a dev or test set; they are left out too")
     for rule, count in sorted(report.rejected_by.items(), key=lambda each: -each[1]):
         if rule == NotIn().name:
             continue

@@ -1,6 +1,6 @@
 """The outcome of a run or of a plan: one result for each stage, and what can be read from them."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +60,9 @@ class StageFailed(Exception):
 
 def cached_outcome(planned: Outcome) -> Outcome | None:
     """The outcome of a run in which every stage is a hit; None where there is work, or where a limit is broken."""
-    if any(row.state != "hit" or row.is_refused for row in planned.rows):
+    if any(row.state != "cached" or row.is_refused for row in planned.rows):
         return None
-    return Outcome(planned.run, [replace(row, state="cached") for row in planned.rows])
+    return planned
 
 
 def stage_folder(row: StageResult, site: Site) -> Path:

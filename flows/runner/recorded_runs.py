@@ -52,7 +52,7 @@ class RecordedStage:
     item: str
     key: str
     state: str
-    """``cached``, ``completed``, ``failed``; while the run is at work also ``hit``, ``miss``, ``waits``."""
+    """``cached``, ``completed``, ``failed``; while the run is at work also ``miss``, ``waits``."""
     seconds: float
     failures: tuple[str, ...]
     """Why each failed try failed; the stage was tried again after all but perhaps the last."""
@@ -71,7 +71,7 @@ class RecordedStage:
 
     @property
     def was_cached(self) -> bool:
-        return self.state in ("cached", "hit")
+        return self.state in ("cached", "hit")  # a release before wrote hit
 
     @property
     def has_artifact(self) -> bool:

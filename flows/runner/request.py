@@ -108,7 +108,7 @@ class RunPlan:
     interrupted: RecordedRun | None
     """The last run of the same request, if it was cut off."""
     outcome: Outcome
-    """States are hit, miss and waits."""
+    """States are cached, miss and waits."""
     lookups: Mapping[str, Hit | Miss]
     """By key."""
 
@@ -135,10 +135,10 @@ def make_plan(resolved: ResolvedRun) -> RunPlan:
     rows = planner.rows
     if not scope.until:
         _check_places(limits, rows)
-    if any(row.stage == "train" and row.state != "hit" for row in rows):
+    if any(row.stage == "train" and row.state != "cached" for row in rows):
         _check_training(resolved.run, site)
-    _check_extras(site, any(row.state != "hit" for row in rows))
-    if any(row.state != "hit" for row in rows):  # else the records are not needed
+    _check_extras(site, any(row.state != "cached" for row in rows))
+    if any(row.state != "cached" for row in rows):  # else the records are not needed
         rows = _with_changes(rows, store, name, initial)
     started = records.start_time(site.root, name)
     return RunPlan(resolved, started, store, scope, initial, interrupted, Outcome(name, rows), planner.lookups)
@@ -217,4 +217,4 @@ def _with_changes(
             changes = [f"stage version {manifest.version} -> {row.version}", *changes]
         return replace(row, changes=tuple(changes))
 
-    return [row if row.state == "hit" else explained(row) for row in rows]
+    return [row if row.state == "cached" else explained(row) for row in rows]

@@ -29,7 +29,7 @@ def make(
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
     runner = Runner(RunSettings(store, site, ANY_STAGE, display, tracker, plan=planner.lookups, files=stage_files))
     with closing(runner), ending(tracker), engine(runner):
-        if any(row.state != "hit" for row in planner.rows):
+        if any(row.state != "cached" for row in planner.rows):
             check_database(site.tracking)
             tracker.start(experiment, title, tags, {})
         return stages()

@@ -145,8 +145,8 @@ class TextReport:
 
     @property
     def rejected(self) -> int:
-        """Pairs that a rule rejects."""
-        return sum(self.rejected_by.values())
+        """Pairs that a rule rejects, but for those with a line of a dev or test set."""
+        return sum(self.rejected_by.values()) - self.rejected_by.get(NotIn().name, 0)
 
 
 def read(source: TextFile, target: TextFile) -> Iterator[pl.DataFrame]:
@@ -317,11 +317,10 @@ def remarks_on_text(report: TextReport, run: Run) -> Iterator[str]:
         )
     if (known := rejected_by.get(NotIn().name, 0)) > MANY * looked_at:
         yield f"{known:,} pairs have a line of a dev or test set; is a file given twice?"
-    rejected = report.rejected - known
     most = run.filters.max_rejected
-    if looked_at >= FEWEST_JUDGED and rejected > most * looked_at:
+    if looked_at >= FEWEST_JUDGED and report.rejected > most * looked_at:
         yield (
-            f"the run would stop at clean: its filters reject {rejected / looked_at:.1%}, filters.max_rejected allows "
+            f"the run would stop at clean: its filters reject {report.rejected / looked_at:.1%}, filters.max_rejected allows "
             f"{most:.0%}; mend the text or the languages, or raise filters.max_rejected"
         )
 

@@ -31,7 +31,9 @@ LOWER_CASED = {"BLEU lower-cased": BLEU_LC, "of Moses tokens": BLEU_MOSES_LC}
 """The first columns of a model that writes lower case."""
 FACT_LENGTHS = range(1, 41)
 """Longer facts, such as checksums and signatures, are shown in the manifest only; so are empty ones."""
-COLOURS = {"completed": "green", "hit": "cyan", "cached": "cyan", "failed": "red"}
+LEFT_OUT = {"distinct": "repeated", "not_in": "in_dev_or_test"}
+"""Rules whose pairs are no rejected ones for ``repro new`` either, with the word for them."""
+COLOURS = {"completed": "green", "cached": "cyan", "failed": "red"}
 COLOURS |= {"miss": "yellow", "waits": "yellow"}
 
 
@@ -163,7 +165,10 @@ def metric_names(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def format_facts(facts: Mapping[str, Any], limit: int = 6) -> str:
-    """The first ``limit`` short facts on one line: ``pairs 28,996 · rejected 4``."""
+    """The first ``limit`` short facts on one line: ``pairs 28,996 · rejected 4``; pairs of LEFT_OUT are apart."""
+    if by_rule := facts.get("rejected_by"):
+        apart = {word: count for rule, word in LEFT_OUT.items() if (count := by_rule.get(rule))}
+        facts = {**facts, "rejected": facts["rejected"] - sum(apart.values()), **apart}
     short = [(n, v) for n, v in facts.items() if isinstance(v, int | float | str) and len(str(v)) in FACT_LENGTHS]
     return " · ".join(f"{name.replace('_', ' ')} {number_text(value)}" for name, value in short[:limit])
 

@@ -1,4 +1,4 @@
-"""Plan a run: decide ``hit``, ``miss`` or ``waits`` for each stage without running any."""
+"""Plan a run: decide ``cached``, ``miss`` or ``waits`` for each stage without running any."""
 
 import uuid
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from tasks.engine.lookup import Hit, Miss, MissReason, look_up
 from tasks.engine.stage import Engine, Origin, StageCall
 from tasks.engine.stage_code import UNCHANGED, CodeChange
 
-StageState = Literal["cached", "completed", "failed", "hit", "miss", "waits"]
+StageState = Literal["cached", "completed", "failed", "miss", "waits"]
 
 
 class StopPipeline(Exception):
@@ -142,7 +142,7 @@ class Planner(Engine):
         lookup = self.lookups[call.key]
         if isinstance(lookup, Hit):
             broken = tuple(self.limits.breaches(lookup.artifact, call.item))
-            self.rows.append(StageResult.of(call, "hit", lookup, broken=broken))
+            self.rows.append(StageResult.of(call, "cached", lookup, broken=broken))
             return lookup.artifact
         waits_for = tuple(dict.fromkeys(self._to_make[i.key] for i in call.inputs if i.key in self._to_make))
         if waits_for and lookup.reason is MissReason.INPUT_CHANGED:

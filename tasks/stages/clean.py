@@ -143,8 +143,7 @@ def _check_some_left(corpus: Corpus, filters: Filters, read: int, counts: Mappin
     """Raise BadData naming the rules that rejected pairs, with their limits, if no pair is left."""
     if sum(counts.values()) == read:
         by = ", ".join(f"{rule} removed {counts[rule.name]:,}" for rule in filters.rules if counts.get(rule.name))
-        how = "`repro filters RUN` shows some of each; --set filters.rules changes the rules"
-        raise BadData(f"no pair of {read:,} is left in corpus {corpus.name}: {by}; {how}")
+        raise BadData(f"no pair of {read:,} is left in corpus {corpus.name}: {by}; --set filters.rules changes the rules")
 
 
 def check_share(corpus: Corpus, filters: Filters, facts: Mapping[str, Any]) -> None:
@@ -208,5 +207,5 @@ def clean(
         check_share(corpus, filters, facts)
     except BadData as refused:
         (out / REFUSED).write_text(json.dumps({"read": read, "why": f"{refused}"}, ensure_ascii=False))
-        raise
+        raise BadData(f"{refused}; `repro filters`, with the name of the run, shows some of each") from refused
     return facts

@@ -28,7 +28,7 @@ def test_runs_say_which_are_recorded(small: Path) -> None:
 
 
 def test_a_plan_is_that_of_the_overrides(small: Path) -> None:
-    assert set(api.plan("small")["state"]) == {"hit"}
+    assert set(api.plan("small")["state"]) == {"cached"}
     changed = api.plan("small", {"decoding.ensemble": (1, 2), "model.qkv_bias": False}, until="average")
     assert changed.filter(state="miss").select("stage", "item").rows() == [("train", "seed-2"), ("average", "seed-2")]
     with pytest.raises(BadConfiguration, match="unknown stage"):

@@ -63,6 +63,12 @@ def test_help_has_an_example(command: str, monkeypatch: pytest.MonkeyPatch, caps
         (["translate", "--beam", "4", "--n-best", "8"], "--n-best"),
         (["translate", "--bem", "4"], "--bem"),
         (["fly"], "fly"),
+        (["test"], "'test': `repro help`"),
+        (["versions"], "use `repro models`"),
+        (["traslate"], "did you mean translate?"),
+        (["run"], "RUN is missing: name of a run (see `repro show`)"),
+        (["logs"], "For example: repro logs multi30k-ende"),
+        (["run", "--set"], "--set requires an argument"),
         (["trian"], "use `repro run`"),
     ],
 )

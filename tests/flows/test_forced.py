@@ -43,7 +43,7 @@ def test_a_killed_forced_run_is_resumed_and_the_next_starts_from_scratch(small: 
     written = killed_in_training(small)
     (left,) = unfinished(Site.named())
     assert left.command == "repro run small --from shard --until train"
-    assert states(plan(FORCED)) == {"learn_bpe": "hit", "shard": "hit", "train": "miss"}
+    assert states(plan(FORCED)) == {"learn_bpe": "cached", "shard": "cached", "train": "miss"}
     outcome = run_small(FORCED)
     assert states(outcome) == {"learn_bpe": "cached", "shard": "cached", "train": "completed"}
     assert checkpoint_time(outcome) == written, "update 40 was not computed again"
@@ -52,7 +52,7 @@ def test_a_killed_forced_run_is_resumed_and_the_next_starts_from_scratch(small: 
     assert undisturbed
     assert trained.content == undisturbed.content
     assert unfinished(Site.named()) == []
-    assert states(plan(FORCED)) == {"learn_bpe": "hit", "shard": "miss", "train": "miss"}
+    assert states(plan(FORCED)) == {"learn_bpe": "cached", "shard": "miss", "train": "miss"}
     again = run_small(FORCED)
     assert states(again) == {"learn_bpe": "cached", "shard": "completed", "train": "completed"}
     assert checkpoint_time(again) > written

@@ -95,7 +95,7 @@ def test_a_training_goes_on_with_other_rates_where_that_is_asked_for(small: Path
     assert [each["done"] for each in rows if "dev_perplexity" in each] == [60, 120, 130, 140, 150]
     further = ("training.updates=150", "training.continue_from=small/train", *longer[1:])
     again = train_row(plan(RunRequest("small", overrides=further)).rows)
-    assert again.state == "hit", "both words name one field"
+    assert again.state == "cached", "both words name one field"
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_a_finished_run_is_answered_from_the_store(small: Path) -> None:
 def test_a_new_setting_runs_what_depends_on_it(small: Path) -> None:
     request = RunRequest("small", overrides=("decoding.beam=1",))
     planned = {(row.stage, row.item): row for row in plan(request).rows}
-    assert planned["average", ""].state == "hit"
+    assert planned["average", ""].state == "cached"
     assert planned["translate", "dev"].state == "miss"
     assert "decoding.beam: 2 -> 1" in why(planned["translate", "dev"])
     assert planned["score", "dev"].state == "miss"

@@ -52,7 +52,7 @@ def test_text_that_is_not_cleaned_is_named(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.usefixtures("small")
 def test_the_rejections_of_a_refused_text_are_kept_until_it_is_cleaned(capsys: pytest.CaptureFixture[str]) -> None:
     refusing = ("filters.rules=Length(min=8),NotIn",)
-    with pytest.raises(StageFailed, match="clean failed: The filters reject"):
+    with pytest.raises(StageFailed, match="clean failed: The filters reject.*`repro filters`, with the name"):
         run_small(RunRequest("demo", until="clean", overrides=refusing))
     capsys.readouterr()
     filters("demo", overrides=refusing, as_json=True)
@@ -63,6 +63,7 @@ def test_the_rejections_of_a_refused_text_are_kept_until_it_is_cleaned(capsys: p
     assert 0.2 < rule["share"] < 1
     assert len(rule["samples"]) == 3
     assert "The filters reject" in said
+    assert "`repro filters`" not in said
     assert sorted(path.name for path in folder.iterdir()) == ["refused.json", "rejected.parquet"]
     assert not list(folder.parent.glob("*.partial-*"))
     assert [each.place for each in open_store(Site.named()).leftovers(time.time() + 1)] == [f"clean/{folder.name}"]

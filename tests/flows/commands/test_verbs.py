@@ -27,7 +27,7 @@ from infra.site import configured_site, open_store
 from infra.tracking.registry import resolve, versions
 
 
-@pytest.mark.parametrize("word", ["delte", "dlete", "gcc", "dow", "backp", *OTHER_WORDS, "rm", "remove"])
+@pytest.mark.parametrize("word", ["delte", "dlete", "gcc", "dow", "backp", "stp", "restore", *OTHER_WORDS, "rm", "remove"])
 def test_a_wrong_word_never_proposes_what_destroys(
     word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -134,7 +134,7 @@ def test_a_version_is_deleted_with_what_serves_it_alone(capsys: pytest.CaptureFi
     assert f"rm {next(read_headers(site.root, 'small')).path}; repro gc" in capsys.readouterr().err
     assert planned.folder
     assert not planned.folder.exists()
-    assert [row.stage for row in plan(RunRequest("small")).rows if row.state != "hit"] == ["register"]
+    assert [row.stage for row in plan(RunRequest("small")).rows if row.state != "cached"] == ["register"]
 
 
 def test_a_version_whose_training_began_from_another_is_its_child() -> None:

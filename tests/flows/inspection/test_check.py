@@ -37,9 +37,9 @@ def compared(
     sealed(store, "t", {"metrics.jsonl": b""}, stage="train", facts=facts, made=made)
     sealed(store, "a", {"model.safetensors": weights}, stage="average")
     rows = [
-        StageResult("train", "", "t", "hit", facts=facts),
-        StageResult("average", "", "a", "hit"),
-        StageResult("score", "dev", "s", "hit", facts={"bleu": bleu}),
+        StageResult("train", "", "t", "cached", facts=facts),
+        StageResult("average", "", "a", "cached"),
+        StageResult("score", "dev", "s", "cached", facts={"bleu": bleu}),
     ]
     return compare_results("demo", rows, store, EXPECTED)
 

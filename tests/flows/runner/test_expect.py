@@ -31,7 +31,7 @@ def test_a_cached_run_that_breaks_a_limit_fails_until_the_limit_is_changed(small
     planned = plan(broken)
     assert cached_outcome(planned) is None
     (row,) = [row for row in planned.rows if row.is_refused]
-    assert (row.stage, row.item, row.state) == ("score", "dev", "hit")
+    assert (row.stage, row.item, row.state) == ("score", "dev", "cached")
     with pytest.raises(StageFailed, match="score dev failed: score dev has bleu .*, expected is bleu >= 101; its art"):
         run_small(broken)
     client = mlflow_client(Site.named().tracking)

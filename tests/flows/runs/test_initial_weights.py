@@ -45,7 +45,7 @@ def test_training_starts_from_the_version_with_its_vocabulary(small: Path) -> No
 def test_the_weights_enter_the_key_and_their_name_does_not(small: Path) -> None:
     key, state, _ = planned()
     form = next(row.form for row in plan(RunRequest("small")).rows if row.stage == "train")
-    assert (state, "start" in form) == ("hit", False)
+    assert (state, "start" in form) == ("cached", False)
     assert key == artifact_key("train", train.version, form)
     from_first, state, why = planned(FROM_FIRST)
     assert state == "miss"

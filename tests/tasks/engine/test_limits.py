@@ -86,7 +86,7 @@ def test_a_breach_fails_the_stage_and_a_changed_limit_goes_on_with_its_artifact(
             run(tmp_path, "make.value >= 4")
     assert CALLS == ["make"]
     (row,) = [row for row in plan(tmp_path, "make.value >= 4").rows if row.stage == "make"]
-    assert (row.state, row.is_refused) == ("hit", True)
+    assert (row.state, row.is_refused) == ("cached", True)
     assert [f"{check}" for check in row.broken] == ["make has value 3, expected is value >= 4"]
     made = run(tmp_path, "make.value >= 3", "make.bytes <= 100", "make.seconds <= 3600")
     assert [row.state for row in made.rows] == ["cached", "completed", "completed"]
@@ -101,7 +101,7 @@ def test_a_warning_is_said_and_stands_in_the_row(tmp_path: Path) -> None:
         assert isinstance(made.settings.display, Quiet)
         assert made.settings.display.said == [said]
     row = plan(tmp_path, "warn make.value >= 4").rows[0]
-    assert (row.state, *map(str, row.broken), row.is_refused) == ("hit", said, False)
+    assert (row.state, *map(str, row.broken), row.is_refused) == ("cached", said, False)
 
 
 def test_a_later_stage_sees_the_checks_of_the_earlier_ones(tmp_path: Path) -> None:

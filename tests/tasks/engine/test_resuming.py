@@ -88,12 +88,12 @@ def test_an_interrupted_forced_attempt_resumes(tmp_path: Path, monkeypatch: pyte
     for attempt in ("first", "second"):
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, forced=every, attempt=attempt)
-        assert plan(tmp_path, forced=every, attempt=attempt) == ["hit", "hit", "miss"]
+        assert plan(tmp_path, forced=every, attempt=attempt) == ["cached", "cached", "miss"]
         assert plan(tmp_path, forced=every) == ["miss"] * 3
         rows = run(tmp_path, forced=every, attempt=attempt)
         assert states(rows) == ["cached", "cached", "completed"]
         assert rows[-1].facts == {"tries": 2}, "each attempt starts over and resumes its own try"
-        assert plan(tmp_path, forced=every, attempt=attempt) == ["hit"] * 3
+        assert plan(tmp_path, forced=every, attempt=attempt) == ["cached"] * 3
 
 
 def test_a_forced_attempt_keeps_its_artifact_that_another_attempt_was_about_to_replace(tmp_path: Path) -> None:
@@ -118,5 +118,5 @@ def test_an_unforced_run_resumes_a_forced_attempt(tmp_path: Path, monkeypatch: p
         run(tmp_path, forced=frozenset({"total"}), attempt="first")
     rows = run(tmp_path)
     assert (Path(rows[-1].path) / "kept").exists()
-    assert plan(tmp_path, forced=frozenset({"total"}), attempt="first") == ["hit"] * 3, "it was that attempt's work"
-    assert plan(tmp_path, forced=frozenset({"total"}), attempt="second") == ["hit", "hit", "miss"]
+    assert plan(tmp_path, forced=frozenset({"total"}), attempt="first") == ["cached"] * 3, "it was that attempt's work"
+    assert plan(tmp_path, forced=frozenset({"total"}), attempt="second") == ["cached", "cached", "miss"]

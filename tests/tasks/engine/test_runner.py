@@ -47,7 +47,7 @@ def _forget_calls() -> None:
 def test_runs_once_then_is_cached(tmp_path: Path) -> None:
     assert plan(tmp_path) == ["miss"] * 3
     assert states(run(tmp_path)) == ["completed"] * 3
-    assert plan(tmp_path) == ["hit"] * 3
+    assert plan(tmp_path) == ["cached"] * 3
     CALLS.clear()
     rows = run(tmp_path)
     assert states(rows) == ["cached"] * 3
@@ -161,7 +161,7 @@ def test_a_full_or_absent_disk_is_one_sentence(
 def test_a_stage_whose_outside_work_is_gone_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path)
     monkeypatch.setattr(twice, "still_valid", lambda artifact, site: False)
-    assert plan(tmp_path) == ["hit", "miss", "waits"]
+    assert plan(tmp_path) == ["cached", "miss", "waits"]
     assert states(run(tmp_path)) == ["cached", "completed", "cached"]
 
 
@@ -256,8 +256,8 @@ def test_an_artifact_that_an_earlier_release_adopted_is_a_hit_whatever_its_input
     file = Path(rows[1].path) / "manifest.json"
     origin = {"from": "/old/n", "by": "ada", "on": "2026-11-22"}
     file.write_text(json.dumps(json.loads(file.read_text()) | {"inputs": {}, "made": {"adopted": origin}}))
-    assert plan(tmp_path) == ["hit"] * 3
+    assert plan(tmp_path) == ["cached"] * 3
     strict = Planner(LocalStore(tmp_path), Site(root=tmp_path, strict=True), Scope(ORDER))
     with engine(strict):
         build(3)
-    assert strict.rows[1].state == "hit"
+    assert strict.rows[1].state == "cached"

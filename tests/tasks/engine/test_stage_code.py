@@ -125,16 +125,16 @@ def test_a_hit_by_other_code_says_so_and_is_a_miss_where_the_site_is_strict(
     present = [BEFORE]
     monkeypatch.setattr(lookup, "stage_code", lambda module, cache: present[0])
     run(tmp_path)
-    assert plan(tmp_path, strict=True) == ["hit"] * 3
+    assert plan(tmp_path, strict=True) == ["cached"] * 3
     present[0] = replace(
         BEFORE, modules={**BEFORE.modules, "tasks.b": "9"}, libraries={**BEFORE.libraries, "polars": "2"}
     )
-    assert plan(tmp_path) == ["hit (code and libraries changed)"] * 3
+    assert plan(tmp_path) == ["cached (code and libraries changed)"] * 3
     assert [row.label for row in run(tmp_path)] == ["cached (code and libraries changed)"] * 3
     assert run(tmp_path)[0].code_change == CodeChange(("tasks.b",), ("polars 1.35 -> 2",))
     assert plan(tmp_path, strict=True) == ["miss"] * 3
     assert [row.label for row in run(tmp_path, strict=True)] == ["completed"] * 3
-    assert plan(tmp_path, strict=True) == ["hit"] * 3
+    assert plan(tmp_path, strict=True) == ["cached"] * 3
 
 
 def test_a_strict_site_does_not_accept_an_artifact_without_a_record(
@@ -143,5 +143,5 @@ def test_a_strict_site_does_not_accept_an_artifact_without_a_record(
     with monkeypatch.context() as before:
         before.setattr(StageCode, "record", {})
         run(tmp_path)
-    assert plan(tmp_path) == ["hit"] * 3
+    assert plan(tmp_path) == ["cached"] * 3
     assert plan(tmp_path, strict=True) == ["miss"] * 3
