@@ -320,8 +320,8 @@ def remarks_on_text(report: TextReport, run: Run) -> Iterator[str]:
     most = run.filters.max_rejected
     if looked_at >= FEWEST_JUDGED and report.rejected > most * looked_at:
         yield (
-            f"the run would stop at clean: its filters reject {report.rejected / looked_at:.1%}, filters.max_rejected allows "
-            f"{most:.0%}; mend the text or the languages, or raise filters.max_rejected"
+            f"the run would stop at clean: its filters reject {report.rejected / looked_at:.1%}, filters.max_rejected "
+            f"allows {most:.0%}; mend the text or the languages, or raise filters.max_rejected"
         )
 
 

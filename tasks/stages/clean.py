@@ -143,7 +143,9 @@ def _check_some_left(corpus: Corpus, filters: Filters, read: int, counts: Mappin
     """Raise BadData naming the rules that rejected pairs, with their limits, if no pair is left."""
     if sum(counts.values()) == read:
         by = ", ".join(f"{rule} removed {counts[rule.name]:,}" for rule in filters.rules if counts.get(rule.name))
-        raise BadData(f"no pair of {read:,} is left in corpus {corpus.name}: {by}; --set filters.rules changes the rules")
+        raise BadData(
+            f"no pair of {read:,} is left in corpus {corpus.name}: {by}; --set filters.rules changes the rules"
+        )
 
 
 def check_share(corpus: Corpus, filters: Filters, facts: Mapping[str, Any]) -> None:

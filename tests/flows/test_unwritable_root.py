@@ -56,7 +56,10 @@ def mounted(option: str, words: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_read_only_root_can_be_read(small: Path, run: str) -> None:
     planned, done = mounted("ro", f"plan {run} --json"), mounted("ro", f"run {run} --json")
-    assert (planned.returncode, planned.stdout.count('"state": "cached"')) == (0, done.stdout.count('"state": "cached"'))
+    assert (planned.returncode, planned.stdout.count('"state": "cached"')) == (
+        0,
+        done.stdout.count('"state": "cached"'),
+    )
     assert done.returncode == 0, done.stderr
     assert '"state": "miss"' not in planned.stdout
     translated = mounted("ro", "translate --model small")

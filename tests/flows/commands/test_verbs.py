@@ -27,7 +27,9 @@ from infra.site import configured_site, open_store
 from infra.tracking.registry import resolve, versions
 
 
-@pytest.mark.parametrize("word", ["delte", "dlete", "gcc", "dow", "backp", "stp", "restore", *OTHER_WORDS, "rm", "remove"])
+@pytest.mark.parametrize(
+    "word", ["delte", "dlete", "gcc", "dow", "backp", "stp", "restore", *OTHER_WORDS, "rm", "remove"]
+)
 def test_a_wrong_word_never_proposes_what_destroys(
     word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
