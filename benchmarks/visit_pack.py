@@ -31,7 +31,7 @@ def pack(out: Path) -> None:
         "vocabulary": ("learn_bpe", ""),
         "text": ("prepare_sets", run.dev),
     }
-    missing = [place for place in parts.values() if place not in rows or rows[place].state != "hit"]
+    missing = [place for place in parts.values() if place not in rows or rows[place].state != "cached"]
     if missing:
         sys.exit(f"root {request.site.root} has no {' '.join(missing[0]).strip()}: repro run {RUN} --until shard")
     out.mkdir(parents=True)
