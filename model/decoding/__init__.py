@@ -1,1 +1,1 @@
-"""Decoding: beam search (§6.1), sentence splitting, and whole texts (``version_translator``)."""
+"""Decoding: beam search (§6.1), sentence splitting, and translation of whole texts (``version_translator``)."""

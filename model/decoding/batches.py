@@ -1,4 +1,4 @@
-"""The batches of a search: how many source tokens a device takes at once, and which sentences share a batch."""
+"""Forms the batches of a search: the number of source tokens for a device, and the sentences of each batch."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,17 +6,17 @@ import torch
 
 CPU_BATCH_PIECES = 1_024
 GPU_BATCH_PIECES = (16_384, 65_536)
-"""Least and most source tokens of a batch, special tokens and padding counted; the target has a beam of rows for each
-source."""
+"""Minimum and maximum source tokens of a batch, including special tokens and padding. For each source the target side
+has ``beam`` rows."""
 BYTES_PER_PIECE = 2 << 20
-"""A GPU's memory for each of them: the paper's big model with a beam of 4 needs 0.9 MB (by count: 6 layers of keys and
-values of 4 rows in two buffers with spare capacity 0.8 MB, those of the source and logits 0.1 MB)."""
+"""A GPU's memory for each source token. The paper's big model with a beam of 4 needs 0.9 MB: target keys and values
+0.8 MB (6 layers, 4 rows, two buffers with spare capacity), source keys and values and logits 0.1 MB."""
 MIN_COUNTED_LENGTH = 8
-"""Least number of tokens that a source counts for in a batch."""
+"""Shorter sources count as this number of tokens in a batch."""
 
 
 def batch_pieces(device: torch.device) -> int:
-    """Source tokens of a batch on this device; on a GPU by its memory."""
+    """Return the source tokens of a batch on this device; on a GPU they depend on its memory."""
     if device.type == "cpu":
         return CPU_BATCH_PIECES
     least, most = GPU_BATCH_PIECES
@@ -25,10 +25,10 @@ def batch_pieces(device: torch.device) -> int:
 
 
 def batch_by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
-    """Yield batches of positions in ``lengths``: longest times number is at most ``budget``, or the batch has one.
+    """Yield batches of indices of ``lengths``: longest length * batch size is at most ``budget``, or the size is 1.
 
-    The longest come first, so that a lack of memory shows at once. Short ones count as ``MIN_COUNTED_LENGTH``, since
-    the logits of a step take as much memory for them as for long ones.
+    The longest come first, so that a lack of memory shows at once. Short sources count as ``MIN_COUNTED_LENGTH``,
+    because the logits of a step need the same memory for short and long sources.
     """
     order = sorted(range(len(lengths)), key=lambda position: -lengths[position])
     start = 0

@@ -1,20 +1,20 @@
 """Batched beam search (§6.1) over any ``IncrementalDecoder``: a Transformer, or a table of scores in the tests.
 
-    log P(Y | X) = sum over t of log p(y_t | y_1 … y_t-1, X)      of the pieces Y, eos the last
+    log P(Y | X) = sum over t of log p(y_t | y_1 … y_t-1, X)      for the pieces Y; the last is eos
     penalty(Y)   = ((5 + |Y|) / 6)^alpha
     score(Y)     = log P(Y | X) / penalty(Y)                      explained in docs/annotated/index.md
 
-At each step, the continuations among a sentence's best K that end in eos are finished; the best K others stay live. A
-sentence is done when K hypotheses have finished, at the greatest length, or when no live hypothesis can beat the
-``n_best`` finished ones. So beam 1 is greedy search, and the early stop never changes a result. Several can finish in
-the last step: up to 2K - 1 in all, so ``n_best`` may exceed K.
+At each step, the search takes a sentence's best K continuations: those that end in eos are finished. The best K
+continuations without eos stay live. A sentence is done when K hypotheses are finished, at the maximum length, or when
+no live hypothesis can beat the ``n_best`` finished ones. So beam 1 is greedy search, and the early stop never changes a
+result. Several hypotheses can finish in the last step, up to 2K - 1 in total, so ``n_best`` may exceed K.
 """
 
 # Equal candidates are ordered by hypothesis and token, so the result does not depend on the rest of the batch.
 #
 # Shape suffixes:
 #     B live sentences     W hypotheses per sentence: 1 before the first step, then K, the beam
-#     R rows, B * W, the hypotheses of a sentence side by side     N vocabulary
+#     R rows, B * W; the hypotheses of a sentence are adjacent     N vocabulary
 #     C candidates of a row     X candidates of a sentence, W * C     T tokens so far     S source positions
 #     E models of an ensemble
 
@@ -35,15 +35,15 @@ from .translation import Hypothesis
 BLOCK = 32
 """Columns per block in ``blockwise_topk``."""
 MIN_BLOCKWISE = 1 << 16
-"""Below this many values ``torch.topk`` takes less time than finding blocks."""
+"""With fewer values ``torch.topk`` is faster than a search of blocks."""
 FORBIDDEN = (PAD, BOS)
-"""Tokens that no output holds."""
+"""Tokens that never occur in an output."""
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 
 class IncrementalDecoder(Protocol):
-    """The state of a model during a search: one row per hypothesis, equally many rows per sentence."""
+    """The state of a model during a search: one row per hypothesis, the same number of rows for each sentence."""
 
     def advance(self, pieces_R: Tensor) -> Tensor:
         """Append a token to each row (R); return the logits of the next token (R, N)."""
@@ -54,12 +54,12 @@ class IncrementalDecoder(Protocol):
         ...
 
     def keep_sentences(self, sentences_B: Tensor) -> None:
-        """Drop all other sentences; ``reorder`` follows with the rows that stay, numbered among those kept."""
+        """Drop all other sentences; ``reorder`` follows, with the row numbers from before this call."""
         ...
 
 
 class Ensemble:
-    """Several models of one vocabulary as one ``IncrementalDecoder``: the mean of their probabilities."""
+    """Combines models with the same vocabulary to one ``IncrementalDecoder``: the mean of their probabilities."""
 
     def __init__(self, steps: Sequence[IncrementalDecoder]) -> None:
         """``steps`` are the models' decoders over the same source sentences."""
@@ -68,7 +68,7 @@ class Ensemble:
     def advance(self, pieces_R: Tensor) -> Tensor:
         """Append a token to each row (R); return logits (R, N) whose softmax is the mean over the E models."""
         log_p_ERN = torch.stack([step.advance(pieces_R).log_softmax(dim=1) for step in self.steps])
-        # Not divided by E: the softmax cancels a constant factor.
+        # The sum is not divided by E, because the softmax cancels a constant factor.
         return log_p_ERN.logsumexp(dim=0)
 
     def reorder(self, rows_R: Tensor) -> None:
@@ -82,7 +82,7 @@ class Ensemble:
 
 @dataclass(frozen=True)
 class SearchConstraints:
-    """Least and greatest length of a sentence's hypotheses, eos counted."""
+    """Minimum and maximum length of a sentence's hypotheses, including eos."""
 
     max_length: int
     min_length: int = 1
@@ -90,19 +90,19 @@ class SearchConstraints:
 
 @dataclass(frozen=True)
 class BeamEntry:
-    """A hypothesis after a step: it has ended (``finished``), or is live and not finished yet."""
+    """A hypothesis after a step; it is finished or still live."""
 
     hypothesis: Hypothesis
     parent: int
-    """The live hypothesis of the step before that it continues, counted from 0 in the order of the beam."""
+    """The number of the previous step's hypothesis that it continues, from 0 in the order of the beam."""
 
 
 StepObserver = Callable[[int, Sequence[BeamEntry]], None]
-"""Called after each step with the number of a sentence and its hypotheses, the likeliest first."""
+"""A function called after each step with the number of a sentence and its hypotheses, the likeliest first."""
 
 
 def length_penalty(length: int, decoding: Decoding) -> float:
-    """Return ((5 + |Y|) / 6) ** alpha (§6.1; Wu et al. 2016, equation 14), or by length |Y| ** alpha."""
+    """Return ((5 + |Y|) / 6) ** alpha (§6.1; Wu et al. 2016, equation 14), or |Y| ** alpha for ``length``."""
     base = length if decoding.length_penalty == "length" else (5 + length) / 6
     return float(base**decoding.alpha)
 
@@ -118,8 +118,8 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Return the ``n_best`` best hypotheses of each sentence, best first, in the order of the sentences (§6.1).
 
-    If fewer finished, the likeliest cut ones follow, up to the beam. Tokens that are forbidden or break a constraint
-    keep their share of the softmax. Raises ValueError if ``n_best`` exceeds what the beam can finish,
+    If fewer are finished, the likeliest unfinished ones follow, up to the beam. The softmax includes the tokens that
+    are forbidden or violate a constraint. Raises ValueError if ``n_best`` exceeds the number that the beam can finish,
     FloatingPointError for scores that are NaN.
     """
     decoding.check_n_best(n_best)
@@ -127,7 +127,7 @@ def beam_search(
     pieces_R = torch.full((len(constraints),), BOS, device=device)
     while state.live:
         log_p_RN = step.advance(pieces_R).log_softmax(dim=1)
-        # A step waits for the device once, for its candidates: choosing among so few is faster on the host.
+        # A step waits for the device once, for its candidates: the host selects among these few faster.
         found = state.choose(log_p_RN)
         ended = state.finish(found)
         live = state.keep_live(found)
@@ -139,7 +139,7 @@ def beam_search(
             break
         rows_R = live.rows_BX[stay].reshape(-1)
         moved = not np.array_equal(rows_R, np.arange(live.rows_BX.size))
-        # One transfer brings the choice back.
+        # One transfer copies the selection to the device.
         chosen = torch.from_numpy(np.concatenate([stay, rows_R, live.pieces_BX[stay].reshape(-1)])).to(device)
         stay_B, chosen_R, pieces_R = torch.split(chosen, [len(stay), len(rows_R), len(rows_R)])
         if len(stay) < sentences:
@@ -152,7 +152,7 @@ def beam_search(
 def candidates(log_p_RN: Tensor, beam: int) -> tuple[Floats, Ints]:
     """Select the best next tokens of each row: log-probabilities (R, C), descending, and ids (R, C).
 
-    C is the beam plus eos plus the forbidden tokens, which get minus infinity. Raises FloatingPointError for NaN.
+    C is the beam + 1 (eos) + the forbidden tokens, which get minus infinity. Raises FloatingPointError for NaN.
     """
     count = min(beam + 1 + len(FORBIDDEN), log_p_RN.shape[1])
     scores_RC, pieces_RC = stable_topk(log_p_RN, count)
@@ -164,9 +164,9 @@ def candidates(log_p_RN: Tensor, beam: int) -> tuple[Floats, Ints]:
 
 
 def stable_topk(values_RN: Tensor, count: int) -> tuple[Floats, Ints]:
-    """Return the ``count`` greatest values of each row, descending, and their columns; of equal values the first.
+    """Return the ``count`` greatest values of each row, descending, and their columns; equal values by column.
 
-    ``torch.topk`` does not define which of equal values it takes, so its result could change with the batch.
+    ``torch.topk`` does not define which of equal values it takes, so its result could depend on the batch.
     """
     available = min(count + 1, values_RN.shape[1])
     values_RC, columns_RC = to_host(*blockwise_topk(values_RN, available))
@@ -183,14 +183,15 @@ def stable_topk(values_RN: Tensor, count: int) -> tuple[Floats, Ints]:
 
 
 def to_host(values_RC: Tensor, columns_RC: Tensor) -> tuple[Floats, Ints]:
-    """Copy candidates to the host: one transfer, as each waits for the device."""
+    """Copy candidates to the host in one transfer, because each transfer waits for the device."""
     both = torch.stack([values_RC.double(), columns_RC.double()]).cpu().numpy()
     return both[0], both[1].astype(np.int64)
 
 
 def blockwise_topk(values_RN: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Compute ``values_RN.topk(count)``, of many values six times faster on a CPU: it searches the blocks with the
-    greatest maxima."""
+    """Compute ``values_RN.topk(count)`` by searching only the blocks with the greatest maxima.
+
+    For many values this is six times faster on a CPU."""
     blocks = values_RN.shape[1] // BLOCK
     if blocks <= count or values_RN.numel() < MIN_BLOCKWISE:
         return values_RN.topk(count, dim=1)
@@ -205,14 +206,14 @@ def blockwise_topk(values_RN: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 class Continuations(NamedTuple):
-    """Hypotheses of each sentence with one more token: log-probability, the token, and the row that it continues."""
+    """Hypotheses of each sentence with one more token: log-probability, the token, and the row that they continue."""
 
     log_p_BX: Floats
     pieces_BX: Ints
     rows_BX: Ints
 
     def take(self, places_BX: Ints) -> "Continuations":
-        """Those at these places of each sentence, in this order."""
+        """Return each sentence's continuations at ``places_BX``, in this order."""
         sentence_B1 = np.arange(len(places_BX))[:, None]
         return Continuations(
             self.log_p_BX[sentence_B1, places_BX],
@@ -222,9 +223,9 @@ class Continuations(NamedTuple):
 
 
 class BeamState:
-    """The live hypotheses of the sentences that are not done, and the best finished ones of all.
+    """The live hypotheses of the sentences that are not done, and the best finished hypotheses of all sentences.
 
-    Methods number sentences among the live ones; ``best`` is in the order of ``constraints``.
+    Methods number only the live sentences; ``best`` is in the order of ``constraints``.
     """
 
     def __init__(self, constraints: Sequence[SearchConstraints], decoding: Decoding, n_best: int) -> None:
@@ -242,7 +243,7 @@ class BeamState:
         """|Y| of the hypotheses that finish in this step."""
 
     def choose(self, log_p_RN: Tensor) -> Continuations:
-        """Return the allowed continuations of each sentence that can be among its best, the likeliest first."""
+        """Return the allowed continuations that can be among the best of each sentence, the likeliest first."""
         sentences, width = self.log_p_BW.shape
         scores_RC, pieces_RC = candidates(log_p_RN, self.decoding.beam)
         if self.length < self.greatest_minimum:
@@ -259,7 +260,7 @@ class BeamState:
         return Continuations(log_p_BX[sentence_B1, order_BX], pieces_BX, rows_BX)
 
     def finish(self, found: Continuations) -> list[list[BeamEntry]]:
-        """Finish the hypotheses of the beam that have written eos, and return those of each sentence."""
+        """Finish the hypotheses of the beam that end in eos, and return them by sentence."""
         log_p_BK, pieces_BK, rows_BK = (values_BX[:, : self.decoding.beam] for values_BX in found)
         ended_BK = (pieces_BK == EOS) & (log_p_BK > -math.inf)
         penalty = length_penalty(self.length, self.decoding)
@@ -273,13 +274,13 @@ class BeamState:
             pieces = tuple(self.written_BWT[sentence, parent].tolist())
             ended = Hypothesis(pieces, self.length, log_p, log_p / penalty, finished=True)
             self.finished[number] += 1
-            # Stable: of equal scores the first found wins.
+            # Stable: for equal scores, the hypothesis found first comes first.
             self.best[number] = sorted([*self.best[number], ended], key=lambda each: -each.score)[: self.n_best]
             entries[sentence].append(BeamEntry(ended, parent))
         return entries
 
     def keep_live(self, found: Continuations) -> Continuations:
-        """Return the best continuations that have not ended, as many as the beam, which are live now."""
+        """Return the best ``beam`` continuations without eos; they are live now."""
         ends_BX = found.pieces_BX == EOS
         live_BW = np.argsort(ends_BX, axis=1, kind="stable")[:, : self.decoding.beam]
         live = found._replace(log_p_BX=np.where(ends_BX, -math.inf, found.log_p_BX)).take(live_BW)
@@ -288,7 +289,7 @@ class BeamState:
         return live
 
     def report(self, observe: StepObserver, ended: Sequence[Sequence[BeamEntry]], live: Continuations) -> None:
-        """Call ``observe`` with the hypotheses of each sentence; the live ones are scored as if they were cut here."""
+        """Call ``observe`` with the hypotheses of each sentence; live ones get the score of their current length."""
         penalty = length_penalty(self.length, self.decoding)
         width = self.log_p_BW.shape[1]
         for sentence, number in enumerate(self.live):
@@ -303,8 +304,8 @@ class BeamState:
     def end_step(self, log_p_BW: Floats) -> list[int]:
         """End the step, drop the sentences that are done, and return the numbers of the others in order.
 
-        ``log_p_BW`` are the log-probabilities of the live hypotheses, descending. Those of a sentence with too few
-        finished ones are cut and fill up its n best, up to the beam.
+        ``log_p_BW`` are the log-probabilities of the live hypotheses, descending. If a sentence has fewer than
+        ``n_best`` finished hypotheses, its live ones fill the list, up to the beam.
         """
         greatest = log_p_BW[:, 0].tolist()
         stay = [b for b, number in enumerate(self.live) if not self.is_done(number, greatest[b])]
@@ -332,8 +333,8 @@ class BeamState:
         )
 
     def cannot_improve(self, number: int, live_log_p: float) -> bool:
-        """Whether no live hypothesis of a sentence can win any more (§6.1: "terminate early when possible")."""
-        # Log-probabilities only fall and alpha >= 0: this is the upper bound.
+        """Whether no live hypothesis can enter the ``n_best`` any more (§6.1: "terminate early when possible")."""
+        # This is an upper bound, because log-probabilities only decrease and alpha >= 0.
         reachable = live_log_p / length_penalty(self.constraints[number].max_length, self.decoding)
         found = self.best[number]
         return len(found) == self.n_best and reachable <= found[-1].score

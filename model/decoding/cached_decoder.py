@@ -1,11 +1,12 @@
-"""The decoder during a search: the logits of one more target position for every row.
+"""The decoder during a search: computes the logits of the next target position for every row.
 
-Calling an operation on few rows costs more than computing it. So this module calls each directly, prepares once what no
-step changes, and keeps the keys and values of all layers in one buffer. It computes what ``Transformer.decode`` does.
+With few rows, the call of an operation costs more time than its computation. So this module calls operations directly,
+prepares once the tensors that no step changes, and stores the keys and values of all layers in one buffer. The results
+are those of ``Transformer.decode``.
 
 Shape suffixes:
     B sentences     R target rows, W for each sentence     S source positions     T target positions so far
-    P target positions that a buffer has room for     L layers     D d_model     H heads     K d_k     V d_v
+    P target positions that fit into a buffer     L layers     D d_model     H heads     K d_k     V d_v
     X keys and values of all heads side by side, H * (K + V)
 """
 
@@ -26,17 +27,17 @@ from ..network.transformer import DecoderLayer, Residual, Transformer
 from .beam_search import IncrementalDecoder
 
 MIN_POSITIONS = 32
-"""Least number of positions that a buffer has room for."""
+"""Minimum number of positions that fit into a buffer."""
 ALL_VISIBLE = PaddedMask()
 Function = Callable[[Tensor], Tensor]
 DecoderStarter = Callable[[Tensor], IncrementalDecoder]
-"""Starts a model's decoder over padded sources (B, S), tokens with their ends."""
+"""Starts a model's decoder over padded sources (B, S) with special tokens."""
 
 
 def decoder_starter(model: Transformer, bfloat16: bool = False) -> DecoderStarter:
-    """Prepare a model, which must not change afterwards, for any number of searches.
+    """Prepare a model for any number of searches; the model must not change afterwards.
 
-    ``bfloat16`` is ``decoding.precision`` bf16. Raises ValueError for it where the model has torch's layers.
+    ``bfloat16`` is ``decoding.precision`` bf16. Raises ValueError if it is true and the model has torch's layers.
     """
     if isinstance(model, Reference):
         require(not bfloat16, "decoding.precision", "bf16", "fp32 or tf32 where model.attention is torch")
@@ -45,7 +46,7 @@ def decoder_starter(model: Transformer, bfloat16: bool = False) -> DecoderStarte
 
 
 class DecoderWeights:
-    """A model's decoder as functions of tensors. Its large matrices are copied in the layout of their library."""
+    """A model's decoder as functions of tensors, with copies of large matrices in the layout of their library."""
 
     @torch.inference_mode()
     def __init__(self, model: Transformer, bfloat16: bool = False) -> None:
@@ -92,7 +93,7 @@ class CachedDecoder:
 
 
 class LayerPast(NamedTuple):
-    """A layer's part of the buffer: as written, (P, R, X), and as read, (R, H, P, K) and (R, H, P, V)."""
+    """A layer's part of the buffer: ``written`` (P, R, X), and views of it, (R, H, P, K) and (R, H, P, V)."""
 
     written: Tensor
     keys: Tensor
@@ -105,7 +106,7 @@ class LayerPast(NamedTuple):
 
 
 class LayerWeights:
-    """A ``DecoderLayer`` as functions of tensors; it computes one position of every row."""
+    """A ``DecoderLayer`` as functions of tensors that compute one position of every row."""
 
     def __init__(self, layer: DecoderLayer, bfloat16: bool) -> None:
         dense = partial(dense_of, without_gradient_in_bfloat16 if bfloat16 else without_gradient)
@@ -124,7 +125,7 @@ class LayerWeights:
         self.around_feed_forward = residual(layer.around_feed_forward)
 
     def step(self, x_RD: Tensor, past: LayerPast, position: int, memory: KeysValues, cross_mask: PaddedMask) -> Tensor:
-        """The layer's output (R, D) at a position."""
+        """Return the layer's output (R, D) at a position."""
         x_RD = self.around_attention(x_RD, lambda x: self.attend_past(x, past, position))
         x_RD = self.around_cross(x_RD, lambda x: self.attend_source(x, memory, cross_mask))
         return self.around_feed_forward(x_RD, lambda x: self.outer(self.inner(x).relu_()))
@@ -137,22 +138,22 @@ class LayerWeights:
         return self.out(ALL_VISIBLE.attend(q_RH1K, k_RHTK, v_RHTV, 0.0)[:, 0])
 
     def attend_source(self, x_RD: Tensor, memory: KeysValues, cross_mask: PaddedMask) -> Tensor:
-        """Attend with the rows of a sentence as the queries of its source."""
+        """Attend to the source; the rows of a sentence are the queries."""
         k_BHSK, v_BHSV = memory
         q_BHWK = self.cross_query(x_RD).view(len(k_BHSK), -1, self.heads, self.d_k).transpose(1, 2)
         return self.cross_out(cross_mask.attend(q_BHWK, k_BHSK, v_BHSV, 0.0).flatten(0, 1))
 
 
 class PastKeysValues:
-    """Keys and values of the target positions so far, of all layers, in one buffer (P, R, L, X) with room for more.
+    """Keys and values of the target positions so far, of all layers, in one buffer (P, R, L, X) with spare positions.
 
-    With positions first, a step writes one contiguous part, and a reordering copies whole rows of all layers.
+    Positions come first, so that a step writes one contiguous part and a reordering copies whole rows of all layers.
     """
 
     def __init__(self, widths: Widths, memories: Sequence[KeysValues]) -> None:
-        """``memories``, the keys and values of the sources, have the type and the device of the others."""
+        """``memories`` are the keys and values of the sources; the buffer gets their number type and device."""
         self.length = 0
-        """Positions so far, with the one that a step is about to write."""
+        """Number of positions, including the one that the current step writes."""
         self.widths = widths
         self.number = len(memories)
         self.like = memories[0][0]
@@ -160,7 +161,7 @@ class PastKeysValues:
         self.spare: tuple[Tensor, list[LayerPast]] | None = None
 
     def extend(self, rows: int) -> None:
-        """Add a position of ``rows`` rows, whose values the layers write."""
+        """Add a position of ``rows`` rows; the layers then write its values."""
         if self.length == len(self.buffer):
             past = self.buffer
             self.spare = None
@@ -170,14 +171,14 @@ class PastKeysValues:
         self.length += 1
 
     def reorder(self, rows_R: Tensor) -> None:
-        """Replace row i by the former row ``rows_R[i]``; the number of rows may change."""
+        """Replace row i by the previous row ``rows_R[i]``; the number of rows may change."""
         if self.spare is None or self.spare[0].shape[1] != len(rows_R):
             self.spare = self.new_buffer(len(self.buffer), len(rows_R))
         torch.index_select(self.buffer[: self.length], 1, rows_R, out=self.spare[0][: self.length])
         (self.buffer, self.layers), self.spare = self.spare, (self.buffer, self.layers)
 
     def new_buffer(self, positions: int, rows: int) -> tuple[Tensor, list[LayerPast]]:
-        """A buffer without values, and the part of each layer."""
+        """Create a buffer without values; return it and the part of each layer."""
         heads, d_k, d_v = self.widths
         buffer = self.like.new_empty(positions, rows, self.number, heads * (d_k + d_v))
         layers = []
@@ -189,7 +190,7 @@ class PastKeysValues:
 
 
 class PrefixDecoder:
-    """An ``IncrementalDecoder`` over torch's layers, which keep no keys: each step computes the whole prefix."""
+    """An ``IncrementalDecoder`` over torch's layers, which have no cache: each step computes the whole prefix."""
 
     @torch.inference_mode()
     def __init__(self, model: Reference, source_BS: Tensor) -> None:
@@ -211,7 +212,7 @@ class PrefixDecoder:
         self.mask_B11S = self.mask_B11S[sentences_B]
 
     def _of_rows(self, values: Tensor) -> Tensor:
-        """The value of each sentence for each of its rows."""
+        """Repeat the value of each sentence for each of its rows."""
         return values.repeat_interleave(len(self.seen_RT) // len(values), dim=0)
 
 
@@ -220,7 +221,7 @@ def dense_of(prepare: Callable[[Tensor, Tensor | None], Function], layer: nn.Lin
 
 
 def normalisation(norm: nn.Module) -> Function:
-    """The function of a LayerNorm, or of an Identity."""
+    """Return a LayerNorm or Identity as a function."""
     if not isinstance(norm, nn.LayerNorm):
         return norm
     arguments = (norm.normalized_shape, norm.weight, norm.bias, norm.eps)
@@ -228,7 +229,7 @@ def normalisation(norm: nn.Module) -> Function:
 
 
 def residual(around: Residual) -> Callable[[Tensor, Function], Tensor]:
-    """The function of a residual connection with its norm, without dropout."""
+    """Return a residual connection with norm as a function, without dropout."""
     norm = normalisation(around.norm)
     if around.pre:
         return lambda x, sublayer: x + sublayer(norm(x))

@@ -1,4 +1,4 @@
-"""Which engine a beam search runs on: CTranslate2 where it finds what the own engine does, else the own engine.
+"""Chooses the engine of a beam search: CTranslate2 if it finds the same translations, otherwise the own engine.
 
 ``SearchEngine.why_own`` decides. CTranslate2 is several times faster for few sentences.
 """
@@ -22,11 +22,11 @@ class OtherEngine(Protocol):
     """Another beam search of the same model."""
 
     def search_n_best(self, sources: Sequence[Sequence[int]], search: Search) -> list[list[Hypothesis]]:
-        """Search as ``Translator.search_n_best``."""
+        """Search like ``Translator.search_n_best``."""
         ...
 
     def can_search(self, source: Sequence[int], search: Search) -> bool:
-        """Whether it has room for the longest output that the search allows for a source."""
+        """Whether the engine supports the longest output that the search allows for a source."""
         ...
 
 
@@ -36,16 +36,16 @@ class Opened:
 
     other: OtherEngine | None
     note: str
-    """How ``other`` compares with the own search, or why there is none."""
+    """The comparison of ``other`` with the own search, or the reason why there is no other engine."""
 
 
 class SearchEngine:
-    """A model's beam search. The other engine is opened before the first search that it may do."""
+    """A model's beam search. It opens the other engine before the first search that can use it."""
 
     def __init__(
         self, translator: Translator, choice: EngineChoice = "own", open_other: Callable[[], Opened] | None = None
     ) -> None:
-        """``auto`` takes the other engine on CPUs only. Raises ValueError for an unknown choice."""
+        """``auto`` uses the other engine only on CPUs. Raises ValueError for an unknown choice."""
         require(choice in get_args(EngineChoice), "engine", choice, "auto, own or ctranslate2")
         self.translator = translator
         self.choice = choice
@@ -53,11 +53,11 @@ class SearchEngine:
 
     @cached_property
     def opened(self) -> Opened:
-        """The other engine. Raises what opening it raises."""
+        """The other engine. Raises the errors of ``open_other``."""
         return self._open_other() if self._open_other else Opened(None, "there is no other engine")
 
     def why_own(self, search: Search) -> str:
-        """Return why the own engine does this search, "" if CTranslate2 does."""
+        """Return the reason why the own engine does this search; "" if CTranslate2 does it."""
         device = self.translator.device.type
         if self.choice == "own":
             return "the engine is own"
@@ -68,11 +68,11 @@ class SearchEngine:
         return "" if self.opened.other else self.opened.note
 
     def name_for(self, search: Search) -> str:
-        """The name of the engine that does this search."""
+        """Return the name of the engine that does this search."""
         return OWN if self.why_own(search) else CTRANSLATE2
 
     def search_n_best(self, sources: Sequence[Sequence[int]], search: Search) -> list[list[Hypothesis]]:
-        """Search as ``Translator.search_n_best``; the own engine searches where outputs can be too long."""
+        """Search like ``Translator.search_n_best``; the own engine searches sources with too long possible outputs."""
         other = None if self.why_own(search) else self.opened.other
         hypotheses: dict[int, list[Hypothesis]] = {}
         if other:

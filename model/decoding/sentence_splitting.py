@@ -13,7 +13,7 @@ DEFAULT_LANGUAGE = "en"
 def splitter(language: str) -> SentenceSplitter:
     """Return a splitter for a language, an ISO 639-1 code such as ``de`` or ``de-AT``.
 
-    Unknown languages are split by the rules of English. Raises ModuleNotFoundError if the library is not installed.
+    Unknown languages use the rules of English. Raises ModuleNotFoundError if the library is not installed.
     """
     import sentencex
 

@@ -1,4 +1,4 @@
-"""What a translation is asked for, and what comes back. Loads neither torch nor numpy."""
+"""The settings and the results of a translation. Loads neither torch nor numpy."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ SplitMode = Literal["long", "always", "never"]
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """An output of a search: for one sentence, or those of a text's sentences joined.
+    """An output of a search for one sentence, or the joined outputs for a text's sentences.
 
-    ``pieces`` are its tokens without bos and eos; ``length`` counts them with eos (|Y| in §6.1), which only a
-    ``finished`` one has: another was cut at the greatest length. ``log_probability`` is natural and sums over
-    ``length`` tokens. ``score`` is it over the length penalty; those of sentences are added.
-    ``text`` is empty until the tokens are decoded.
+    ``pieces`` are its tokens without bos and eos. ``length`` (|Y| in §6.1) includes eos; only a ``finished`` hypothesis
+    has eos, others were cut at the maximum length. ``log_probability`` is the natural logarithm, summed over
+    ``length`` tokens. ``score`` is ``log_probability`` / length penalty; the score of a text is the sum over its
+    sentences. ``text`` is empty until the tokens are decoded.
     """
 
     pieces: tuple[int, ...]
@@ -45,7 +45,7 @@ class Hypothesis:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Its text and scores; ``pieces`` is the number of tokens, eos counted."""
+        """Return text and scores; ``pieces`` is the number of tokens, including eos."""
         return {
             "text": self.text,
             "score": self.score,
@@ -57,10 +57,10 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Search:
-    """How texts are translated.
+    """The settings of a translation.
 
-    ``split`` says which texts are split into sentences; ``long`` are those of more tokens than any source in training.
-    Raises ValueError that names an impossible setting.
+    ``split`` says which texts are split into sentences; ``long``: texts with more tokens than any source in training.
+    Raises ValueError naming an impossible setting.
     """
 
     decoding: Decoding
@@ -73,10 +73,10 @@ class Search:
 
 
 def translator_params(decoding: Decoding) -> dict[str, bool | int | float | str]:
-    """The settings of a search (``decoding`` gives their defaults), and what ``predict`` returns.
+    """Return the parameters of ``predict`` with their defaults, which are those of ``decoding`` for the search.
 
-    ``split`` is long, always or never; ``engine`` is auto, own or ctranslate2 (``model.decoding.search_engine``); with
-    ``scores``, or ``n_best`` above 1, the output has a dict for each hypothesis.
+    ``split`` is long, always or never; ``engine`` is auto, own or ctranslate2 (``model.decoding.search_engine``). With
+    ``scores``, or with ``n_best`` above 1, the output has a dict for each hypothesis.
     """
     search = {name: value for name, value in decoding.search().items() if name not in ("numerics", "precision")}
     return {**search, "n_best": 1, "scores": False, "split": "always", "engine": "auto"}
@@ -84,18 +84,18 @@ def translator_params(decoding: Decoding) -> dict[str, bool | int | float | str]
 
 @dataclass(frozen=True)
 class Translation:
-    """The hypotheses of a text, best first; none if the model cannot take the text, for the reason ``refusal``."""
+    """The hypotheses of a text, best first; none if the model cannot translate the text: ``refusal`` is the reason."""
 
     hypotheses: tuple[Hypothesis, ...]
     sources: Sequence[Sequence[int]]
-    """The tokens of its sentences, without special tokens."""
+    """The tokens of the text's sentences, without special tokens."""
     engine: str = ""
     """The engine that searched."""
     refusal: str = ""
 
     @property
     def longest(self) -> int:
-        """Tokens of its longest sentence."""
+        """Number of tokens of the longest sentence."""
         return max(map(len, self.sources), default=0)
 
 
@@ -112,11 +112,11 @@ class AttentionMap:
 
 
 def best_combinations(sentences: Iterable[Sequence[Hypothesis]], n_best: int) -> list[tuple[Hypothesis, ...]]:
-    """Return the best combinations of one hypothesis per sentence by the sum of scores, fewest unfinished first."""
+    """Return the best combinations of one hypothesis per sentence, by fewest unfinished, then by sum of scores."""
     best: list[tuple[Hypothesis, ...]] = [()]
     for hypotheses in sentences:
         longer = [(*before, hypothesis) for before in best for hypothesis in hypotheses]
-        # A sum grows with each of its parts, so no dropped beginning can lead to a better combination.
+        # A higher score of a part gives a higher sum, so a dropped beginning cannot lead to a better combination.
         best = sorted(longer, key=_rank)[:n_best]
     return best
 

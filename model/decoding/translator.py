@@ -1,6 +1,6 @@
-"""``Translator``: a model or an ensemble with its vocabulary; translates, samples and scores sentences in batches.
+"""``Translator``: a model or an ensemble with its vocabulary; translates and scores sentences in batches.
 
-Sentences are sorted by length for batching; results are in the order of the caller. Shape suffixes are those of
+Sentences are sorted by length for batching; results are in the order of the caller. Shape suffixes are the same as in
 ``model.network.transformer``.
 """
 
@@ -29,21 +29,21 @@ from .cached_decoder import DecoderStarter, decoder_starter
 from .translation import Hypothesis
 
 ProgressCallback = Callable[[int, int], None]
-"""Called with the number of sentences done and the number of all sentences."""
+"""A function called with the number of finished sentences and the number of all sentences."""
 Answer = TypeVar("Answer")
 
 LONGEST_SOURCE = 1_000
-"""Tokens of the longest source of a model without a limit of its own."""
+"""Maximum tokens of a source for a model without its own limit."""
 EMPTY_HYPOTHESIS = Hypothesis((), 1, 0.0, 0.0, finished=True)
-"""The translation of an empty source; the model is not asked."""
+"""The translation of an empty source; the model does not compute it."""
 
 
 class Translator:
-    """A model with its vocabulary on a device, or an ensemble: ``model`` and ``others``, by the mean of probabilities.
+    """A model with its vocabulary on a device, or an ensemble of ``model`` and ``others`` that averages probabilities.
 
-    The attention of an ensemble is that of ``model``. The models must not change after the first search.
-    ``bfloat16`` is ``decoding.precision`` bf16, of searches alone. Raises ValueError if the sizes of a vocabulary, or
-    the special tokens around a source, differ.
+    ``attention_maps`` of an ensemble uses only ``model``. The models must not change after the first search.
+    ``bfloat16`` is ``decoding.precision`` bf16 and applies only to searches. Raises ValueError if the sizes of a
+    vocabulary, or the special tokens around a source, differ.
     """
 
     def __init__(
@@ -72,9 +72,9 @@ class Translator:
         self.batch_pieces = batch_pieces(device)
         learned = [each.config.max_positions for each in self.models if each.config.learns_positions]
         self.longest_source = min(learned) - number_of_ends(self.source_ends) if learned else LONGEST_SOURCE
-        """Longest source, without special tokens."""
+        """Maximum length of a source, without special tokens."""
         self.longest_target = min(learned) if learned else 10 * LONGEST_SOURCE
-        """Longest target, eos counted."""
+        """Maximum length of a target, including eos."""
 
     @classmethod
     def load(
@@ -86,8 +86,8 @@ class Translator:
     ) -> "Translator":
         """Read a folder of weights (``model.safetensors``, ``model.json``) and a vocabulary folder.
 
-        ``threads`` is set for the whole process; without it torch's own number stays. Raises JobError for weights or a
-        vocabulary that are not whole, or for a missing GPU, ValueError where they do not fit.
+        ``threads`` applies to the whole process; None keeps torch's number. Raises JobError for missing or damaged
+        weights or vocabulary or a missing GPU, ValueError if weights and vocabulary do not fit together.
         """
         if threads is not None:
             torch.set_num_threads(threads)
@@ -112,7 +112,7 @@ class Translator:
             raise ValueError(f"{name} has {len(target)} pieces, the longest that this model takes has {longest}")
 
     def text(self, hypothesis: Hypothesis) -> str:
-        """Return the text of a hypothesis as one line, so that there are as many lines as sources."""
+        """Return the text of a hypothesis as one line, so that each source has exactly one line."""
         return " ".join(self.vocabulary.decode_target(hypothesis.pieces).splitlines())
 
     def search(
@@ -128,9 +128,9 @@ class Translator:
         n_best: int,
         progress: ProgressCallback | None = None,
     ) -> list[list[Hypothesis]]:
-        """Beam search (§6.1): the ``n_best`` hypotheses of each source, best first. Sources are tokens without eos.
+        """Return the ``n_best`` hypotheses of each source, best first (§6.1). Sources are tokens without eos.
 
-        Beyond the beam a source has only as many as finished in the same search.
+        More hypotheses than the beam are returned only if they finished in the same search.
         """
 
         @torch.inference_mode()
@@ -169,7 +169,7 @@ class Translator:
         return [decoder_starter(model, self.bfloat16) for model in self.models]
 
     def constraints_for(self, source: Sequence[int], decoding: Decoding) -> SearchConstraints:
-        """Return the constraints on the output of a source, which is not empty."""
+        """Return the constraints on the output of a non-empty source."""
         shortest, longest = decoding.lengths(len(source) + 1)
         longest = min(longest, self.longest_target)
         return SearchConstraints(longest, min(shortest, longest))
@@ -181,7 +181,7 @@ class Translator:
         empty: Answer,
         progress: ProgressCallback | None,
     ) -> list[Answer]:
-        """Call ``find`` with batches of numbers; return the answers in their order, ``empty`` where the length is 0."""
+        """Call ``find`` with batches of indices; return the results in order, ``empty`` where the length is 0."""
         answers = [empty] * len(lengths)
         filled = [number for number, length in enumerate(lengths) if length]
         done = len(lengths) - len(filled)
@@ -226,7 +226,7 @@ class Translator:
     def attention_maps(self, source: Sequence[int], target: Sequence[int], finished: bool = True) -> AttentionMaps:
         """Return the weights of all heads, without the dimension B, for a source and a target without eos.
 
-        Rows of the target are the written tokens, with eos if ``finished``; columns are the tokens read, bos first.
+        Rows of the target are the predicted tokens, with eos if ``finished``; columns are the tokens read, bos first.
         """
         read = [BOS, *target][: max(len(target) + finished, 1)]
         maps = attention_maps(
@@ -236,7 +236,7 @@ class Translator:
 
 
 def lengths_with_eos(sources: Sequence[Sequence[int]]) -> list[int]:
-    """The length of each source with eos; 0 for an empty one."""
+    """Return the length of each source with eos; 0 for an empty source."""
     return [len(source) + 1 if len(source) else 0 for source in sources]
 
 

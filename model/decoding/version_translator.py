@@ -1,7 +1,7 @@
-"""From texts to translations by a registered version: ``VersionTranslator`` reads, splits, searches, joins.
+"""Translates texts with a registered version: ``VersionTranslator`` reads, splits, searches and joins.
 
-The page, ``repro translate``, the Python API and the registered MLflow model differ in what they do around it. The
-stages of a run translate whole sets by ``model.translate`` and ``model.translate_text``.
+The translation page, ``repro translate``, the Python API and the registered MLflow model all use it. The stages of a
+run translate whole sets with ``model.translate`` and ``model.translate_text``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ from .translator import Translator
 class VersionTranslator:
     """A trained model that translates texts of any length.
 
-    ``decoding`` are the search settings of its own run, ``trained_length`` is the number of tokens of the longest
-    source in training.
+    ``decoding`` are the search settings of its run. ``trained_length`` is the number of tokens of the longest source in
+    training.
     """
 
     name: str
@@ -31,7 +31,7 @@ class VersionTranslator:
     trained_length: int
 
     def translate(self, texts: Sequence[str], search: Search) -> list[Translation]:
-        """Translate texts, sentence by sentence; the results are in the same order, and an empty text stays empty."""
+        """Translate texts sentence by sentence; the results are in the same order, and an empty text stays empty."""
         encoded = self._encoded(texts, search.split)
         refusals = [self._refusal(sentences, search.split) for sentences in encoded]
         read = zip(encoded, refusals, strict=True)
@@ -45,7 +45,7 @@ class VersionTranslator:
         return results
 
     def sentences(self, text: str) -> list[str]:
-        """Split a text into sentences, none of them empty."""
+        """Split a text into non-empty sentences."""
         [read] = self.translator.vocabulary.read([text])
         found = self.split(read)
         return [sentence for sentence, length in zip(found, self.lengths(found), strict=True) if length]
@@ -56,7 +56,7 @@ class VersionTranslator:
         return [len(source) for source in vocabulary.encode_source(vocabulary.read(sentences))]
 
     def attention(self, source: str, target: str | Sequence[int]) -> Mapping[str, AttentionMap]:
-        """Compute the attention of a sentence and its translation, which is given as text or as token ids.
+        """Compute the attention of a sentence and its translation; ``target`` is text or token ids.
 
         Returns ``cross`` (the translation attends to the source), ``encoder`` and ``decoder`` (a side attends to
         itself). Raises ValueError for an id that is not in the vocabulary, and for a side that is too long.
@@ -81,7 +81,7 @@ class VersionTranslator:
         }
 
     def _encoded(self, texts: Sequence[str], split: SplitMode) -> list[list[list[int]]]:
-        """The tokens of each sentence of each text; a text without tokens has no sentence."""
+        """Return the tokens of each sentence of each text; a text without tokens has no sentence."""
         vocabulary = self.translator.vocabulary
         read = vocabulary.read(texts)
         encoded = [[source] if source else [] for source in vocabulary.encode_source(read)]
@@ -93,7 +93,7 @@ class VersionTranslator:
         return encoded
 
     def _refusal(self, sources: Sequence[Sequence[int]], split: SplitMode) -> str:
-        """Say what the model cannot take of a text, "" if nothing."""
+        """Return the reason why the model cannot translate a text; "" if it can."""
         longest = max(map(len, sources), default=0)
         if longest > self.translator.longest_source:
             part = "a sentence of" if len(sources) > 1 or split != "never" else "in all"

@@ -1,1 +1,1 @@
-"""What a training needs beside the network: loss, optimizer, checkpoints, validation, metrics, ranks, hardware."""
+"""The parts of a training except the network: loss, optimizer, checkpoints, validation, metrics, ranks, hardware."""

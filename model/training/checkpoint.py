@@ -1,15 +1,16 @@
-"""Checkpoints: the files that a training resumes from.
+"""Saves and loads checkpoints: the files that a training resumes from.
 
     checkpoints/<update, 8 digits>/model.safetensors   weights
                                   /state.safetensors   Adam's moments
                                   /ema.safetensors     with ``training.ema``: the moving average of the weights
-                                  /position.json       the Position, and the SHA-256 sums of the files above
+                                  /position.json       the Position, and the SHA-256 checksums of the files above
 
-A checkpoint is written to another folder, which is renamed when complete. At the end only the weights to average stay,
-all files of the last update, from which a longer training can go on, and with ``training.patience``
+A checkpoint is written to another folder, which is renamed when complete. A finished training keeps the weights to
+average and all files of the last update, from which a longer training can continue. With ``training.patience`` it also
+keeps
 
     checkpoints/best.json                              {"update", "dev_perplexity"}
-               /best/model.safetensors                 its weights, unless they are among those to average
+               /best/model.safetensors                 the weights of that update, unless they are to be averaged
 """
 
 import hashlib
@@ -39,18 +40,20 @@ POSITION = "position.json"
 MOMENTS = ("first", "second")
 BEST = "best"
 SAVE_INTERVAL_FACTOR = 100
-"""A checkpoint that only resuming needs waits at least this many times the duration of the last save."""
+"""A checkpoint that only resuming needs is saved at least this many times the last save's duration after it."""
 
 
 class CheckpointPolicy:
-    """Saves every ``training.checkpoint_every`` updates for averaging, at each best validation, and in between for
-    resuming every ``resume_seconds``; keeps the last ``training.keep`` for averaging."""
+    """Decides when to save a checkpoint and which checkpoints are averaged.
+
+    For averaging: every ``training.checkpoint_every`` updates; averaging uses the last ``training.keep`` of these. For
+    patience: at each best validation. For resuming: every ``resume_seconds``."""
 
     def __init__(self, training: Training, resume_seconds: float = 60.0) -> None:
         self.training = training
         self.resume_seconds = resume_seconds
         self.last = training.updates
-        """The final update; earlier than ``training.updates`` when patience or the minutes end the training."""
+        """The last update; less than ``training.updates`` if patience or the minutes end the training."""
         self.saved_at = time.monotonic()
         self.save_seconds = 0.0
 
@@ -60,30 +63,32 @@ class CheckpointPolicy:
         elapsed = time.monotonic() - self.saved_at
         averageable = self.is_averageable(update)
         among_last = update > self.last - self.training.keep * self.training.checkpoint_every
-        # With patience or minutes any update can turn out to be among the last.
+        # With patience or minutes, any update can be one of the last.
         if (averageable and (self.training.may_end_early or among_last)) or update == position.best_update:
             return True
         due = averageable or elapsed > self.resume_seconds
         return due and (not self.resume_seconds or elapsed >= SAVE_INTERVAL_FACTOR * self.save_seconds)
 
     def record_save(self, started: float) -> None:
-        """Note that a save which began at ``started`` (monotonic clock) is complete."""
+        """Record that a save is complete that began at ``started`` (monotonic clock)."""
         self.saved_at = time.monotonic()
         self.save_seconds = self.saved_at - started
 
     def is_averageable(self, update: int) -> bool:
-        """Whether averaging reads a checkpoint of this update, if it is one of the last ``keep`` such."""
+        """Whether averaging can use a checkpoint of this update; it uses the last ``keep`` of these."""
         counted = update if self.training.checkpoints_from == "start" else self.last - update
         return counted % self.training.checkpoint_every == 0 or update == self.last
 
     def averaged(self, updates: Sequence[int]) -> list[int]:
-        """The updates, among those saved, whose weights are averaged."""
+        """Return those of the saved ``updates`` that averaging uses."""
         return [update for update in updates if self.is_averageable(update)][-self.training.keep :]
 
 
 class Checkpoints:
-    """The checkpoints of one training: those that the policy keeps for averaging, and the two newest for resuming,
-    each with the best checkpoint of its time. ``ema`` is saved and loaded with them."""
+    """The checkpoints of one training.
+
+    It keeps the checkpoints that the policy averages, and the two newest for resuming, each with the checkpoint that
+    was the best at its time. ``ema`` is saved and loaded with them."""
 
     def __init__(self, out: Path, policy: CheckpointPolicy, ema: WeightAverage | None = None) -> None:
         self.folder = out / "checkpoints"
@@ -94,14 +99,14 @@ class Checkpoints:
             shutil.rmtree(partial, ignore_errors=True)
 
     def updates(self) -> list[int]:
-        """The updates that have a checkpoint, oldest first."""
+        """Return the updates that have a checkpoint, oldest first."""
         return sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
 
     def path(self, update: int) -> Path:
         return self.folder / f"{update:08d}"
 
     def save(self, model: Transformer, optimizer: torch.optim.Optimizer, position: Position) -> None:
-        """Write a checkpoint, then remove those it makes obsolete. A full disk leaves the older ones as they are."""
+        """Write a checkpoint, then remove the obsolete ones. If the disk is full, the older ones stay unchanged."""
         whole = self.path(position.update)
         partial = whole.with_suffix(".partial")
         try:
@@ -121,7 +126,7 @@ class Checkpoints:
         if whole.exists():
             shutil.rmtree(whole)
         partial.rename(whole)
-        sync(self.folder)  # an older checkpoint may go only when this one survives a loss of power
+        sync(self.folder)  # remove older checkpoints only when this one would survive a loss of power
         self.prune()
 
     def prune(self) -> None:
@@ -137,7 +142,7 @@ class Checkpoints:
     def resume(
         self, model: Transformer, optimizer: torch.optim.Optimizer, damaged: Callable[[int, str], None]
     ) -> Position:
-        """Load the newest whole checkpoint into ``model`` and ``optimizer``; without one, return ``Position()``.
+        """Load the newest undamaged checkpoint into ``model`` and ``optimizer``; without one, return ``Position()``.
 
         Calls ``damaged`` with the update of each newer damaged checkpoint and a sentence about it.
         """
@@ -149,7 +154,7 @@ class Checkpoints:
         return Position()
 
     def remove_after(self, update: int) -> None:
-        """Remove checkpoints newer than the one that the training resumes from."""
+        """Remove checkpoints newer than ``update``, from which the training resumes."""
         for newer in self.updates():
             if newer > update:
                 shutil.rmtree(self.path(newer))
@@ -162,7 +167,7 @@ class Checkpoints:
         partial.replace(self.folder / f"{BEST}.json")
 
     def finish(self) -> None:
-        """Remove all but the last checkpoint, the weights to average and the best. May be called again after a kill."""
+        """Remove all except the last checkpoint, the weights to average and the best. Can be repeated after a kill."""
         averaged = self.policy.averaged(self.updates())
         best_folder = self.folder / BEST
         if (self.folder / f"{BEST}.json").exists() and not best_folder.exists():
@@ -179,7 +184,7 @@ class Checkpoints:
                 (self.path(update) / name).unlink(missing_ok=True)
 
     def load(self, update: int, model: Transformer, optimizer: torch.optim.Optimizer) -> Position:
-        """Load the checkpoint of an update. Raises JobError where it is damaged or incomplete."""
+        """Load the checkpoint of an update. Raises JobError if it is damaged or incomplete."""
         folder = self.path(update)
         try:
             record = json.loads((folder / POSITION).read_text())
@@ -202,7 +207,7 @@ class Checkpoints:
         if missing:
             raise bad_data(f"{folder / STATE} has no moments of {missing[0]}")
         for name, parameter in model.named_parameters():
-            # Copied into tensors of torch's own: how a sum is rounded may depend on how memory is aligned.
+            # Copied into tensors that torch allocates: the rounding of a sum may depend on the alignment of memory.
             first, second = (torch.zeros_like(parameter).copy_(state[f"{key}/{name}"]) for key in MOMENTS)
             step = torch.tensor(float(position.update - position.skipped), device=parameter.device)
             optimizer.state[parameter] = {"step": step, "exp_avg": first, "exp_avg_sq": second}
@@ -210,7 +215,7 @@ class Checkpoints:
 
 
 def best_update_at(folder: Path) -> int:
-    """The best update that a checkpoint's position records; 0 for none, or where the position cannot be read."""
+    """Return the best update in a checkpoint's position; 0 if there is none or the position cannot be read."""
     try:
         return int(json.loads((folder / POSITION).read_text())["position"]["best_update"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -218,7 +223,7 @@ def best_update_at(folder: Path) -> int:
 
 
 def read_best_update(folder: Path) -> int:
-    """The best update of a training's ``checkpoints`` folder. Raises JobError where none is recorded."""
+    """Return the best update of a training's ``checkpoints`` folder. Raises JobError if none is recorded."""
     path = folder / f"{BEST}.json"
     try:
         return int(json.loads(path.read_text())["update"])
@@ -227,7 +232,9 @@ def read_best_update(folder: Path) -> int:
 
 
 def moments(model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Adam's two moments of every parameter, by name. Its step count is the number of updates not skipped."""
+    """Return Adam's two moments of every parameter, by name.
+
+    The step count is not among them: it is the number of updates that were not skipped."""
     state = optimizer.state
     return {
         f"{key}/{name}": state[parameter][field] if parameter in state else torch.zeros_like(parameter)
@@ -241,7 +248,7 @@ def checksum(record: Mapping[str, Any]) -> str:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until a file, or a folder's list of names, is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,7 @@
-"""Corpus BLEU (Papineni et al. 2002) of plain text, for watching a training; torch-free.
+"""Computes corpus BLEU (Papineni et al. 2002) of plain text, to monitor a training; without torch.
 
-The node that trains has no sacreBLEU. Scores that count, with signature and intervals, come from
-``tasks/stages/score.py``: the words here are split more coarsely than in any published protocol, so never compare the
-two.
+A training job has no sacreBLEU. ``tasks/stages/score.py`` computes the final scores, with signature and intervals. This
+module splits words more coarsely than any published protocol, so never compare its scores with others.
 """
 
 import math
@@ -17,15 +16,15 @@ Ngrams = Counter[tuple[str, ...]]
 
 
 def tokenize(text: str) -> list[str]:
-    """Words and single punctuation marks."""
+    """Split text into words and single punctuation marks."""
     return WORD.findall(text)
 
 
 def bleu(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> float:
-    """BLEU in percent of tokenised hypotheses, one reference each: n-grams up to 4, brevity penalty.
+    """Return BLEU in percent of tokenised hypotheses, with one reference each: n-grams up to 4, brevity penalty.
 
-    An order without any match counts as 1/2, 1/4, … of one (sacreBLEU's "exp"); without any match at all BLEU is 0,
-    as it is where no hypothesis is long enough for an order.
+    The first n-gram order without a match counts as 1/2 match, the next one as 1/4, … (sacreBLEU's "exp"). BLEU is 0 if
+    no order has a match, or if no hypothesis is long enough for an order.
     """
     matches = [0] * MAX_ORDER
     totals = [0] * MAX_ORDER

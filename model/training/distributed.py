@@ -1,11 +1,11 @@
 """The processes of one training, with the same calls for one process and for ranks under torchrun.
 
-Any number of ranks makes the same updates: the same pairs, and as gradient the mean over all their target pieces. The
-same number of ranks, resumed or not, gives the same weights to the bit on one kind of CPU or GPU. Another number sums
-in another order and draws other dropout masks. Without dropout the first updates agree to float32's rounding. Where
-gradients are near zero, Adam normalises rounding noise to a step of full size, so after some dozens of updates single
-weights differ by as much as an update moves them; loss and perplexity do not. With
-``training.numerics`` strict the number of ranks does not matter (``model.training.strict``).
+An update uses the same pairs for any number of ranks, and its gradient is the mean over all their target pieces. The
+same number of ranks, resumed or not, gives bit-identical weights on one kind of CPU or GPU. Another number sums in
+another order and draws other dropout masks. Without dropout the first updates agree up to float32 rounding. If
+gradients are near zero, Adam scales rounding noise up to a full step: after some dozens of updates, single weights
+differ by the size of an update, but loss and perplexity do not. With ``training.numerics`` strict the weights do not
+depend on the number of ranks (``model.training.strict``).
 """
 
 import os
@@ -21,21 +21,21 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among its peers."""
+    """The rank of this process, and the number of ranks."""
 
     rank: int = 0
     world_size: int = 1
     timeout_seconds: float = 0.0
     """Maximum wait for another rank; 0 for a single rank."""
     wrapped: list[nn.parallel.DistributedDataParallel] = field(default_factory=list, compare=False)
-    """What ``wrap`` returned."""
+    """The DDP modules that ``wrap`` returned."""
 
     @staticmethod
     @contextmanager
     def join(timeout_seconds: float) -> Iterator["Ranks"]:
-        """Join the peers that torchrun started (gloo between CPUs, NCCL between GPUs), and leave them at the end.
+        """Join the ranks that torchrun started (gloo between CPUs, NCCL between GPUs), and leave them at the end.
 
-        A rank that waits longer than ``timeout_seconds`` for another one fails, and torchrun ends them all.
+        A rank that waits longer than ``timeout_seconds`` for another one fails, and torchrun ends all ranks.
         """
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
@@ -45,11 +45,11 @@ class Ranks:
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
         ranks = Ranks(dist.get_rank(), size, timeout_seconds)
         yield ranks
-        # A reducer that outlives the group would destroy it later, holding the GIL. That joins gloo's threads, one of
-        # which may wait for the GIL to free a tensor: the process would never end.
+        # If a reducer existed longer than the group, it would destroy the group later while it holds the GIL. This
+        # joins gloo's threads, and one of them may wait for the GIL to free a tensor: the process would never end.
         for module in ranks.wrapped:
             del module.logger, module.reducer
-        # Not after an error: leaving the group may wait for peers, and the reason would be reported late or never.
+        # Not after an error: leaving the group may wait for other ranks, and the error would be reported late or never.
         dist.destroy_process_group()
 
     @property
@@ -58,7 +58,7 @@ class Ranks:
         return self.rank == 0
 
     def any(self, here: bool) -> bool:
-        """Whether the flag is set on any rank. Does not wait for a GPU."""
+        """Return whether the flag is set on any rank. Does not wait for a GPU."""
         if self.world_size == 1:
             return here
         flag = torch.tensor(int(here))
@@ -72,7 +72,7 @@ class Ranks:
         return here
 
     def gather(self, here: Tensor) -> list[Tensor]:
-        """The tensors of all ranks, in the order of the ranks."""
+        """Return the tensors of all ranks, in the order of the ranks."""
         if self.world_size == 1:
             return [here]
         tensors = [torch.empty_like(here) for _ in range(self.world_size)]
@@ -80,14 +80,14 @@ class Ranks:
         return tensors
 
     def broadcast(self, here: int) -> int:
-        """The main rank's number."""
+        """Return the main rank's number on all ranks."""
         number = torch.tensor(here)
         if self.world_size > 1:
             dist.broadcast(number, 0)
         return int(number)
 
     def wrap(self, module: nn.Module) -> nn.Module:
-        """The module in DDP, whose gradients are means over ranks; unchanged for a single rank."""
+        """Wrap the module in DDP, which averages gradients over ranks; a single rank gets the module itself."""
         if self.world_size == 1:
             return module
         self.wrapped.append(

@@ -1,7 +1,7 @@
-"""Floating-point operations of an update, and the peak rates of devices; torch-free.
+"""Counts the floating-point operations of an update, and lists the peak rates of devices; without torch.
 
-Only matrix products count, as is usual for utilisation (MFU): 2 operations per weight and token forward, twice that
-backward. Padding, norms, softmax, dropout and the optimizer count nothing, so padding shows as lost utilisation.
+Only matrix products count, as is usual for utilisation (MFU): 2 operations per weight and token in the forward pass, 4
+in the backward pass. Padding, norms, softmax, dropout and the optimizer do not count, so padding lowers utilisation.
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,12 @@ from ..config import Model
 from ..metric_names import MFU
 
 TRAINED = 6
-"""Operations per weight and token: one multiplication and one addition, in the forward and in two backward products."""
+"""Operations per weight and token: a multiplication and an addition in one forward and two backward products."""
 
 PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12}
-"""Dense bf16 products a second by the data sheets (SXM), by what the device's name holds. A large product measured on
-an H200 comes to about 790e12."""
+"""Maps a part of the device's name to its peak FLOP/s for dense bf16 products, from the data sheets (SXM).
+
+A large product on an H200 reaches about 790e12 (measured)."""
 
 
 @dataclass(frozen=True)
@@ -28,25 +29,25 @@ class Work:
     device_peak: float
 
     def mfu(self, ranks: int) -> dict[str, float]:
-        """``mfu``, the share of the devices' peak that is used, at one target token a second; empty if unknown."""
+        """Return ``mfu``, the used share of the devices' peak, at one target token a second; empty if unknown."""
         return {MFU: self.flops_per_token / ranks / self.device_peak} if self.device_peak else {}
 
 
 def peak_flops(device: str) -> float:
-    """The peak FLOP/s of a device by its name; 0 for an unknown one."""
+    """Return the peak FLOP/s of a device from its name; 0 for an unknown device."""
     return next((peak for name, peak in PEAKS.items() if name in device), 0.0)
 
 
 def training_flops(model: Model, vocabulary: int, source_B: ArrayLike, target_B: ArrayLike) -> float:
-    """Operations of forward and backward over pairs of these lengths, in pieces with eos or bos.
+    """Return the operations of forward and backward pass over pairs of these lengths (special tokens included).
 
-    ``vocabulary`` is the number of entries of the target side. Causal attention counts the positions that are seen.
+    ``vocabulary`` is the number of entries of the target side. Causal attention counts only the visible positions.
     """
     source = np.asarray(source_B, np.float64)
     target = np.asarray(target_B, np.float64)
     encoder, decoder, softmax = product_weights(model, vocabulary)
     weights = encoder * source.sum() + (decoder + softmax) * target.sum()
-    # Per head and pair of positions d_k products for a score and d_v for what it weighs.
+    # Each head and pair of positions needs d_k products for the score and d_v products for the weighted value.
     of_encoder = model.layers * (source**2).sum()
     of_decoder = model.layers_of_decoder * ((source * target).sum() + (target * (target + 1) / 2).sum())
     attention = model.heads * (model.d_k + model.d_v) * (of_encoder + of_decoder)
@@ -57,7 +58,7 @@ def training_flops(model: Model, vocabulary: int, source_B: ArrayLike, target_B:
 
 
 def product_weights(model: Model, vocabulary: int) -> tuple[int, int, int]:
-    """Weights in matrix products: of the encoder's layers, of the decoder's, and before the softmax."""
+    """Return the numbers of weights in matrix products: in encoder layers, in decoder layers, before the softmax."""
     attention = 2 * model.d_model * model.heads * (model.d_k + model.d_v)
     feed_forward = 2 * model.d_model * model.d_ff
     return (

@@ -1,4 +1,4 @@
-"""The memory of a training, and what decides how a CPU rounds."""
+"""Reads the memory use of a training, and the properties of a CPU that decide how it rounds."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ VENDORS = {"AuthenticAMD": "AMD", "GenuineIntel": "Intel"}
 
 
 def memory_bytes(device: torch.device) -> float:
-    """Peak memory of tensors on a GPU, on MPS what its driver holds now, on a CPU this process's resident memory."""
+    """Return memory use: on a GPU the peak of tensors, on MPS the driver's, on a CPU this process's resident memory."""
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
     if device.type == "mps":
@@ -20,15 +20,15 @@ def memory_bytes(device: torch.device) -> float:
 
 
 def device_name(device: torch.device) -> str:
-    """The GPU's name, or the device type."""
+    """Return the GPU's name, or the device type."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
 def cpu_kernels() -> str:
-    """What decides how a CPU's results are rounded: ``AVX512 AMX Intel, 2 threads``.
+    """Return the properties that decide how a CPU rounds: ``AVX512 AMX Intel, 2 threads``.
 
-    torch chooses its own kernels by vector instructions; its libraries (MKL, oneDNN) also by matrix instructions and
-    the processor's maker.
+    The kernels of torch depend on vector instructions; the kernels of MKL and oneDNN also depend on matrix instructions
+    and the maker of the processor.
     """
     names = [torch.backends.cpu.get_cpu_capability()]
     if torch.cpu._is_amx_tile_supported():
@@ -37,7 +37,7 @@ def cpu_kernels() -> str:
 
 
 def cpu_vendor() -> str:
-    """The maker of this machine's processor as the kernel names it (``AMD``, ``Intel``); "" where it does not."""
+    """Return the maker of this machine's processor (``AMD``, ``Intel``); "" if the kernel does not name it."""
     try:
         lines = CPU_INFO.read_text().splitlines()
     except OSError:

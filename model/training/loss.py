@@ -4,10 +4,10 @@
     flat = sum over positions of z - mean(logits)
     loss = (1 - smoothing) * nll + smoothing * flat
 
-The logits of a whole batch are the largest thing in training (25,000 pieces by 37,000 entries are 3.7 GB).
-``smoothed_loss`` makes them, and uses their gradient, a chunk of positions at a time, in the forward pass.
+The logits of a whole batch are the largest tensor in training (25,000 pieces by 37,000 entries are 3.7 GB).
+``smoothed_loss`` computes logits and their gradient for one chunk of positions at a time, in the forward pass.
 
-Shape suffixes: M target positions without padding, C of them in a chunk, D d_model, N vocabulary.
+Shape suffixes: M target positions without padding, C positions of a chunk, D d_model, N vocabulary.
 """
 
 from typing import Any
@@ -22,17 +22,16 @@ from .coverage import CoverageLoss
 from .softmax_gradient import SoftmaxGradient, softmax_gradient
 
 CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 30, "mps": 1 << 27}
-"""Logits made at once: about the cache of a CPU, a few GB of a GPU, half a GB of the memory of an Apple computer."""
+"""Number of logits in a chunk: about the cache of a CPU, a few GB of a GPU, half a GB of an Apple computer's memory."""
 
 
 class Objective(nn.Module):
-    """A batch to its summed losses; the module that is trained, so that wrappers see one forward."""
+    """Maps a batch to its summed losses. DDP wraps this module, so that one forward computes the loss."""
 
     def __init__(
         self, transformer: Transformer, smoothing: float, coverage: CoverageLoss | None = None, compiled: bool = False
     ) -> None:
-        """``coverage`` is added to the loss in training; ``compiled`` lets the compiler make one pass of the softmax's
-        many."""
+        """``coverage`` is added to the loss in training; ``compiled`` fuses the passes of the softmax into one."""
         super().__init__()
         self.transformer = transformer
         self.smoothing = smoothing
@@ -40,7 +39,7 @@ class Objective(nn.Module):
         self.softmax_gradient = torch.compile(softmax_gradient) if compiled else softmax_gradient
 
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Smoothed loss and plain negative log-likelihood, each a sum over the batch's pieces that are no padding."""
+        """Return smoothed loss and negative log-likelihood, each summed over the pieces that are not padding."""
         if self.coverage is None or not self.training:
             return self.losses(batch)
         with self.coverage.record(batch) as terms:
@@ -48,15 +47,17 @@ class Objective(nn.Module):
         return loss + torch.stack(terms).sum(), nll
 
     def losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """``forward`` without the coverage loss."""
+        """Compute ``forward`` without the coverage loss."""
         output_ND = self.transformer.output_ND
         if self.transformer.output_bias_N is not None:
             output_ND = torch.cat([output_ND, self.transformer.output_bias_N[:, None]], dim=1)
         return smoothed_loss(self.hidden_states(batch), output_ND, batch.labels, self.smoothing, self.softmax_gradient)
 
     def hidden_states(self, batch: Batch) -> Tensor:
-        """The decoder's output where a piece is to be predicted (M, D); in a packed batch at every position, 0 where
-        there is padding. With a bias of the projection, D is d_model + 1 and the last feature is 1."""
+        """Return the decoder's output at the positions to predict (M, D).
+
+        For a packed batch these are all positions, with 0 at padding. With a bias of the projection, D is d_model + 1
+        and the last feature is 1."""
         hidden: Tensor = self.transformer(batch.source, batch.target, batch.packing)
         if self.transformer.output_bias_N is not None:  # the bias is one more column of the projection
             hidden = torch.cat([hidden, torch.ones_like(hidden[..., :1])], dim=-1)
@@ -68,9 +69,9 @@ class Objective(nn.Module):
 def smoothed_loss(
     hidden_MD: Tensor, output_ND: Tensor, labels_M: Tensor, smoothing: float, gradient_of: SoftmaxGradient | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The smoothed ``loss`` and ``nll``, which is -log p(label) (the formulas at the top), summed over positions.
+    """Return the smoothed ``loss`` and ``nll``, which is -log p(label), summed over positions (formulas at the top).
 
-    A label that is PAD counts nothing; its hidden state must be zero. ``nll`` takes no part in gradients.
+    A label PAD does not count; its hidden state must be zero. ``nll`` has no gradient.
     """
     if not torch.is_grad_enabled():
         output_ND = output_ND.detach()  # without this ``needs_input_grad`` is true under ``no_grad``
@@ -81,13 +82,13 @@ def smoothed_loss(
 
 
 class _SmoothedLoss(torch.autograd.Function):
-    """``smoothed_loss``, which computes its gradients in the forward pass:
+    """Computes ``smoothed_loss`` and, already in the forward pass, its gradients:
 
         d loss / d logits = softmax(logits) - (1 - smoothing) * onehot(label) - smoothing / N
         d loss / d hidden = d loss / d logits @ output
         d loss / d output = (d loss / d logits).T @ hidden
 
-    The constant smoothing / N and the mean of the logits need no logits: mean(logits) = hidden @ mean(output).
+    The terms with smoothing / N and mean(logits) do not need the logits: mean(logits) = hidden @ mean(output).
     """
 
     @staticmethod

@@ -1,6 +1,6 @@
-"""Rows of ``metrics.jsonl`` while a training runs.
+"""Writes rows of ``metrics.jsonl`` during a training.
 
-Losses stay on the device until a row is due, so that no update waits for them.
+Losses stay on the device until the next row is written, so that no update waits for them.
 """
 
 import json
@@ -20,7 +20,7 @@ from ..errors import JobError, bad_data
 from ..job import Facts, Job, Metrics
 
 FACTS = "facts"
-"""In the last row of a finished training."""
+"""The key of the facts in the last row of a finished training."""
 Values = dict[str, float]
 
 
@@ -39,10 +39,10 @@ class LossSums:
 
 
 class MetricsLogger:
-    """Writes the rows of a training on the main rank, with the losses of its part of the batches."""
+    """Writes the rows of a training on the main rank, with the losses of this rank's share of the batches."""
 
     def __init__(self, job: Job, total: int, is_main: bool, per_token: Values) -> None:
-        """``per_token`` holds metrics proportional to target tokens per second, at one token a second."""
+        """``per_token``: values at one target token per second of metrics that are proportional to that speed."""
         self.per_token = per_token
         self.metrics = Metrics(job.out) if is_main else None
         self.every = job.site.log_seconds
@@ -57,9 +57,9 @@ class MetricsLogger:
         self.started = self.last_row_time = time.monotonic()
 
     def record(self, update: int, rate: float, losses: LossSums, tokens: int, measure: Callable[[], Values]) -> None:
-        """Record an update after which ``tokens`` target tokens have been seen; write a row when one is due.
+        """Record an update; write a row if one is due. ``tokens`` counts all target tokens up to this update.
 
-        Only then calls ``measure`` for further metrics. Raises JobError as ``check`` does.
+        ``measure`` returns further metrics and is called only for a row. Raises JobError like ``check``.
         """
         self.window.append((update, rate, losses))
         if time.monotonic() - self.last_row_time >= self.every or update == self.total:
@@ -92,7 +92,7 @@ class MetricsLogger:
                     raise self.diverged("the loss of", update, rate)
 
     def means(self) -> Values:
-        """Losses per token, exp of them (``perplexity`` is §6.2's), and the share of padding, since the last row."""
+        """Return losses per token, their exp (``perplexity``: §6.2) and the share of padding since the last row."""
         parts = [losses for _, _, losses in self.window]
         loss, nll = (self.sums().sum(0) / max(1, sum(part.pieces for part in parts))).tolist()
         padding = sum(part.padding for part in parts) / sum(part.num_positions for part in parts)
@@ -103,7 +103,7 @@ class MetricsLogger:
         return torch.stack([losses.sums for _, _, losses in self.window]).cpu().double()
 
     def diverged(self, what: str, update: int, rate: float) -> JobError:
-        """The error for a number that is not finite; ``what`` ends in the preposition: ``the loss of``."""
+        """Return the error for a number that is not finite; ``what`` ends with a preposition: ``the loss of``."""
         back = f"the last checkpoint is of update {self.last_saved}" if self.last_saved else "there is no checkpoint"
         return JobError("diverged", f"{what} update {update} is not finite, at learning rate {rate:.3g}; {back}")
 
@@ -119,12 +119,12 @@ class MetricsLogger:
 
 
 def to_perplexity(mean: float) -> float:
-    """exp(mean), bounded so that it fits a float."""
+    """Return exp(mean); a limit on ``mean`` avoids the overflow of a float."""
     return math.exp(min(mean, 700))
 
 
 def read_facts(out: Path) -> Facts:
-    """The facts of a finished training in ``out``. Raises JobError where its last row is missing."""
+    """Return the facts of a finished training in ``out``. Raises JobError if no row has them."""
     for line in reversed((out / "metrics.jsonl").read_text().splitlines()):
         row = json.loads(line)
         if FACTS in row:

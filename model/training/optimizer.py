@@ -1,6 +1,6 @@
-"""The optimizer (§5.3), Adam as the paper has it or AdamW, the learning rate, and the moving average of the weights.
+"""The optimizer (§5.3; Adam as in the paper, or AdamW), the learning rate, and the moving average of the weights.
 
-The rate is a pure function of the update, so a resumed training needs nothing else.
+The learning rate is a pure function of the update, so a resumed training needs no state of a schedule.
 """
 
 import math
@@ -13,9 +13,9 @@ from ..network.transformer import Transformer
 
 
 def optimizer_of(training: Training, model: nn.Module) -> torch.optim.Optimizer:
-    """Fused over all parameters; the learning rate is set before every update.
+    """Build the optimizer, fused over all parameters; ``TrainingStep`` sets the learning rate before every update.
 
-    AdamW decays matrices and embeddings only, never biases and norms.
+    AdamW decays only matrices and embeddings, not biases and norms.
     """
     betas = (training.beta1, training.beta2)
     if training.optimizer == "adam":
@@ -27,7 +27,7 @@ def optimizer_of(training: Training, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def learning_rate(training: Training, d_model: int, update: int) -> float:
-    """Rate of an update, counted from 1."""
+    """Return the learning rate of an update, counted from 1."""
     warmup = training.warmup
     rise = float(update / training.warmup)
     if training.schedule == "paper":
@@ -44,8 +44,8 @@ def learning_rate(training: Training, d_model: int, update: int) -> float:
 class WeightAverage:
     """The moving average of a model's weights, by name: ``decay * average + (1 - decay) * weights`` after each update.
 
-    It starts at the weights that the model has now. Early updates use the decay (1 + update) / (10 + update), if that
-    is lower, so that the initial weights are soon forgotten; TensorFlow and Marian do the same.
+    It starts at the current weights of the model. Early updates use the decay (1 + update) / (10 + update), if this is
+    lower, so that the initial weights soon have little influence; TensorFlow and Marian do the same.
     """
 
     def __init__(self, model: Transformer, decay: float) -> None:
@@ -55,12 +55,12 @@ class WeightAverage:
 
     @torch.no_grad()
     def add(self, update: int) -> None:
-        """Add the present weights, which are those after ``update`` (counted from 1)."""
+        """Add the current weights, which are the weights after ``update`` (counted from 1)."""
         decay = min(self.decay, (1 + update) / (10 + update))
         torch._foreach_lerp_(list(self.tensors.values()), list(self.weights.values()), 1 - decay)
 
     @torch.no_grad()
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Continue from a saved average. Raises KeyError for a weight that it does not hold."""
+        """Continue from a saved average. Raises KeyError if a weight is missing in it."""
         for name, tensor in self.tensors.items():
             tensor.copy_(tensors[name])

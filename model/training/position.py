@@ -1,6 +1,7 @@
-"""The position of a training: its progress, when it ends, and which checkpoint is the best.
+"""The position of a training: its progress, whether it is finished, and the update with the best checkpoint.
 
-A Position is saved in every checkpoint and equal on all ranks, so a resumed training and every rank decide alike.
+A Position is saved in every checkpoint and is equal on all ranks, so that a resumed training and all ranks decide in
+the same way.
 """
 
 from dataclasses import dataclass, replace
@@ -22,17 +23,17 @@ class Position:
     seconds: float = 0.0
     dev_perplexity: float = 0.0
     best_update: int = 0
-    """The update of the lowest dev perplexity so far; 0 before the first validation and without patience."""
+    """The update with the lowest dev perplexity so far; 0 before the first validation and without patience."""
     best_dev_perplexity: float = 0.0
     checks_since_best: int = 0
     skipped: int = 0
     """Updates skipped because their gradients were not finite."""
     gpu_kwh: float = 0.0
-    """Checkpoints of earlier releases have it; nothing reads it."""
+    """A field of checkpoints of earlier releases; not used."""
 
 
 def after_validation(training: Training, position: Position, perplexity: float) -> Position:
-    """The position after a validation. With ``patience`` it also records the best update and the checks since."""
+    """Return the position after a validation; with ``patience``, also with the best update and the checks since."""
     position = replace(position, dev_perplexity=perplexity)
     if not training.patience:
         return position
@@ -42,7 +43,7 @@ def after_validation(training: Training, position: Position, perplexity: float) 
 
 
 def is_finished(training: Training, position: Position) -> bool:
-    """Whether the last update is done, patience has run out, or the minutes are over and enough checkpoints saved."""
+    """Whether the last update is done, patience has run out, or the minutes are over and ``keep`` checkpoints exist."""
     late = 0 < 60 * training.minutes <= position.seconds
     return (
         position.update >= training.updates

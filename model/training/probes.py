@@ -1,11 +1,11 @@
-"""Signs of collapse: numbers about the network's layers that no loss shows, for a few dev sentences.
+"""Computes signs of collapse: statistics of the network's layers that the loss does not show, for a few dev sentences.
 
-A post-LN encoder can make all positions of a sentence alike (cosine near 1), as where a sublayer adds f(x) that is much
-longer than its main stream x (ratio above 1). A uniform attention (entropy near log S) tells nothing apart: of the
-cross-attention it ignores the source, and one that looks at few source positions leaves the others out (coverage near
-0). Each number is a mean over positions or queries of all sentences; padding counts nowhere.
+A post-LN encoder can make all positions of a sentence almost equal (cosine near 1), for example if f(x) of a sublayer
+is much longer than the residual x (ratio above 1). Uniform attention (entropy near log S) distinguishes no positions:
+uniform cross-attention ignores the source. Cross-attention on few source positions omits the others (coverage near 0).
+Each number is a mean over positions, queries or sentences, without padding.
 
-Shape suffixes are those of ``model.network.transformer``.
+Shape suffixes are the same as in ``model.network.transformer``.
 """
 
 from contextlib import ExitStack
@@ -30,17 +30,17 @@ OVER_LAYERS = (
     names.ATTENTION_COVERAGE_ENCODER,
     names.ATTENTION_COVERAGE_CROSS,
 )
-"""What has a mean over layers too."""
+"""Names of the metrics that also have a mean over layers."""
 
 
 @torch.no_grad()
 def probe(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> Values:
-    """The signs of collapse for sources … eos and decoder inputs bos …, padded at the end (docs/files.md):
+    """Return the signs of collapse for sources and decoder inputs bos …, padded at the end (docs/files.md):
 
-    ``encoder_cosine`` and ``decoder_cosine`` of the outputs of the stacks, and the means of ``OVER_LAYERS``. With the
-    number of a layer from 1 at the end, each is of that layer, as are ``encoder_norm_1``, ``decoder_norm_1`` and
-    ``residual_ratio_encoder_attention_1``, one such ratio for each sublayer. The model is in evaluation, so that f(x)
-    has no dropout.
+    ``encoder_cosine`` and ``decoder_cosine`` of the outputs of the stacks, and the means of ``OVER_LAYERS``. A number
+    at the end is that of a layer, from 1: ``encoder_cosine_1``. Only single layers have ``encoder_norm_1``,
+    ``decoder_norm_1`` and ``residual_ratio_encoder_attention_1``, with one ratio for each sublayer. The model must be
+    in evaluation mode, so that f(x) has no dropout.
     """
     if model.config.attention != "own":
         model = with_own_layers(model)
@@ -68,7 +68,7 @@ def probe(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> Values:
 
 
 class Recorded:
-    """A forward hook that keeps the inputs and the output of the modules it is registered with."""
+    """A forward hook that stores the inputs and the output of each module on which it is registered."""
 
     def __init__(self) -> None:
         self.inputs: dict[nn.Module, tuple[Any, ...]] = {}
@@ -85,13 +85,13 @@ class Recorded:
         return [*residuals, *(around.drop for around in residuals), *attentions]
 
     def ratio(self, around: Residual, real: Tensor) -> Tensor:
-        """Mean of |f(x)| / |x| over positions: the length of what a sublayer adds beside that of its main stream."""
+        """Return the mean of |f(x)| / |x| over positions: a sublayer's output relative to the residual stream."""
         x_BTD = self.inputs[around][0].float()
         added_BTD = self.outputs[around.drop].float()
         return (added_BTD.norm(dim=-1) / x_BTD.norm(dim=-1))[real].mean()
 
     def sum_norm(self, around: Residual, real: Tensor) -> Tensor:
-        """The norm of x + f(x), which post-LN then normalises."""
+        """Return the mean norm of x + f(x), the sum that post-LN normalises."""
         x_BTD = self.inputs[around][0] + self.outputs[around.drop]
         return x_BTD[real].float().norm(dim=-1).mean()
 
@@ -130,21 +130,21 @@ def decoder_signs(
 
 
 def coverage(weights_BHTS: Tensor, queries_real: Tensor, source_real: Tensor) -> Tensor:
-    """Mean of H(p) / log S over sentences, for p the mean attention on each source position."""
+    """Return the mean of H(p) / log S over sentences, where p is the mean attention on each source position."""
     return normalised_entropy(marginal(weights_BHTS, queries_real), source_real.sum(1)).mean()
 
 
 def cosine(x_BTD: Tensor, real_BT: Tensor) -> Tensor:
-    """Mean cosine between two different positions of one sentence, over all such pairs; nan where there is none."""
+    """Return the mean cosine over all pairs of different positions of a sentence; nan if there is no pair."""
     unit_BTD = F.normalize(x_BTD.float(), dim=-1) * real_BT[:, :, None]
     positions_B = real_BT.sum(1)
-    # The square of a sum holds every ordered pair once, and each vector's cosine of 1 with itself.
+    # The square of a sum contains every ordered pair once, and each vector's cosine of 1 with itself.
     cosines = unit_BTD.sum(1).square().sum() - positions_B.sum()
     pairs = (positions_B * (positions_B - 1)).sum()
-    return torch.where(pairs > 0, cosines / pairs, torch.nan)  # without pairs ``cosines`` is 0 but for rounding
+    return torch.where(pairs > 0, cosines / pairs, torch.nan)  # without pairs ``cosines`` is 0 up to rounding
 
 
 def query_entropy(weights_BHTS: Tensor, real_BT: Tensor) -> Tensor:
-    """Mean entropy in nats of the attention of one query (head and position)."""
+    """Return the mean entropy in nats of the attention of a query, over heads and positions."""
     entropy_BHT = torch.special.entr(weights_BHTS.float()).sum(-1)
     return entropy_BHT.transpose(1, 2)[real_BT].mean()

@@ -1,4 +1,4 @@
-"""Assembles a Trainer from a job: data, model, optimizer, loss, hardware, and the checkpoint to resume from."""
+"""Assembles a Trainer from a job: data, model, optimizer, loss, device, and the checkpoint to resume from."""
 
 from dataclasses import replace
 from functools import partial
@@ -36,10 +36,11 @@ def build_trainer(
     step_class: type[TrainingStep] | None = None,
     packed_attention: PackedAttention | None = None,
 ) -> Trainer:
-    """The trainer of a job, at the position of its newest whole checkpoint.
+    """Build the trainer of a job, at the position of its newest undamaged checkpoint.
 
-    ``step_class`` and ``packed_attention`` replace how an update is computed, and torch's attention over packed
-    sentences. Raises JobError for missing or damaged inputs, ValueError for what this device cannot run.
+    ``step_class`` replaces the class that computes an update; ``packed_attention`` replaces torch's attention over
+    packed sentences. Raises JobError for missing or damaged inputs, ValueError if this device does not support a
+    setting.
     """
     config, training = read_configuration(job)
     device = prepare_device(job, config, training, own_attention=packed_attention is not None)
@@ -70,7 +71,7 @@ def build_trainer(
 
 
 def read_configuration(job: Job) -> tuple[Model, Training]:
-    """The job's model and training. Raises ValueError where they cannot be combined."""
+    """Return the job's model and training. Raises ValueError if the training does not support the model."""
     config = from_json(Model, job.config["model"])
     training = from_json(Training, job.config["training"])
     check_compatible(config, training)
@@ -78,9 +79,9 @@ def read_configuration(job: Job) -> tuple[Model, Training]:
 
 
 def prepare_device(job: Job, config: Model, training: Training, own_attention: bool) -> torch.device:
-    """Choose the kernels of this process, before it computes anything; returns the device of this rank.
+    """Choose the kernels of this process, and return the device of this rank. Call it before any computation.
 
-    Raises ValueError for what the device does not support.
+    Raises ValueError if the device does not support a setting.
     """
     device = job.site.torch_device()
     configure_numerics(training.numerics, job.site)
@@ -93,7 +94,7 @@ def prepare_device(job: Job, config: Model, training: Training, own_attention: b
 def load_shards(
     job: Job, name: str, config: Model, vocabulary: TokenizerPair, target_ends: TargetEnds = "eos"
 ) -> Shards:
-    """Open an input folder of shards. Raises JobError where a pair fits neither vocabulary nor positions."""
+    """Open an input folder of shards. Raises JobError if a pair does not fit the vocabulary or the positions."""
     shards = Shards(job.inputs[name])
     check_lengths(shards, config, target_ends)
     shards.check_pieces("source", vocabulary.source_size)
@@ -102,7 +103,7 @@ def load_shards(
 
 
 def sampler_of(config: Model, training: Training, shards: Shards) -> BatchSampler:
-    """The batches of a training."""
+    """Return the sampler of a training's batches."""
     return BatchSampler(
         shards,
         training.batch_tokens,
@@ -115,13 +116,13 @@ def sampler_of(config: Model, training: Training, shards: Shards) -> BatchSample
 
 
 def counted_training(job: Job) -> Training:
-    """The job's training without lengths in epochs."""
+    """Return the job's training with epochs converted to updates (``count_updates``)."""
     config, training = read_configuration(job)
     return count_updates(training, sampler_of(config, training, Shards(job.inputs["shards"])))
 
 
 def count_updates(training: Training, sampler: BatchSampler) -> Training:
-    """The training with its lengths in epochs as numbers of updates and checkpoints, which the batches decide."""
+    """Convert the training's numbers of epochs to numbers of updates and checkpoints by counting batches."""
     if training.epochs:
         training = replace(training, epochs=0, updates=sampler.updates_of(training.epochs))
     if training.warmup_epochs:
@@ -141,7 +142,7 @@ def new_model(
     device: torch.device,
     packed_attention: PackedAttention | None = None,
 ) -> Transformer:
-    """A model for vocabularies of these sizes with the initial weights that the seed draws."""
+    """Build a model for vocabularies of these sizes, with initial weights from the seed."""
     torch.manual_seed(training.seed)
     model = build(config, *sizes).to(device)
     model.residual_dtype = torch.bfloat16 if training.residual == "bf16" else None
@@ -157,10 +158,10 @@ def load_position(
     metrics: MetricsLogger,
     ranks: Ranks,
 ) -> Position:
-    """Load the main rank's newest whole checkpoint into model and optimizer, and remove newer ones.
+    """Load the main rank's newest undamaged checkpoint into model and optimizer, and remove newer ones.
 
-    Without one the training begins, with the weights of the input ``start`` if the job has it. Raises JobError where
-    another rank does not find the checkpoint.
+    Without a checkpoint the training begins, with the weights of the input ``start`` if the job has it. Raises JobError
+    if another rank does not find the checkpoint.
     """
     position = checkpoints.resume(model, optimizer, metrics.log_damaged) if ranks.is_main else Position()
     update = ranks.broadcast(position.update)
@@ -176,23 +177,23 @@ def load_position(
 
 
 def build_objective(job: Job, model: Transformer, training: Training, packed: bool) -> Objective:
-    """The loss over the model, with its layers compiled where ``site.compile`` says so."""
+    """Build the loss over the model; compile the model's layers if ``site.compile`` requires it."""
     compiled = job.site.compile == "always" or (job.site.compile == "auto" and job.site.torch_device().type == "cuda")
     coverage = None
     if training.attention_coverage_encoder or training.attention_coverage_cross:
         coverage = CoverageLoss(model, training.attention_coverage_encoder, training.attention_coverage_cross)
-        compiled = False  # the compiler does not see its hooks
+        compiled = False  # torch.compile does not support the hooks of the coverage loss
     if compiled:
         for layer in (*model.encoder, *model.decoder):
-            # Packed batches have one shape; for another the compiler switches to dynamic shapes by itself.
+            # Packed batches have one shape; if another shape occurs, torch.compile switches to dynamic shapes.
             layer.compile(dynamic=None if packed else True)
     return Objective(model, training.label_smoothing, coverage, compiled)
 
 
 def arrange_gradients(step: TrainingStep, reader: UpdateReader) -> None:
-    """Do a backward pass whose gradients nothing uses.
+    """Do a backward pass and ignore its gradients.
 
-    After its first backward pass DDP rearranges the gradients, and over three or more ranks their layout decides how
-    sums round. With that pass done, a resumed training rounds as an uninterrupted one does.
+    DDP rearranges the gradients after its first backward pass. With three or more ranks, the rounding of sums depends
+    on this arrangement. After this pass a resumed training rounds like an uninterrupted one.
     """
     step.compute_gradients(reader.read(np.zeros(1, np.int64), Cursor()))

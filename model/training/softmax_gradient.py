@@ -1,9 +1,9 @@
-"""The gradient of the loss with respect to the logits, in the form that is fastest where it runs.
+"""Computes the gradient of the loss with respect to the logits in the fastest way for each device.
 
-A CPU computes it for a few rows at once, which stay in its cache; a compiler gets operations that it can fuse into one
-pass; otherwise a GPU changes the softmax in place. All three give the same values up to rounding.
+A CPU computes it for a few rows at a time, which stay in its cache. torch.compile gets operations that it can fuse into
+one pass. A GPU without compilation changes the softmax in place. All three give the same values up to rounding.
 
-Shape suffixes: C positions, R of them in the cache at once, N vocabulary.
+Shape suffixes: C positions, R positions that are in the cache together, N vocabulary.
 """
 
 from collections.abc import Callable
@@ -12,18 +12,18 @@ import torch
 from torch import Tensor
 
 CACHED_LOGITS = 1 << 17
-"""Logits whose softmax a CPU computes at once, so that each of its passes finds them in the cache."""
+"""Number of logits that a CPU processes at a time, so that they stay in the cache for all passes of the softmax."""
 
 SoftmaxGradient = Callable[[Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
 
 
 def softmax_gradient(logits_CN: Tensor, labels_C1: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
-    """softmax(logits) - (1 - smoothing) * onehot(label) (C, N), the log-sum-exp and the label's logit (C, 1)."""
+    """Return softmax(logits) - (1 - smoothing) * onehot(label) (C, N), log-sum-exp and the label's logit (C, 1)."""
     if logits_CN.device.type == "cpu" and not torch.compiler.is_compiling():
         return _softmax_gradient_by_rows(logits_CN, labels_C1, smoothing)
     wide = torch.promote_types(logits_CN.dtype, torch.float32)
     p_CN = logits_CN.softmax(-1, dtype=wide)
-    # The likeliest piece tells the log-sum-exp: its p cannot vanish as that of the label can.
+    # The likeliest piece gives the log-sum-exp: its p cannot underflow to 0, but the label's p can.
     z_C1 = logits_CN.amax(-1, keepdim=True).to(wide) - p_CN.amax(-1, keepdim=True).log()
     if torch.compiler.is_compiling():
         places_N = torch.arange(logits_CN.shape[1], device=logits_CN.device)
@@ -34,7 +34,7 @@ def softmax_gradient(logits_CN: Tensor, labels_C1: Tensor, smoothing: float) -> 
 
 
 def _softmax_gradient_by_rows(logits_CN: Tensor, labels_C1: Tensor, smoothing: float) -> tuple[Tensor, Tensor, Tensor]:
-    """``softmax_gradient`` for as many rows at once as a CPU's cache holds."""
+    """Compute ``softmax_gradient`` for the number of rows that fit into a CPU's cache at a time."""
     wide = torch.promote_types(logits_CN.dtype, torch.float32)
     grad_logits_CN = torch.empty_like(logits_CN)
     p_label_C1 = torch.empty_like(labels_C1, dtype=wide)
@@ -46,7 +46,7 @@ def _softmax_gradient_by_rows(logits_CN: Tensor, labels_C1: Tensor, smoothing: f
         grad_logits_RN.copy_(p_RN.scatter_(1, labels_R1, p_label_R1 + (smoothing - 1)))
     label_logits_C1 = logits_CN.gather(1, labels_C1)
     z_C1 = label_logits_C1 - p_label_C1.log()
-    rare = (p_label_C1 < torch.finfo(wide).tiny).flatten()  # the log of so small a p says too little
+    rare = (p_label_C1 < torch.finfo(wide).tiny).flatten()  # such a small p is too imprecise for its log
     if rare.any():
         z_C1[rare] = logits_CN[rare].logsumexp(-1, keepdim=True).to(wide)
     return grad_logits_CN, z_C1, label_logits_C1

@@ -1,4 +1,4 @@
-"""One update of the weights (§5): its batches, gradients, learning rate, clipping, the optimizer's step."""
+"""Computes one update of the weights (§5): batches, gradients, learning rate, clipping, the optimizer's step."""
 
 import math
 from collections.abc import Iterator
@@ -25,9 +25,9 @@ from .optimizer import learning_rate
 
 @dataclass(frozen=True)
 class UpdateReader:
-    """Reads updates of ``sampler`` for one rank, into pinned memory for a GPU.
+    """Reads updates of ``sampler`` for one rank; into pinned memory if the device is a GPU.
 
-    ``micro_batch_tokens`` is the maximum of target tokens in a micro-batch; 0 does not cut.
+    ``micro_batch_tokens`` is the maximum number of tokens per side in a micro-batch; 0 does not split.
     """
 
     sampler: BatchSampler
@@ -36,7 +36,7 @@ class UpdateReader:
     micro_batch_tokens: int
 
     def read_from(self, cursor: Cursor, count: int) -> Iterator[Update]:
-        """Yield the ``count`` updates that follow ``cursor``."""
+        """Yield the next ``count`` updates after ``cursor``."""
         for rows, following in islice(self.sampler.batches_from(cursor), count):
             yield self.read(rows, following)
 
@@ -51,7 +51,7 @@ class UpdateReader:
 
 @dataclass(eq=False)
 class TrainingStep:
-    """Computes updates. After each, ``skipped`` says whether it left the weights alone because of its gradients."""
+    """Computes updates. ``skipped``: whether the last update kept the weights because a gradient is not finite."""
 
     training: Training
     objective: Objective
@@ -69,14 +69,14 @@ class TrainingStep:
         self.norm: Tensor | None = None
 
     def wrap(self) -> nn.Module:
-        """The module that computes losses and sums its gradients over the ranks."""
+        """Return the module that computes losses and sums its gradients over the ranks."""
         return self.ranks.wrap(self.objective)
 
     def __call__(self, batches: Update, update: int) -> LossSums:
-        """Compute update number ``update``, counted from 1; returns its losses.
+        """Compute update number ``update``, counted from 1, and return its losses.
 
-        Waits for the device only where updates may be skipped (``training.skip_nonfinite``). Raises JobError
-        (out_of_memory) naming the batch that does not fit.
+        Waits for the device only if updates may be skipped (``training.skip_nonfinite``). Raises JobError
+        (out_of_memory) naming the size of the batch that does not fit.
         """
         self.update = update
         self.norm = None
@@ -88,14 +88,14 @@ class TrainingStep:
             if is_out_of_memory(error):
                 raise self.out_of_memory(batches, error) from error
             raise
-        # All ranks hold the same sums, so they decide alike.
+        # All ranks have the same gradients, so they make the same decision.
         self.skipped = self.training.skip_nonfinite > 0 and not math.isfinite(float(self.gradient_norm()))
         if not self.skipped:
             self.change_weights()
         return losses
 
     def out_of_memory(self, batches: Update, error: Exception) -> JobError:
-        """The error for an update that did not fit: its size, and what helps."""
+        """Return the error for an update that did not fit into memory, with its size and advice."""
         largest = max(batches.micro_batches, key=lambda part: part.num_positions)
         cause = (str(error).strip() or type(error).__name__).splitlines()[0]
         size = f"{largest.source.numel():,} source and {largest.target.numel():,} target positions"
@@ -106,7 +106,7 @@ class TrainingStep:
         return JobError("out_of_memory", message)
 
     def advise_on_memory(self, largest: Batch) -> str:
-        """What to do where the batch does not fit into memory."""
+        """Return the advice for a batch that does not fit into memory."""
         now = f"now {self.micro_batch_tokens:,}" if self.micro_batch_tokens else "now all at once"
         return f"set REPRO_MICRO_BATCH_TOKENS, {now}, to {max(1, largest.pieces // 2):,} or less"
 
@@ -116,38 +116,38 @@ class TrainingStep:
             group["lr"] = rate
 
     def change_weights(self) -> None:
-        """Clip the gradients and take the optimizer's step."""
+        """Clip the gradients and do the optimizer's step."""
         if self.training.clip_norm:
             parameters = self.model.parameters()
             torch.nn.utils.clip_grads_with_norm_(parameters, self.training.clip_norm, self.gradient_norm())
         self.optimizer.step()
 
     def compute_gradients(self, batches: Update) -> LossSums:
-        """Gradients of the mean loss over all target tokens of an update, for any number of ranks and micro-batches."""
+        """Compute the gradients of the mean loss over all target tokens, for any number of ranks and micro-batches."""
         self.optimizer.zero_grad()
         losses = LossSums(self.device)
         for i, batch in enumerate(batches.micro_batches):
             with self.no_sync() if i < len(batches.micro_batches) - 1 else nullcontext():
                 with autocast(self.training, self.device):
                     loss, nll = self.ddp_objective(batch.to(self.device))
-                # DDP averages over ranks; the sum is wanted.
+                # DDP averages over ranks, but the sum is needed.
                 (loss * (self.ranks.world_size / batches.pieces)).backward()
             losses.add(loss, nll, batch)
         return losses
 
     def no_sync(self) -> AbstractContextManager[None]:
-        """Keep gradients on their rank: the last micro-batch of an update sums them all."""
+        """Keep gradients on their rank; the last micro-batch of an update sums all of them over the ranks."""
         if isinstance(self.ddp_objective, nn.parallel.DistributedDataParallel):
             return self.ddp_objective.no_sync()
         return nullcontext()
 
     def gradient_norm(self) -> Tensor:
-        """Norm of the update's gradients before clipping."""
+        """Return the norm of the update's gradients before clipping."""
         if self.norm is None:
             self.norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
         return self.norm
 
 
 def dropout_seed(seed: int, update: int, rank: int) -> int:
-    """The seed of the random numbers of one update on one rank."""
+    """Return the seed of the random numbers of one update on one rank."""
     return int(np.random.SeedSequence([seed, update, rank]).generate_state(1, np.uint64)[0])

@@ -1,7 +1,7 @@
-"""Updates whose gradients are the same to the bit for any number of ranks (``training.numerics`` strict).
+"""Computes updates with bit-identical gradients for any number of ranks (``training.numerics`` strict).
 
-Every update is cut into ``PARTS`` shares, whatever the number of ranks. A share has its own dropout masks, and the
-gradients of the shares are added in their order. The kernels are chosen by ``model.numerics``.
+Every update is split into ``PARTS`` shares for any number of ranks. Each share has its own dropout masks, and the
+gradients are added in the order of the shares. ``model.numerics`` chooses the kernels.
 """
 
 from dataclasses import dataclass, replace
@@ -17,14 +17,14 @@ from .metrics import LossSums
 from .step import TrainingStep, UpdateReader, dropout_seed
 
 PARTS = 4
-"""Shares of an update; the number of ranks must divide it."""
+"""Number of shares of an update; the number of ranks must divide it."""
 
 
 @dataclass(frozen=True)
 class StrictReader(UpdateReader):
-    """Reads one rank's shares of each update: those whose number is ``rank`` modulo the number of ranks.
+    """Reads one rank's shares of each update: the numbers that are ``rank`` modulo the number of ranks.
 
-    Raises ValueError for a number of ranks that does not divide ``PARTS``, and for a limit of micro-batches.
+    Raises ValueError if the number of ranks does not divide ``PARTS``, or if ``micro_batch_tokens`` is set.
     """
 
     def __post_init__(self) -> None:
@@ -35,7 +35,7 @@ class StrictReader(UpdateReader):
         require(not most, "site.micro_batch_tokens", most, allowed)
 
     def read(self, rows: Array, following: Cursor) -> Update:
-        """Read this rank's shares of the update of these rows, one micro-batch each."""
+        """Read this rank's shares of the update of these rows; each share is one micro-batch."""
         numbers = range(self.ranks.rank, PARTS, self.ranks.world_size)
         shares = [self.sampler.read(rows, following, number, PARTS, 0) for number in numbers]
         return replace(shares[0], micro_batches=[batch for share in shares for batch in share.micro_batches])
@@ -45,16 +45,16 @@ class StrictStep(TrainingStep):
     """Computes updates from the shares of a ``StrictReader``."""
 
     def wrap(self) -> nn.Module:
-        """The objective itself: DDP adds gradients in an order that depends on the number of ranks."""
+        """Return the objective without DDP, which adds gradients in an order that depends on the number of ranks."""
         return self.objective
 
     def advise_on_memory(self, largest: Batch) -> str:  # noqa: ARG002
-        """Other parts of an update would give other weights, so only a smaller update or a larger machine helps."""
+        """Advise a smaller update or more memory; micro-batches would change the weights."""
         name = "batch_sentences" if self.training.batch_sentences else "batch_tokens"
         return f"lower training.{name}, now {getattr(self.training, name):,}, or use a machine with more memory"
 
     def compute_gradients(self, batches: Update) -> LossSums:
-        """Gradients of the mean loss over all target tokens of an update, added share by share."""
+        """Compute the gradients of the mean loss over all target tokens of an update, added share by share."""
         losses = LossSums(self.device)
         parameters = list(self.model.parameters())
         sizes = [p.numel() for p in parameters]

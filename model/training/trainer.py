@@ -30,7 +30,7 @@ from .validation import Validation
 
 @dataclass
 class Trainer:
-    """A training at ``position``; ``run`` takes it to its end, ``finish`` writes the results."""
+    """A training at ``position``; ``run`` trains to the end, ``finish`` writes the results."""
 
     training: Training
     ranks: Ranks
@@ -50,9 +50,9 @@ class Trainer:
         self.epochs_done = 0.0
 
     def run(self, stop: StopSignal) -> None:
-        """Train to the last update, or until patience or the minutes end.
+        """Train to the last update, or until patience or the minutes are exhausted.
 
-        Raises JobError: preempted once ``stop`` is received and a checkpoint is saved, diverged, out_of_memory.
+        Raises JobError: preempted after ``stop`` is received and a checkpoint is saved; diverged; out_of_memory.
         """
         self.metrics.start_clock(self.position.update, self.position.target_tokens)
         with read_ahead(self.updates) as updates:
@@ -62,7 +62,7 @@ class Trainer:
                     return
 
     def update(self, batches: Update, stop: StopSignal) -> None:
-        """One update, then what is due after it: a row of metrics, validation, a checkpoint, the end."""
+        """Do one update; then write metrics, validate, save or stop if due."""
         losses = self.train_step(batches)
         self.log(losses)
         if self.position.update % self.training.dev_every == 0:
@@ -89,7 +89,7 @@ class Trainer:
     def train_step(self, batches: Update) -> LossSums:
         """Compute the next update and advance ``position``.
 
-        Raises JobError (diverged) for one update more than ``skip_nonfinite`` whose gradient is not finite.
+        Raises JobError (diverged) if more than ``skip_nonfinite`` updates have a gradient that is not finite.
         """
         number = self.position.update + 1
         losses = self.step(batches, number)
@@ -114,13 +114,14 @@ class Trainer:
         )
 
     def seconds(self) -> float:
-        """The seconds of the training so far, also before it was resumed; with ``minutes`` the main rank's, whose
-        clock starts when the job is launched."""
+        """Return the seconds of the training so far, including the time before it was resumed.
+
+        With ``minutes`` all ranks use the main rank's clock, which starts when the job is launched."""
         here = time.monotonic() - self.started
         return self.ranks.broadcast(round(1000 * here)) / 1000 if self.training.minutes else here
 
     def log(self, losses: LossSums) -> None:
-        """Record the update's losses; write a row of metrics when one is due."""
+        """Record the update's losses; write a row of metrics if one is due."""
         if self.step.skipped:
             self.metrics.write(self.position.update, {names.SKIPPED: self.position.skipped})
         else:
@@ -129,7 +130,7 @@ class Trainer:
             self.metrics.record(self.position.update, rate, losses, tokens, self.row_metrics)
 
     def row_metrics(self) -> dict[str, float]:
-        """What a row of metrics holds beside the losses; waits for the device."""
+        """Return the metrics of a row other than the losses; waits for the device."""
         own = {names.GRADIENT_NORM: float(self.step.gradient_norm()), names.EPOCH: self.epochs_done}
         return own | self.hardware_metrics()
 
@@ -140,7 +141,7 @@ class Trainer:
         return {names.MEMORY_BYTES: memory_bytes(self.step.device)} | skipped | left
 
     def validate(self) -> None:
-        """Compute the dev metrics. Raises JobError (diverged) when the perplexity is NaN."""
+        """Compute the dev metrics. Raises JobError (diverged) if the perplexity is NaN."""
         values = self.validation.check(self.step.objective)
         if math.isnan(values[names.DEV_PERPLEXITY]):
             self.metrics.check()
@@ -149,7 +150,7 @@ class Trainer:
         self.metrics.write(self.position.update, values)
 
     def save(self) -> None:
-        """Save a checkpoint on the main rank. Raises JobError (diverged) when a weight is not finite."""
+        """Save a checkpoint on the main rank. Raises JobError (diverged) if a weight is not finite."""
         if not self.ranks.is_main:
             return
         started = time.monotonic()
@@ -164,12 +165,12 @@ class Trainer:
         return self.metrics.diverged(what, update, self.step.learning_rate)
 
     def finish(self) -> Facts:
-        """Remove what only resuming needs, write ``model.json``, and return the facts."""
+        """Remove files that only resuming needs, write ``model.json``, and return the facts."""
         if self.position.update % self.training.dev_every:
             self.validate()
         facts = self.facts()
         if self.ranks.is_main:
-            self.metrics.write(self.metrics.total, {FACTS: facts})  # for a job that is restarted after its end
+            self.metrics.write(self.metrics.total, {FACTS: facts})  # for a job that restarts after the training ended
             self.policy.last = self.position.update
             if self.training.patience:
                 self.checkpoints.write_best(self.position)
@@ -178,12 +179,12 @@ class Trainer:
         return facts
 
     def facts(self) -> Facts:
-        """Updates, dev_perplexity, target_tokens, flops (operations of the matrix products over these tokens), seconds,
-        parameters, device, ranks and what an epoch is (``epoch_facts``); peak_flops (FLOP/s of one device) where it is
-        known, kernels (torch's CPU capability and its threads) on a CPU: on these the rounding of the weights depends.
+        """Return the facts of the training.
 
-        With patience also best_update and best_dev_perplexity, with patience or minutes stopped_early; skipped if
-        counted.
+        Always: updates, dev_perplexity, target_tokens, flops (operations of the matrix products over these tokens),
+        seconds, parameters, device, ranks and ``epoch_facts``. On a CPU: kernels, on which the rounding of the weights
+        depends. If known: peak_flops (FLOP/s of one device). With patience: best_update and best_dev_perplexity; with
+        patience or minutes: stopped_early. With ``skip_nonfinite``: skipped.
         """
         position = self.position
         facts: Facts = {
@@ -212,7 +213,7 @@ class Trainer:
 
 
 def epoch_facts(sampler: BatchSampler, position: Position) -> Facts:
-    """Epochs read so far; batches and tokens of the present one, special tokens included; mean minutes of one."""
+    """Return the epochs read, the current epoch's batches and tokens (with special ones), and mean minutes of one."""
     batches = sampler.epoch(position.epoch)
     rows = np.concatenate(batches)
     epochs = Cursor(position.epoch, position.batch, len(batches)).epochs_done

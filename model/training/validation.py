@@ -1,4 +1,4 @@
-"""Validation on the dev set: perplexity (§6.2) over all ranks, BLEU of greedy translations, and signs of collapse."""
+"""Validates on the dev set: perplexity (§6.2) over all ranks, BLEU of greedy translations, and signs of collapse."""
 
 import math
 import sys
@@ -25,21 +25,21 @@ from .metrics import to_perplexity
 from .probes import probe
 
 DEV_TOKENS = 8_192
-"""Target tokens of dev text computed at once."""
+"""Maximum target tokens in a batch of dev text."""
 PROBE_SENTENCES = 64
-"""Maximum of sentences probed, all from the first batch."""
+"""Maximum number of probed sentences; all are from the first batch."""
 GREEDY = Decoding(beam=1)
 
 
 class DeadlineExceeded(Exception):
-    """Decoding took so long that the other ranks would time out."""
+    """Raised when decoding takes so long that the other ranks could time out."""
 
 
 @dataclass
 class Validation:
     """Computes the metrics of the dev set for the current weights.
 
-    The main rank alone decodes the first ``sentences`` pairs for ``dev_bleu``, while the others wait.
+    Only the main rank decodes the first ``sentences`` pairs for ``dev_bleu``; the other ranks wait.
     """
 
     dev: Shards
@@ -58,9 +58,9 @@ class Validation:
 
     @torch.no_grad()
     def check(self, objective: Objective) -> dict[str, float]:
-        """``dev_perplexity``: exp of the mean -log p of the reference, per piece, without smoothing (§6.2).
+        """Return ``dev_perplexity``: exp of the mean -log p of the reference, per piece, without smoothing (§6.2).
 
-        The main rank adds the signs of collapse and ``dev_bleu``, unless the perplexity is not finite.
+        If it is finite, the main rank adds the signs of collapse and ``dev_bleu``.
         """
         objective.eval()
         sums = torch.zeros(len(self.batches), 2, dtype=torch.float64)
@@ -73,24 +73,24 @@ class Validation:
         nll, pieces = (sum(column) for column in zip(*self.ranks.sum(sums).tolist(), strict=True))
         values = {DEV_PERPLEXITY: to_perplexity(nll / pieces)}
         if self.ranks.is_main and math.isfinite(values[DEV_PERPLEXITY]):
-            # Compiled layers support neither the hooks that record attention nor a growing cache.
+            # Compiled layers support neither the hooks that record attention nor the growing cache of a search.
             with torch.compiler.set_stance("force_eager"), self.precision():
                 values |= self.probed(objective.transformer) | self.bleu(objective.transformer)
         objective.train()
         return values
 
     def probed(self, model: Transformer) -> dict[str, float]:
-        """The signs of collapse over the first batch."""
+        """Return the signs of collapse for sentences of the first batch."""
         rows = self.batches[0][:PROBE_SENTENCES]
         sources = [with_ends(self.dev.pieces("source", row).tolist(), self.source_ends) for row in rows]
         targets = [[BOS, *self.dev.pieces("target", row).tolist()] for row in rows]
         return probe(model, pad_sequences(sources, self.device), pad_sequences(targets, self.device))
 
     def bleu(self, model: Transformer) -> dict[str, float]:
-        """``dev_bleu``: BLEU (``model.training.dev_bleu``) of greedy translations against the text of the target
-        pieces.
+        """Return ``dev_bleu``: BLEU (``model.training.dev_bleu``) of greedy translations.
 
-        Empty when decoding takes more than half of the time that the other ranks wait.
+        The references are the decoded target pieces. The result is empty if decoding takes more than half of the time
+        that the other ranks wait.
         """
         rows = range(min(self.sentences, len(self.dev)))
         if not rows:
