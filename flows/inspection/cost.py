@@ -76,6 +76,8 @@ class _Work:
     amount: float
     unit: str
     settings: Any
+    output: float
+    """What the size of its files is proportional to."""
 
 
 class _Estimator:
@@ -103,9 +105,7 @@ class _Estimator:
         manifest, done = max(usable, key=lambda pair: _similarity(work, *pair))
         by_work = (work.amount / done.amount, work.unit)
         scale, unit = min(by_work, (_limit(row) / (manifest.seconds or 1), "training.minutes"))
-        # More updates are not more weights.
-        growth = self._parameters(row.form) / (manifest.facts.get("parameters") or 1) if row.stage == "train" else scale
-        size = self._bytes[row.key] = bytes_of(manifest) * growth
+        size = self._bytes[row.key] = bytes_of(manifest) * work.output / (done.output or 1)
         name = f"{manifest.stage} {manifest.item}".strip()
         basis = f"{name} {manifest.key[:8]} of {manifest.made.get('at', '')[:10]}"
         basis += f", {manifest.seconds:,.0f} s × {scale:.3g} by {unit}"
@@ -125,7 +125,7 @@ class _Estimator:
         ``begins``: the updates that a training takes over from the finished one that it continues.
         """
         if stage in ("download", "register"):
-            return _Work(1.0, "number", form)
+            return _Work(1.0, "number", form, 1.0)
         if stage == "train":
             training = form["training"]
             updates = made.facts.get("updates", training["updates"]) if made else training["updates"]
@@ -133,15 +133,17 @@ class _Estimator:
             updates -= made.made.get("origin", {}).get("done", 0) if made else begins
             if updates <= 0:  # counted in epochs
                 return None
-            return _Work(updates * training["batch_tokens"] * weights, "tokens × parameters", form["model"])
+            return _Work(updates * training["batch_tokens"] * weights, "tokens × parameters", form["model"], weights)
         sizes = [self._bytes.get(key) for key in _input_keys(form)]
         read = [size for size in sizes if size is not None]
         if not sum(read) or len(read) < len(sizes):
             return None
         if stage == "translate":
             beam = form["decoding"].get("beam", 1)
-            return _Work(math.prod(read) * beam, "sentences × parameters × beam", beam)
-        return _Work(sum(read), "bytes read", _without_artifacts(form))
+            models = [form["weights"], *form.get("others", ())]
+            text, weights = (sum(self._bytes[each["key"]] for each in some) for some in ([form["prepared"]], models))
+            return _Work(text * weights * beam, "sentences × parameters × beam", beam, text)
+        return _Work(sum(read), "bytes read", _without_artifacts(form), sum(read))
 
     def _parameters(self, form: Mapping[str, Any]) -> float:
         """Of a training, by its model and the vocabulary that it is to have."""

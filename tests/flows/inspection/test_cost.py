@@ -10,8 +10,10 @@ from sealing import sealed
 
 from flows.commands.options import RunOptions
 from flows.commands.plan import plan_command
-from flows.inspection.cost import RunCost, StageCost, estimate_cost
+from flows.inspection.artifact_graph import sealed_everywhere
+from flows.inspection.cost import RunCost, StageCost, estimate_cost, stage_costs
 from flows.runner.request import RunRequest, make_plan, plan
+from infra.site import Site
 from infra.store.local import LocalStore
 from tasks.engine.planner import StageResult
 
@@ -74,6 +76,22 @@ def test_stages_of_text_scale_with_what_they_read_by_estimate_of_inputs_not_made
     assert of(found, "download demo/dev.en").seconds is None, "the cost of one file says nothing of another"
     assert of(found, "prepare_sets test").seconds == pytest.approx(6 * (10 + 10_000) / (300 + 300))
     assert of(found, "prepare_sets dev").seconds is None, "the sizes of its inputs are not known"
+
+
+def test_a_translation_takes_longer_but_writes_no_more_with_a_wider_beam(root: Path) -> None:
+    row = planned("translate", "test")
+    sizes = {"vocabulary": 100, "pairs": 100, "weights": 5_000, "prepared": 300}
+    for name, size in sizes.items():
+        given = row.form[name]
+        sealed(LocalStore(root), given["key"], {"x.bin": bytes(size)}, stage=given["artifact"])
+    inputs = {name: sealed(LocalStore(root), f"{name}0", {"x.bin": bytes(50)}, stage=name) for name in sizes}
+    inputs = {name: {"artifact": name, "key": made.key} for name, made in inputs.items()}
+    record(root, replace(row, form={**row.form, **inputs}), 10, 2.0)
+    for beam in (4, 8):
+        wider = planned("translate", "test", f"decoding.beam={beam}")
+        [found] = stage_costs([wider], list(sealed_everywhere(LocalStore(root))), Site.named())
+        assert found.seconds == pytest.approx(2 * (300 / 50) * (5_000 / 50) * beam / 4), "once by the sentences"
+        assert found.bytes == pytest.approx(10 * (300 / 50))
 
 
 def test_the_command_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
