@@ -42,7 +42,8 @@ def metric_rows(metrics: Path) -> list[dict[str, Any]]:
     rows: dict[int, dict[str, Any]] = {}
     for line in metrics.read_text().splitlines():
         row = json.loads(line)
-        if "done" in row:  # the row with the facts of a finished training may have none
+        # The facts of a finished training stand at the last planned update, which one that ended early never made.
+        if "done" in row and "facts" not in row:
             rows.setdefault(int(row["done"]), {}).update(row)
     return [rows[update] for update in sorted(rows)]
 

@@ -22,3 +22,9 @@ def test_every_dev_check_is_drawn_where_a_training_row_has_the_same_update(updat
     assert {x: y for x, y in values["dev_perplexity"].items() if y is not None} == {2: 2.0, updates: float(updates)}
     assert values["loss"][2] == 1.0
     assert [each["name"] for each in drawn["measures"] if each["log"]] == ["perplexity", "dev_perplexity"]
+
+
+def test_a_training_that_ended_early_ends_at_its_last_update(tmp_path: Path) -> None:
+    rows = [{"done": 1, "total": 900, "loss": 2.0}, {"done": 900, "total": 900, "facts": {"updates": 1}}]
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert training_curves(tmp_path / "metrics.jsonl", "demo/1")["x"] == [1]
