@@ -3,20 +3,23 @@
 import json
 import re
 import shutil
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from made_registry import EVIL_MODEL, PIXEL
+from made_registry import EVIL_MODEL, PIXEL, tags, version
 
 from flows.website.plots import over_versions
-from flows.website.registry import read_registry
+from flows.website.registry import ModelEntry, VersionEntry, read_registry
+from flows.website.render import render
 from flows.website.write import write_site
 from infra.errors import BadConfiguration
 from infra.guards.path_names import file_name
 from infra.site import Site
 
 VOID = {"meta", "link", "br", "img", "input", "hr", "wbr", "source"}
+ABOUT = {"written": datetime(2026, 1, 1, tzinfo=UTC), "commit": ""}
 ADDRESSES = ("href", "src", "srcset", "action", "poster", "data")
 
 
@@ -88,6 +91,7 @@ def test_hostile_sentences_are_shown_as_text_and_the_report_is_copied(public: Pa
     assert "captions of photographs" in text
     assert "the report" in (place / "1-report.html").read_text()
     assert 'src="1-attention.png"' in text
+    assert "upper half of the layers" in text, "as the picture of the report"
     assert (place / "1-attention.png").read_bytes() == PIXEL
     assert "<h2>Attention" not in (public / "versions" / "ende" / "1.html").read_text(), "it has no report here"
     assert not list((public / "versions" / "plain").glob("*report*"))
@@ -95,6 +99,16 @@ def test_hostile_sentences_are_shown_as_text_and_the_report_is_copied(public: Pa
     text = card[card.index("\n# ") :]  # after the front matter
     assert not [line for line in text.splitlines() if "<script>" in line and not line.startswith("    ")]
     assert "a \\| b" in card
+
+
+def test_a_score_without_case_says_so() -> None:
+    found = tags(30.0, **{"val.bleu_lc": "35.0", "val.source_input": "lower-cased"})
+    lower = VersionEntry(version("lower", 1, found), {}, {}, {}, dict)
+    cased = VersionEntry(version("cased", 1, tags(30.0)), {}, {}, {}, dict)
+    page = render("index.html", "index.html", models=[ModelEntry(e.version.name, [e]) for e in (cased, lower)], **ABOUT)
+    values = [cell for cell in re.findall(r"<td class=.number.>(.*?)</td>", page, re.DOTALL) if "val" in cell]
+    assert ["lower-cased" in cell for cell in values] == [False, True]
+    assert "35.00" in values[1]
 
 
 def test_scores_over_other_references_are_another_series(registered: Site) -> None:
