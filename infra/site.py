@@ -97,7 +97,7 @@ class Site:
             allowed = f"a whole number of at least 1 that divides the {self.ranks} ranks (REPRO_RANKS) evenly"
             raise BadConfiguration(f"site.nodes is {self.nodes}, allowed is {allowed}")
         if self.nodes > 1 and self.launcher == "local":
-            raise BadConfiguration(f"site.nodes is {self.nodes}, but the launcher 'local' knows this machine alone")
+            raise BadConfiguration(f"site.nodes is {self.nodes}, allowed is 1: the launcher 'local' uses one machine")
         if self.threads < 0:
             raise BadConfiguration(f"site.threads is {self.threads}, allowed is 0 (shared out) or above")
 

@@ -1,10 +1,10 @@
-"""Run jobs through a batch queue on other machines: submit, watch, resume watching, cancel.
+"""Runs jobs through a batch queue on other machines: submits, watches, resumes watching, cancels.
 
-SLURM, Kubernetes and one machine over ssh implement ``BatchQueue``. For the first two ``out``, the inputs and this
-project must lie on a disk that the nodes share, at the same paths; the third copies. The launcher follows the files.
+SLURM, Kubernetes and one machine over ssh implement ``BatchQueue``. SLURM and Kubernetes need ``out``, the inputs and
+this project at the same paths on a disk that the nodes share; ssh copies them. The launcher reads the job's files.
 
-A kernel lock does not reach other machines, so a job's name in the queue derives from its folder. A launcher that finds
-a job of that name, left by a killed launcher, watches it if it is the same job and cancels it otherwise.
+A kernel lock does not reach other machines, so a job's name in the queue derives from its folder. If a killed launcher
+left a job of that name, the next launcher watches it if it is the same job and cancels it otherwise.
 """
 
 import hashlib
@@ -22,17 +22,17 @@ from infra.processes.children import GRACE_SECONDS, last_line
 
 POLL_SECONDS = 0.2
 FINAL_REASONS = ("bad_configuration", "bad_data", "diverged", "done", "no_space", "out_of_memory")
-"""Reasons in ``exit.json`` that hold whatever the queue says about the job's end."""
+"""Reasons in ``exit.json`` that override the queue's report of the job's end."""
 LAST_SECONDS = 10.0
-"""For the last copy after an interrupt; what it does not finish the next launcher copies."""
+"""How long the last copy after an interrupt may take; the next launcher copies the rest."""
 
 
 @dataclass(frozen=True)
 class QueueStatus:
-    """A job's phase, the queue's description of it and, at the end, a fault that only the queue knows."""
+    """A job's phase, the queue's description of it and, at the end, a fault that only the queue can report."""
 
     phase: Literal["pending", "running", "stopping", "ended"]
-    """``stopping``: its processes are ending, but still exist."""
+    """``stopping``: the job's processes are ending, but still exist."""
     description: str
     fault: Fault | None = None
     status: int = 1
@@ -45,24 +45,24 @@ class BatchQueue(Protocol):
     """The name of the file in ``out`` with the description that was submitted."""
 
     def description(self, job: JobSpec) -> str:
-        """The text to submit: a batch script or manifests. Raises BadConfiguration for a job that cannot have one."""
+        """Return the text to submit: a batch script or manifests. Raises BadConfiguration for an impossible job."""
 
     def find(self, job: JobSpec) -> str:
-        """The unfinished job of this name; "" if there is none."""
+        """Return the name of this job in the queue if it is unfinished, otherwise ""."""
 
     def submit(self, job: JobSpec) -> str:
-        """Submit the file of the job; returns the name for the calls below.
+        """Submit the job's file; return the name for the calls below.
 
-        Raises BadConfiguration if the queue refuses it.
+        Raises BadConfiguration if the queue refuses the job.
         """
 
     def poll(self, name: str) -> QueueStatus: ...
 
     def cancel(self, name: str) -> None:
-        """Request the job's end; its processes get SIGTERM before SIGKILL. Does not wait."""
+        """Request the job's end without waiting; its processes get SIGTERM, then SIGKILL."""
 
     def clear(self, name: str) -> None:
-        """Remove what the ended job no longer needs."""
+        """Remove resources that the ended job no longer needs."""
 
 
 @dataclass
@@ -71,7 +71,7 @@ class QueueLauncher:
 
     queue: BatchQueue
     poll_seconds: float = 5.0
-    """Between two requests; many clients share one queue."""
+    """Pause between requests, because many clients share one queue."""
     patience_seconds: float = 600.0
     """How long a queue may be unreachable."""
     lag_seconds: float = 15.0
@@ -80,7 +80,7 @@ class QueueLauncher:
     """How long to wait for the end of a cancelled job."""
     say: Callable[[str], None] = lambda _: None
     fetch: Callable[[JobSpec, float], None] = lambda *_: None
-    """Copies what the job has written to ``out``, where the disk is not shared; in so many seconds, or 0: in any."""
+    """Copies the job's output to ``out`` if the disk is not shared, within the given seconds (0: no limit)."""
 
     def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
         log = job.out / "job.log"
@@ -99,7 +99,7 @@ class QueueLauncher:
                 self.say(f"{name} is still running from an earlier attempt; continuing with it")
             else:
                 if same:
-                    self.fetch(job, 0.0)  # what it wrote after its launcher was killed
+                    self.fetch(job, 0.0)  # output that the job wrote after its launcher was killed
                 job.write()
                 described.write_text(text)
                 name = self.queue.submit(job)
@@ -146,8 +146,7 @@ class QueueLauncher:
             time.sleep(min(POLL_SECONDS, self.poll_seconds))
 
     def end(self, name: str, fetched: JobSpec | None = None) -> bool:
-        """Cancel, wait, and fetch what the job left; returns whether it ended. The next launcher handles one that did
-        not."""
+        """Cancel the job, wait, and fetch its output; return whether it ended. If not, the next launcher handles it."""
         try:
             self.queue.cancel(name)
             deadline = time.monotonic() + self.end_seconds
@@ -165,7 +164,7 @@ class QueueLauncher:
         return True
 
     def _reason(self, job: JobSpec) -> str:
-        """The reason in ``exit.json``, after at most ``lag_seconds``; "" if there is none."""
+        """Return the reason in ``exit.json``, after at most ``lag_seconds``; "" if there is none."""
         deadline = time.monotonic() + self.lag_seconds
         while True:
             try:
@@ -177,7 +176,7 @@ class QueueLauncher:
 
 
 def job_name(job: JobSpec) -> str:
-    """The job's name in a queue, one per folder: lower case, at most 40 characters, valid as a host name."""
+    """Return a queue name for the job's folder: lower case, at most 40 characters, valid as a host name."""
     digest = hashlib.sha256(str(job.out.absolute()).encode()).hexdigest()[:12]
     return f"repro-{job.module.rpartition('.')[2].replace('_', '-')[:20].lower()}-{digest}"
 

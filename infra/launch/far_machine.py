@@ -1,6 +1,6 @@
-"""Commands and copies on another machine, by the programs ``ssh`` and ``rsync``; a failure is one sentence.
+"""Runs commands and copies files on another machine with ``ssh`` and ``rsync``; a failure is one sentence.
 
-The user's ``~/.ssh/config`` holds: aliases, ports, keys, hosts to jump over, shared connections.
+The user's ``~/.ssh/config`` applies: aliases, ports, keys, jump hosts, shared connections.
 """
 
 import math
@@ -17,27 +17,27 @@ from infra.processes.children import die_with_parent
 CONNECTION = ("-oBatchMode=yes", "-oConnectTimeout=15", "-oServerAliveInterval=10", "-oServerAliveCountMax=3")
 ANSWER_SECONDS = 90.0
 PAUSES = (1.0, 5.0, 20.0, 60.0)
-"""Before another try of a copy whose connection broke."""
+"""Pauses in seconds before a copy is retried after a broken connection."""
 STEP_SECONDS = 0.1
 NO_CONNECTION = 255
 VANISHED = 24
-"""rsync's status if a file was removed while it was copied, as an old checkpoint is."""
+"""rsync's status if a file was removed during the copy, for example an old checkpoint."""
 BROKEN = (10, 12, 30, 35, NO_CONNECTION)
-"""rsync's statuses for a connection that broke."""
+"""rsync's statuses for a broken connection."""
 REFUSALS = ("Permission denied (", "Host key verification failed")
 
 
 @dataclass(frozen=True)
 class FarMachine:
-    """A machine that ``ssh HOST`` reaches without a question. Every method raises NetworkFault if it is away, NoSpace
-    if a disk is full, and otherwise BadConfiguration with the last complaint."""
+    """A machine that ``ssh HOST`` reaches without prompting. Every method raises NetworkFault if it is unreachable,
+    NoSpace if a disk is full, and otherwise BadConfiguration with the last error message."""
 
     host: str
     options: tuple[str, ...] = ()
-    """Further options of ssh; they come before ``CONNECTION``, and of two the first counts."""
+    """Additional options of ssh. They precede ``CONNECTION`` and so override it."""
 
     def run(self, script: str) -> str:
-        """The output of a shell script there, which no signal interrupts."""
+        """Run a shell script there, which no signal interrupts, and return its output."""
         status, output, complaints = self._call(
             ["ssh", *self.options, *CONNECTION, self.host, "sh -s"], script, ANSWER_SECONDS
         )
@@ -46,7 +46,7 @@ class FarMachine:
         return output
 
     def send(self, source: str, target: str, *options: str) -> None:
-        """Copy a file or folder to that machine; an interrupted copy goes on where it was."""
+        """Copy a file or folder to that machine; an interrupted copy continues where it stopped."""
         words = [*options, "--partial-dir=.partial", source, f"{self.host}:{target}"]
         for pause in PAUSES:
             try:
@@ -56,11 +56,11 @@ class FarMachine:
         return self._copy(words, self.host)
 
     def fetch(self, source: str, target: str, *options: str, limit: float = 0.0) -> None:
-        """Copy a folder from that machine, if it is there; with a ``limit`` in seconds no signal interrupts it."""
+        """Copy a folder from that machine if it exists; with a ``limit`` in seconds no signal interrupts the copy."""
         self._copy([*options, f"{self.host}:{source}", target], "this machine", limit)
 
     def _copy(self, words: list[str], target: str, limit: float = 0.0) -> None:
-        # modify-window: times count to the nanosecond, since a job may write a file twice within a second.
+        # modify-window: compare times to the nanosecond, because a job may write a file twice within a second.
         ssh = shlex.join(["ssh", *self.options, *CONNECTION])
         rsync = ["rsync", "-rtLs", "--modify-window=-1", "--timeout=60", "-e", ssh]
         status, _, complaints = self._call([*rsync, *words], "", limit)
@@ -68,9 +68,9 @@ class FarMachine:
             raise self._fault(complaints, status in BROKEN, target)
 
     def _call(self, words: list[str], text: str, limit: float) -> tuple[int, str, str]:
-        """Status, output and complaints of a program; without a ``limit`` in seconds a signal interrupts it."""
+        """Return a program's status, output and error output; without a ``limit`` in seconds a signal interrupts it."""
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        # In a session of its own a Ctrl-C does not reach it: the job has to be cancelled first.
+        # In its own session Ctrl-C does not reach it, because the job must be cancelled first.
         apart = {"start_new_session": True, "preexec_fn": die_with_parent()}
         try:
             process = subprocess.Popen(words, text=True, errors="replace", **pipes, **apart)  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""The specification of a job, how it is started, and its end. A job reads ``job.json`` and writes to ``out``.
+"""Specifies a job, builds its command, and reads its end. A job reads ``job.json`` and writes to ``out``.
 
 A launcher starts it, calls ``on_poll`` periodically and returns when the job succeeds; otherwise it raises the Fault
 named in the job's ``exit.json``.
@@ -20,7 +20,7 @@ from infra.processes.compute import thread_waiting
 EXIT = "exit.json"
 PROBE_BYTES = 2**16
 KILLED_RANK = re.compile(r"Signal (\d+) \(SIG\w+\) received by PID")
-"""What torchrun says last of a process that a signal ended."""
+"""Matches torchrun's last line about a process that a signal ended."""
 
 
 @dataclass(frozen=True)
@@ -34,17 +34,17 @@ class JobSpec:
     site: Mapping[str, Any]
     ranks: int = 1
     distributed: bool = False
-    """Start with torchrun, in ``ranks`` processes."""
+    """Whether torchrun starts ``ranks`` processes."""
     nodes: int = 1
     """Machines that share the processes evenly."""
     threads: int = 1
     pass_fds: tuple[int, ...] = field(default=())
-    """File descriptors of locks that the job inherits, so that they stay locked until it has ended. For local jobs
-    only; in a queue the job's name serves the same purpose (``infra.launch.batch_queue``)."""
+    """File descriptors of locks that a local job inherits, so that they stay locked until it has ended. In a queue,
+    the job's name replaces the lock (``infra.launch.batch_queue``)."""
     gpus: tuple[str, ...] = ()
     """The GPUs of this job; empty: all that CUDA finds."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Further environment variables of the job, which override those of the caller."""
+    """Additional environment variables of the job, which override the caller's."""
 
     @property
     def path(self) -> Path:
@@ -69,11 +69,11 @@ class JobSpec:
 
 class Launcher(Protocol):
     def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
-        """Run to the end; raises a Fault. Any exception stops the job before it propagates."""
+        """Run the job to its end; raises a Fault. Any exception stops the job before it propagates."""
 
 
 def command(job: JobSpec, python: str, rendezvous: Sequence[str] = ("--standalone",)) -> list[str]:
-    """The command line over ``job.json``: the module itself, or torchrun with the options ``rendezvous``."""
+    """Return the command line for ``job.json``: the module itself, or torchrun with the options ``rendezvous``."""
     module = ["-m", job.module, str(job.path)]
     if not job.distributed:
         return [python, *module]
@@ -83,7 +83,7 @@ def command(job: JobSpec, python: str, rendezvous: Sequence[str] = ("--standalon
 
 
 def variables(job: JobSpec) -> dict[str, str]:
-    """Environment variables of a job on any machine."""
+    """Return the environment variables of a job on any machine."""
     return {
         **SAFE_PATH,
         "PYTHONUNBUFFERED": "1",
@@ -91,7 +91,7 @@ def variables(job: JobSpec) -> dict[str, str]:
         **thread_waiting(os.environ),
         "TOKENIZERS_PARALLELISM": "true",
         **({"CUDA_VISIBLE_DEVICES": ",".join(job.gpus)} if job.gpus else {}),
-        # malloc reuses the heap for large tensors instead of new pages, which the kernel would have to clear.
+        # malloc reuses the heap for large tensors. The kernel would have to clear new pages.
         "MALLOC_MMAP_MAX_": "0",
         "MALLOC_TRIM_THRESHOLD_": "4294967296",
         **job.environment,
@@ -99,7 +99,7 @@ def variables(job: JobSpec) -> dict[str, str]:
 
 
 def option_words(variable: str, program: str) -> tuple[str, ...]:
-    """The options in an environment variable. Raises BadConfiguration if the shell's rules cannot split it."""
+    """Return the options in an environment variable. Raises BadConfiguration if the shell's rules cannot split it."""
     text = os.environ.get(variable, "")
     try:
         return tuple(shlex.split(text))
@@ -121,7 +121,7 @@ def raise_for_exit(job: JobSpec, status: int, last_words: str) -> None:
             raise JobFailed(f"{job.module} was killed by signal {killed[1]}") from None
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         raise JobFailed(
-            f"{job.module} {how} without saying why" + (f"; its last words: {last_words}" if last_words else "")
+            f"{job.module} {how} without a reason" + (f"; its last line: {last_words}" if last_words else "")
         ) from None
     if exit_["reason"] != "done":
         raise fault_for(exit_["reason"], exit_["message"])

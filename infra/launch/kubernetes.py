@@ -1,10 +1,10 @@
-"""Run jobs on Kubernetes: an Indexed Job with one pod per node, and a headless Service where torchrun's agents meet.
+"""Runs jobs on Kubernetes: an Indexed Job with one pod per node, and a headless Service for torchrun's rendezvous.
 
     job.manifests.log   the submitted manifests, as JSON
 
 Kubernetes restarts an evicted pod (``DisruptionTarget``), which continues from the newest checkpoint. Any other failure
-ends the Job, and the stage decides by its reason. All pods and this machine mount the store's volume at the same path;
-the image holds this project. The package ``kubernetes`` is an optional dependency and is imported late.
+ends the Job, and the stage decides by the reason. All pods and this machine mount the store's volume at the same path;
+the image contains this project. The package ``kubernetes`` is an optional dependency and is imported late.
 """
 
 import json
@@ -25,11 +25,11 @@ from infra.processes import signals
 LABEL = "repro/job"
 PORT = 29400
 REQUEST_SECONDS = 60
-"""Limit of one request, which is repeated once if the connection breaks."""
+"""Time limit of a request. A request is repeated once if the connection breaks."""
 DELETE_SECONDS = 60
 """How long ``submit`` waits until an earlier Job of the same name is deleted."""
 GRACE_SECONDS = 90
-"""Between SIGTERM and SIGKILL: torchrun gives its ranks 30 s, and kubelet's clock starts before they get the signal."""
+"""Seconds between SIGTERM and SIGKILL: torchrun gives its ranks 30 s, and kubelet counts from before the signal."""
 KEPT_SECONDS = 24 * 3600
 """How long Kubernetes keeps a finished Job for inspection."""
 FATAL_WAITING_REASONS = (
@@ -39,7 +39,7 @@ FATAL_WAITING_REASONS = (
     "CreateContainerConfigError",
     "CreateContainerError",
 )
-"""Reasons for which a container waits and that do not resolve by themselves."""
+"""Reasons of a waiting container that do not resolve by themselves."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class KubernetesSettings:
     """Namespace, image and volume of the pods."""
 
     image: str
-    """Image with this project, its libraries and ``python`` on its PATH (REPRO_KUBERNETES_IMAGE)."""
+    """Image with this project, its libraries and ``python`` on the PATH (REPRO_KUBERNETES_IMAGE)."""
     claim: str
     """PersistentVolumeClaim of the store (REPRO_KUBERNETES_CLAIM): ReadWriteMany for several nodes."""
     mount: Path
@@ -119,7 +119,7 @@ class Kubernetes:
                 raise NetworkFault(f"Kubernetes has not deleted the earlier job {name} after {DELETE_SECONDS} s")
             signals.wait(0.5)
         for item in manifests(job, self.settings):
-            if item["kind"] == "Service":  # a Service of this name is the same one
+            if item["kind"] == "Service":  # an existing Service of this name is identical
                 self._request(self.core.create_namespaced_service, body=item, ignore=409)
             else:
                 self._request(self.batch.create_namespaced_job, body=item)
@@ -154,7 +154,7 @@ class Kubernetes:
         self._request(self.core.delete_namespaced_service, name=name, ignore=404)
 
     def _request(self, method: Callable[..., Any], *, ignore: int = 0, **arguments: Any) -> Any:
-        """The answer of the API; None for the HTTP status ``ignore``.
+        """Call the API and return its result; None for the HTTP status ``ignore``.
 
         Raises NetworkFault if the cluster is unreachable or overloaded, BadConfiguration if it refuses the request.
         """
@@ -178,7 +178,7 @@ class Kubernetes:
 
 
 def kubernetes_launcher() -> QueueLauncher:
-    """A launcher for the cluster of kubeconfig (KUBECONFIG or ``~/.kube/config``) or, in a pod, for the pod's cluster.
+    """Return a launcher for the cluster of kubeconfig (KUBECONFIG or ``~/.kube/config``) or, in a pod, of the pod.
 
     Raises BadConfiguration if the package ``kubernetes``, a cluster or a setting is missing.
     """
@@ -203,7 +203,7 @@ def kubernetes_launcher() -> QueueLauncher:
 
 
 def manifests(job: JobSpec, settings: KubernetesSettings) -> list[dict[str, Any]]:
-    """The Job and, for several nodes, the Service. Raises BadConfiguration for a folder that the pods do not mount."""
+    """Return the Job and, for several nodes, the Service. Raises BadConfiguration for a folder outside the mount."""
     for what, folder in (("out", job.out), *job.inputs.items()):
         if not folder.absolute().is_relative_to(settings.mount):
             allowed = f"a folder below {settings.mount}, which the pods mount (REPRO_KUBERNETES_MOUNT)"
@@ -275,21 +275,21 @@ def _pod(job: JobSpec, settings: KubernetesSettings, name: str) -> dict[str, Any
         ],
         "volumes": [
             {"name": "store", "persistentVolumeClaim": {"claimName": settings.claim}},
-            # NCCL's ranks communicate through it; a container's default has 64 MiB.
+            # NCCL's ranks communicate through it; a container's default is 64 MiB.
             {"name": "memory", "emptyDir": {"medium": "Memory"}},
         ],
     }
 
 
 def _script(job: JobSpec, name: str) -> str:
-    """The shell script of each pod. The output of the first pod is the job's log, and also the pod's."""
+    """Return the shell script of each pod. The first pod writes its output to the job's log and to its own."""
     rendezvous: tuple[str, ...] = ("--standalone",)
     if job.nodes > 1:
         endpoint = f"--rdzv-endpoint={name}-0.{name}:{PORT}"
         rendezvous = (f"--nnodes={job.nodes}", "--rdzv-backend=c10d", endpoint, f"--rdzv-id={name}")
     start = shlex.join(command(job, "python", rendezvous))
     log, exit_ = (shlex.quote(f"{job.out.absolute() / file}") for file in ("job.log", EXIT))
-    # Output still in a pipe when the container's process ends would be lost, so it goes to the file and tail shows it.
+    # Output goes to the file, and tail shows it. In a pipe, the last output would be lost at the end of the process.
     show = f"touch {log}; tail --pid=$$ -c +$(($(stat -c %s {log}) + 1)) -F {log} &"
     first = f"if [ $JOB_COMPLETION_INDEX = 0 ]; then rm -f {exit_}; {show} exec >> {log} 2>&1; fi"
     return f"{first}\nexec {start}\n"
@@ -303,7 +303,7 @@ def _failed(name: str, pods: list[Any]) -> QueueStatus:
 
 
 def _container_states(pods: list[Any], kind: str) -> Iterator[Any]:
-    """The containers' states of a kind: ``waiting`` or ``terminated``."""
+    """Yield the containers' states of a kind: ``waiting`` or ``terminated``."""
     for pod in pods:
         for container in pod.status.container_statuses or ():
             if container.state and (state := getattr(container.state, kind)):
@@ -311,7 +311,7 @@ def _container_states(pods: list[Any], kind: str) -> Iterator[Any]:
 
 
 def _phase(pod: Any) -> str:
-    """``Running``, or ``Pending (Unschedulable: 0/3 nodes are available)``."""
+    """Return ``Running``, or ``Pending (Unschedulable: 0/3 nodes are available)``."""
     unschedulable = [condition for condition in pod.status.conditions or () if condition.reason == "Unschedulable"]
     why = f" (Unschedulable: {unschedulable[0].message or ''})" if unschedulable else ""
     return f"{pod.status.phase or 'Pending'}{why}"

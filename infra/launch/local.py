@@ -1,4 +1,4 @@
-"""Run jobs on this machine as process groups that never outlive the launcher, even if it gets SIGKILL."""
+"""Runs jobs on this machine as process groups that never outlive the launcher, even if it gets SIGKILL."""
 
 import os
 import signal
@@ -33,5 +33,5 @@ class LocalLauncher:
             terminate_group(process)
             raise
         finally:
-            signal_group(process, signal.SIGKILL)  # children of a killed leader; ranks end with their torchrun
+            signal_group(process, signal.SIGKILL)  # children of a killed leader; ranks end with torchrun
         raise_for_exit(job, process.returncode, last_line(log, begin))

@@ -1,10 +1,10 @@
-"""Run jobs on SLURM: write a batch script to ``out``, submit it, watch its job id, cancel it with its launcher.
+"""Runs jobs on SLURM: writes a batch script to ``out``, submits it, watches its job id, cancels it with its launcher.
 
     job.sh   the submitted script, which can be submitted again by hand
 
-One ``srun`` starts torchrun on each node; rendezvous is on the first. Before the time limit, on preemption and on
-cancellation SLURM sends SIGTERM, and the ranks write a checkpoint. A requeued job continues from it under the same id;
-after a time limit the stage submits a new job.
+One ``srun`` starts torchrun on each node; rendezvous is on the first node. SLURM sends SIGTERM before the time limit,
+on preemption and on cancellation, and the ranks write a checkpoint. A requeued job continues from the checkpoint under
+the same id. After a time limit the stage submits a new job.
 """
 
 import os
@@ -32,11 +32,11 @@ ENDED: dict[str, tuple[type[Fault], str]] = {
     **dict.fromkeys(("CANCELLED", "REVOKED"), (Fault, f"was cancelled outside of repro; {KEPT}")),
     "OUT_OF_MEMORY": (OutOfMemory, MEMORY),
 }
-"""States of a job that SLURM has ended, with the fault that the job itself may not have been able to report."""
+"""Maps the states of an ended job to the fault that the job itself may have failed to report."""
 UNREACHABLE = re.compile(
     "contact slurm controller|timed out|connection refused|communication|zero bytes|backup mode", re.I
 )
-"""Parts of error messages that mean the controller cannot be reached; SLURM has no status for it."""
+"""Matches error messages about an unreachable controller; SLURM has no status for it."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class SlurmSettings:
     account: str = ""
     """REPRO_SLURM_ACCOUNT"""
     time: str = ""
-    """Time limit of one job (REPRO_SLURM_TIME), for example ``12:00:00``; a longer training takes several jobs."""
+    """Time limit of one job (REPRO_SLURM_TIME), for example ``12:00:00``. A longer training takes several jobs."""
     options: tuple[str, ...] = ()
     """Other options of sbatch (REPRO_SLURM_OPTIONS), for example ``--mem=64G --constraint=h100``."""
     notice_seconds: int = 120
@@ -60,7 +60,7 @@ class SlurmSettings:
         names = ("PARTITION", "ACCOUNT", "TIME", "OPTIONS")
         read = {name: os.environ.get(f"REPRO_SLURM_{name}", "") for name in names}
         for name, value in read.items():
-            if not value.isprintable():  # a newline would become a line of the job's script
+            if not value.isprintable():  # a newline would add a line to the job's script
                 raise BadConfiguration(f"REPRO_SLURM_{name} is {value!r}, allowed is one line of printable characters")
         options = option_words("REPRO_SLURM_OPTIONS", "sbatch")
         return SlurmSettings(read["PARTITION"], read["ACCOUNT"], read["TIME"], options)
@@ -102,7 +102,7 @@ class Slurm:
 
 
 def slurm_launcher() -> QueueLauncher:
-    """A launcher with the settings of the environment; raises BadConfiguration if SLURM is not installed."""
+    """Return a launcher with the environment's settings; raises BadConfiguration if SLURM is not installed."""
     missing = [program for program in PROGRAMS if not shutil.which(program)]
     if missing:
         raise BadConfiguration(f"the launcher is 'slurm', but this machine has no program {missing[0]!r} on its PATH")
@@ -110,7 +110,7 @@ def slurm_launcher() -> QueueLauncher:
 
 
 def script(job: JobSpec, settings: SlurmSettings) -> str:
-    """The batch script. Raises BadConfiguration for a path with a line break, which no log option can hold."""
+    """Return the batch script. Raises BadConfiguration for a path with a line break, which options cannot contain."""
     out = job.out.absolute()
     cpus = job.ranks_per_node * job.threads
     if "\n" in f"{out}":
@@ -144,7 +144,7 @@ def script(job: JobSpec, settings: SlurmSettings) -> str:
             f"test -r {shlex.quote(f'{job.path}')} || {{ echo {shlex.quote(message)} >&2; exit 66; }}",
             f"rm -f {shlex.quote(f'{out / EXIT}')}  # of a start before this job was requeued",
             'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
-            # After the ranks of one node have ended, those of others may still be writing.
+            # When the ranks of one node have ended, the ranks of other nodes may still be writing.
             f"exec srun --nodes={job.nodes} --ntasks-per-node=1 --cpus-per-task={cpus} --kill-on-bad-exit=0 \\",
             "    " + " ".join(_word(word) for word in start),
             "",
@@ -153,22 +153,22 @@ def script(job: JobSpec, settings: SlurmSettings) -> str:
 
 
 def _word(word: str) -> str:
-    """Quote for the shell; the rendezvous options keep their variables."""
+    """Quote a word for the shell; the rendezvous options keep their variables."""
     return f'"{word}"' if word.startswith("--rdzv-") else shlex.quote(word)
 
 
 def _state(number: str) -> tuple[str, str]:
-    """State and reason. The controller knows an ended job for some minutes; of a forgotten one exit.json tells."""
+    """Return state and reason. The controller forgets an ended job after some minutes; exit.json then tells its end."""
     try:
         listed = _run("squeue", "--noheader", "--states=all", "--format=%T|%r", f"--jobs={number}")
-    except BadConfiguration:  # it does not know the job
+    except BadConfiguration:  # the controller has forgotten the job
         listed = ""
     state, _, reason = listed.strip().partition("\n")[0].partition("|")
     return state or "FAILED", reason
 
 
 def _run(*arguments: str) -> str:
-    """The output of a SLURM program. Raises NetworkFault if the controller cannot be reached, else BadConfiguration."""
+    """Return a SLURM program's output. Raises NetworkFault for an unreachable controller, else BadConfiguration."""
     try:
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
     except subprocess.TimeoutExpired:
@@ -182,5 +182,5 @@ def _run(*arguments: str) -> str:
 
 
 def _number(name: str) -> str:
-    """The number in ``SLURM job 12``."""
+    """Return the number in ``SLURM job 12``."""
     return name.rpartition(" ")[2]

@@ -1,15 +1,16 @@
-"""Run jobs on one machine that ssh reaches: send files and code, start a job there, follow its copied output.
+"""Runs jobs on one machine that ssh reaches: sends files and code, starts a job there, follows its copied output.
 
-Nothing is shared. The folder there has all that a job needs:
+The machines share no disk. A folder there holds everything that a job needs:
 
     inputs/<digest>/   input folders by their content, each sent once
     code/<digest>/     the package ``model``
     jobs/<name>/       a copy of the job's ``out``: sent at the start, fetched while it runs, removed when it is done
-    jobs/<name>.lock   held by the job's processes; a process that can take it knows that the job has ended
-    jobs/<name>.pid    the process group;  <name>.status: "running" or, at the end, its status
+    jobs/<name>.lock   held by the job's processes; a free lock means that the job has ended
+    jobs/<name>.pid    the process group;  <name>.status: "running" or, at the end, the exit status
     turn.lock          held by the one job that computes
 
-``job.sh`` starts the job. It survives the connection; a later launcher finds it by its name, as in a batch queue.
+``job.sh`` starts the job. The job survives a lost connection; a later launcher finds it by its name, as in a batch
+queue.
 """
 
 import hashlib
@@ -26,11 +27,11 @@ from infra.processes.children import PROJECT_ROOT
 from infra.processes.identity import machine_identity
 
 PATIENCE_SECONDS = 3600.0
-"""How long the machine may be unreachable; the job runs on."""
+"""How long the machine may be unreachable; the job continues meanwhile."""
 KILL_SECONDS = 40
-"""Between SIGTERM and SIGKILL; the launcher waits some seconds longer."""
+"""Seconds between SIGTERM and SIGKILL; the launcher waits a little longer."""
 OWN_FILES = ("--exclude=job.json", "--exclude=*.partial")
-"""In ``out``, what each of the two machines has of its own."""
+"""Options of rsync for the files in ``out`` that are not copied, because each machine has its own."""
 CHECK = """
 import os, shutil, sys
 from importlib import metadata, util
@@ -51,8 +52,8 @@ print(os.path.abspath(shutil.which(sys.argv[2])))
 print(os.path.realpath(folder))
 print(f"torch {metadata.version('torch')}, {len(gpus)} GPUs, {free:.1f} GiB free for {folder}")
 """
-"""For the Python there: prints its path, the folder's and a description, or ends with one sentence."""
-# For the shell there; $job is the job's folder.
+"""Program for the Python there: prints the paths of Python and the folder and a description, or ends with an error."""
+# Scripts for the shell there; $job is the job's folder.
 PREPARE = 'if [ -d "$job" ]; then rm -rf "$job.new"; mv "$job" "$job.new"; fi'
 START = """
 exec 9> "$job.lock"
@@ -80,27 +81,27 @@ CLEAR = f"""if grep -q '"reason": "done"' "$job/{EXIT}"; then rm -rf "$job" "$jo
 
 @dataclass
 class SshQueue:
-    """The machine as a batch queue that runs one job at a time. A job is named by its folder there."""
+    """The machine as a batch queue that runs one job at a time. A job's name is its folder there."""
 
     machine: FarMachine
     folder: str = "repro-jobs"
-    """Where files go there: absolute, or below the home folder; ``examine`` makes it absolute."""
+    """The folder for files there: absolute, or relative to the home folder. ``examine`` makes it absolute."""
     python: str = "python3"
-    """Its Python with the five packages of a job: a program of its PATH, or a path as ``folder`` is."""
+    """Python there, with the five packages of a job: a program on the PATH, or a path in the form of ``folder``."""
     file = "job.sh"
 
     def examine(self) -> str:
-        """A description of the machine. Raises BadConfiguration if no job could run there."""
+        """Return a description of the machine. Raises BadConfiguration if no job can run there."""
         said = self.machine.run(shlex.join([self.python, "-c", CHECK, self.folder, self.python])).splitlines()
         if len(said) != 3:
             text = " ".join(said)[:200]
-            raise BadConfiguration(f"`ssh {self.machine.host}` prints of itself, allowed is nothing: {text!r}")
+            raise BadConfiguration(f"`ssh {self.machine.host}` prints its own text, allowed is none: {text!r}")
         self.python, self.folder, description = said
         return f"{self.machine.host}: {description}"
 
     def description(self, job: JobSpec) -> str:
         if job.nodes > 1:
-            raise BadConfiguration(f"site.nodes is {job.nodes}, allowed is 1: the launcher 'ssh' knows one machine")
+            raise BadConfiguration(f"site.nodes is {job.nodes}, allowed is 1: the launcher 'ssh' uses one machine")
         self.examine()
         return self._script(job)
 
@@ -114,7 +115,7 @@ class SshQueue:
         self.machine.send(f"{code}", f"{self.folder}/code/{_digest(code)}/", "--exclude=__pycache__")
         for source in job.inputs.values():
             self.machine.send(f"{source}/", f"{self._input(source)}/")
-        # Under another name until it is whole: what is fetched from half a copy would remove checkpoints here.
+        # The copy gets its final name when complete: fetching from a partial copy would remove checkpoints here.
         self._shell(name, PREPARE)
         self.machine.send(f"{job.out}/", f"{name}.new/", "--delete", *OWN_FILES)
         self._shell(name, START)
@@ -137,14 +138,14 @@ class SshQueue:
         self._shell(name, CANCEL)
 
     def clear(self, name: str) -> None:
-        """Remove a job that is done. What a failed one left is where the next one goes on."""
+        """Remove a successful job. The next job continues from the files of a failed job."""
         self._shell(name, CLEAR)
 
     def fetch(self, job: JobSpec, limit: float) -> None:
         self.machine.fetch(f"{self._name(job)}/", f"{job.out}/", "--delete-after", *OWN_FILES, limit=limit)
 
     def _script(self, job: JobSpec) -> str:
-        """``job.sh``. It waits for its turn, and the shell outlives a SIGTERM to note the job's status."""
+        """Return ``job.sh``. It waits for ``turn.lock``; its shell survives SIGTERM and writes the job's status."""
         out = Path(self._name(job))
         inputs = {name: Path(self._input(source)) for name, source in job.inputs.items()}
         there = replace(job, inputs=inputs, out=out)
@@ -170,7 +171,7 @@ class SshQueue:
         return self.machine.run(f"job={shlex.quote(name)}\n{script}\n")
 
     def _name(self, job: JobSpec) -> str:
-        """Other machines may have the same paths, so this one's identity is part of it."""
+        """Return the job's folder, named with this machine's identity: other machines may use the same paths."""
         return f"{self.folder}/jobs/{job_name(job)}-{machine_identity()}"
 
     def _input(self, source: Path) -> str:
@@ -178,7 +179,7 @@ class SshQueue:
 
 
 def ssh_queue() -> SshQueue:
-    """The machine of the environment. Raises BadConfiguration for a missing or malformed REPRO_SSH_*."""
+    """Return the queue of the environment's machine. Raises BadConfiguration for a missing or malformed REPRO_SSH_*."""
     host, folder, python = (os.environ.get(f"REPRO_SSH_{name}", "") for name in ("HOST", "FOLDER", "PYTHON"))
     if not host:
         raise BadConfiguration("the launcher is 'ssh', but REPRO_SSH_HOST is not set")
@@ -190,13 +191,13 @@ def ssh_queue() -> SshQueue:
 
 
 def ssh_launcher(queue: SshQueue | None = None) -> QueueLauncher:
-    """A launcher for a machine, by default that of the environment."""
+    """Return a launcher for a machine, by default the environment's."""
     queue = queue or ssh_queue()
     return QueueLauncher(queue, patience_seconds=PATIENCE_SECONDS, lag_seconds=0.0, fetch=queue.fetch)
 
 
 def _digest(folder: Path) -> str:
-    """A digest of a folder's content: by its manifest, which holds the sum of every file, else by the files."""
+    """Return a digest of a folder's content: of its manifest, which has every checksum, otherwise of its files."""
     files = [folder / "manifest.json"]
     if not files[0].exists():
         files = sorted(path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__")

@@ -208,9 +208,9 @@ class Bucket:
         if status in (401, 403) or isinstance(error, PermissionError):
             return AccessRefused(f"{where} is refused to these credentials ({code or 'access denied'})")
         if status in (400, 405, 409, 411, 416, 501):
-            return BadConfiguration(f"{where}: the store does not take the request ({code or status})")
+            return BadConfiguration(f"{where}: the store refuses the request ({code or status})")
         reason = f"{code} ({status})" if code else type(error).__name__
-        return NetworkFault(f"{where} does not answer as it should, after several tries: {reason}")
+        return NetworkFault(f"{where} still failed after several tries: {reason}")
 
 
 def check_s3_url(address: str) -> str:

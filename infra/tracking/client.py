@@ -1,4 +1,4 @@
-"""Opens MLflow's client without telemetry or chatter and with short retries; ends and removes runs that are left over.
+"""Opens MLflow's client without telemetry or log lines and with short retries; ends runs of dead processes.
 
 A run's tag ``process`` names the process that executes it.
 """
@@ -22,9 +22,9 @@ from infra.servers import credentials, mlflow_sqlite
 from infra.servers.sqlite_addresses import sqlite_file
 
 SQLITE_SECONDS = 60
-"""How long a process waits for others that write to the same SQLite file."""
+"""How long a process waits for other writers of the same SQLite file."""
 OPEN_ATTEMPTS = 4
-"""Attempts to open a database, 0.1, 0.3 and 0.7 s apart; MLflow's own ten take two minutes."""
+"""Attempts to open a database, 0.1, 0.3 and 0.7 s apart; MLflow's ten attempts take two minutes."""
 PAGE_SIZE = 1000
 PROCESS_TAG = "process"
 FAILURE = "its process is gone"
@@ -40,9 +40,9 @@ ERRORS = (
 
 
 def mlflow_client(uri: str) -> Any:
-    """An MlflowClient for ``uri``. The first one of a process costs about 3 s.
+    """Return an MlflowClient for ``uri``. The first client of a process takes about 3 s.
 
-    A SQLite file is created under a lock, since several processes may open it at once.
+    A SQLite file is created under a lock, because several processes may open it at once.
     """
     for variable, value in (
         ("MLFLOW_DISABLE_TELEMETRY", "true"),
@@ -71,31 +71,31 @@ def mlflow_client(uri: str) -> Any:
         except OSError:
             if not file.exists():
                 raise
-            # On a read-only disk nobody creates tables in the file that is there.
+            # On a read-only disk no process creates tables in the existing file, so no lock is needed.
         client = MlflowClient(with_sqlite_timeout(uri))
         client.search_registered_models(max_results=1)  # creates the registry's tables
         return client
 
 
 def mlflow_errors() -> tuple[type[Exception], ...]:
-    """What MLflow's client raises when its server, database or artifact store fails; for an ``except`` clause."""
+    """Return the errors of MLflow's client when its server, database or artifact store fails, for ``except``."""
     loaded = [getattr(sys.modules[module], name) for module, name in ERRORS if module in sys.modules]
     return (OSError, *loaded)
 
 
 def create_lock(file: Path) -> Path:
-    """The lock of the process that creates the tables of MLflow's SQLite ``file``."""
+    """Return the lock of the process that creates the tables of MLflow's SQLite ``file``."""
     return file.with_name(f"{file.name}.lock")
 
 
 def refused(uri: str, what: str) -> NetworkFault:
-    """The fault of a server that ``what``, as in "does not answer"; names its address without the password."""
+    """Return a fault "MLflow at ``uri`` ``what``", for example "does not answer", without the password."""
     return NetworkFault(public_text(f"MLflow at {uri} {what}", uri))
 
 
 @contextmanager
 def refusals(uri: str, what: str) -> Iterator[None]:
-    """Turn what MLflow raises in this block into the NetworkFault of a server that ``what``."""
+    """Turn MLflow's errors in this block into the NetworkFault of ``refused``."""
     try:
         yield
     except mlflow_errors() as error:
@@ -103,14 +103,14 @@ def refusals(uri: str, what: str) -> Iterator[None]:
 
 
 def with_sqlite_timeout(uri: str) -> str:
-    """``uri`` such that SQLite waits for other writers longer than its default of 5 s."""
+    """Return ``uri`` with a longer wait for other writers than SQLite's default of 5 s."""
     if not sqlite_file(uri) or "timeout=" in uri:
         return uri
     return f"{uri}{'&' if '?' in uri else '?'}timeout={SQLITE_SECONDS}"
 
 
 def all_pages(search: Callable[..., Any], *arguments: Any, **named: Any) -> list[Any]:
-    """Every result of a paged search of MLflow's client."""
+    """Return all results of a paged search of MLflow's client."""
     from mlflow.utils import get_results_from_paginated_fn
 
     def page(size: int, token: str | None) -> Any:
@@ -120,9 +120,9 @@ def all_pages(search: Callable[..., Any], *arguments: Any, **named: Any) -> list
 
 
 def end_abandoned(uri: str) -> int:
-    """End each RUNNING run whose process on this machine has died as KILLED, and its models; gives the number of runs.
+    """End each RUNNING run with a dead process of this machine as KILLED, and fail its models; return their number.
 
-    Raises what MLflow raises.
+    Raises MLflow's errors.
     """
     client = mlflow_client(uri)
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
@@ -137,14 +137,14 @@ def end_abandoned(uri: str) -> int:
 
 
 def fail_pending_models(client: Any, experiment_id: str, run_id: str) -> None:
-    """Mark as FAILED each model of a run that a process began to log and did not finish. Raises what MLflow raises."""
+    """Mark each model of a run that a process logged incompletely as FAILED. Raises MLflow's errors."""
     for model in all_pages(client.search_logged_models, [experiment_id], f"source_run_id = '{run_id}'"):
         if model.status == "PENDING":
             client.finalize_logged_model(model.model_id, "FAILED")
 
 
 def get_json(uri: str, path: str, **query: str | int) -> Any:
-    """Ask MLflow's server over plain HTTP, which spares the import of MLflow. Raises OSError or ValueError."""
+    """Send a request to MLflow's server without importing MLflow; return JSON. Raises OSError or ValueError."""
     address = f"{uri.rstrip('/')}/api/2.0/mlflow/{path}?{urllib.parse.urlencode(query)}"
     request = urllib.request.Request(address, headers=credentials.mlflow_header())
     with urllib.request.urlopen(request, timeout=SERVER_TIMEOUT_SECONDS) as response:
@@ -152,9 +152,9 @@ def get_json(uri: str, path: str, **query: str | int) -> Any:
 
 
 def experiment_page(uri: str, name: str) -> str:
-    """The address, below that of MLflow's UI, of the table with the experiment's runs; "" if it cannot be found.
+    """Return the address, relative to MLflow's UI, of the experiment's table of runs; "" if it cannot be found.
 
-    The UI's start page is one for chat applications, and so is an experiment's address without ``runs``.
+    The UI's start page, and an experiment's address without ``runs``, are pages for chat applications.
     """
     try:
         if file := sqlite_file(uri):

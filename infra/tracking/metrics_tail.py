@@ -10,8 +10,7 @@ from typing import Any
 class MetricsTail:
     """Reads the new complete lines of a growing file.
 
-    A line that is still being written waits for the next call; a file that became shorter was rewritten and is read
-    from its start.
+    An incomplete line waits for the next call. A file that became shorter was rewritten, so it is read from its start.
     """
 
     def __init__(self, path: Path) -> None:
@@ -19,7 +18,7 @@ class MetricsTail:
         self._offset = 0
 
     def read(self) -> list[dict[str, Any]]:
-        """Rows written since the last call; a line that a killed writer left broken is skipped."""
+        """Return the rows written since the last call. Skips a broken line of a killed writer."""
         rows = []
         for line in self.read_lines().split(b"\n"):
             with suppress(ValueError):
@@ -29,7 +28,7 @@ class MetricsTail:
         return rows
 
     def read_lines(self) -> bytes:
-        """Lines written since the last call; none while there is no file."""
+        """Return the lines written since the last call; none if the file is missing."""
         try:
             with self.path.open("rb") as file:
                 if os.fstat(file.fileno()).st_size < self._offset:

@@ -1,8 +1,8 @@
 """Creates and fills the MLflow runs of one pipeline run: a parent, and one child for each stage.
 
-Only ``MlflowClient`` with explicit ids is used: the fluent API's global state breaks where processes or runs overlap.
-Every method raises what MLflow raises and may be repeated, since the answer to a request that was carried out can be
-lost. ``infra.tracking.tracker`` queues these calls while the server is away.
+It uses only ``MlflowClient`` with explicit ids: the fluent API's global state fails if processes or runs overlap.
+Every method raises MLflow's errors and may be repeated, because the answer to a successful request can be lost.
+``infra.tracking.tracker`` queues these calls while the server is unreachable.
 """
 
 import json
@@ -29,19 +29,19 @@ MAX_PARAM_LENGTH = 6000
 MAX_TAG_LENGTH = 8000
 CURSOR = "metrics_cursor"
 TABLES = "mlflow.loggedArtifacts"
-"""The tag by which MLflow's pages know which files are tables."""
+"""The tag that tells MLflow's pages which files are tables."""
 START_TOKEN = "start"
 PARENT = "mlflow.parentRunId"
 OVERRIDES = "overrides"
 SETTINGS = "settings"
-"""The tag of a parent run with its settings in words, which end the names of its children."""
+"""The tag of a parent run with its settings in words. Its children's names end with these words."""
 EXPERIMENT_KIND = {"mlflow.experimentKind": "custom_model_development"}
-"""Opens the experiment as a list of training runs; without it the UI takes it for a chat application's."""
+"""Makes the UI open the experiment as a list of training runs; the default is a chat application's page."""
 
 
 @dataclass(frozen=True)
 class RunFile:
-    """A file that a run shows; ``is_table`` for rows and columns in MLflow's JSON format of tables."""
+    """A file that a run shows; ``is_table`` marks a table in MLflow's JSON format."""
 
     name: str
     content: bytes
@@ -49,17 +49,17 @@ class RunFile:
 
 
 class MlflowRuns:
-    """The runs of one experiment at ``uri``, whose artifacts go below ``artifact_root`` unless a server stores them."""
+    """The runs of one experiment at ``uri``. Artifacts go below ``artifact_root`` unless a server stores them."""
 
     def __init__(self, uri: str, artifact_root: Path, token: str = "") -> None:
         self.uri = uri
         self.artifact_root = artifact_root
         self.experiment_id = ""
         self.parent_tags: Mapping[str, str] = {}
-        """The tags of the parent run, once it is known."""
+        """The tags of the parent run; empty before ``start_parent``."""
         self._client: Any = None
         self._cursors: dict[str, dict[str, int]] = {}
-        """By run: the last step logged of each metric."""
+        """Maps each run to the last logged step of each metric."""
         self._start_token = token or uuid.uuid4().hex
 
     @property
@@ -74,7 +74,7 @@ class MlflowRuns:
     def start_parent(
         self, experiment: str, name: str, tags: Mapping[str, str], params: Mapping[str, Any], start_ms: int
     ) -> str:
-        """Create the parent run unless an earlier call did; gives its id."""
+        """Create the parent run unless an earlier call did; return its id."""
         self.experiment_id = self._experiment(experiment)
         self.parent_tags = dict(tags)
         token = f"tags.{START_TOKEN} = '{self._start_token}'"
@@ -87,10 +87,10 @@ class MlflowRuns:
         return run_id
 
     def start_stage(self, parent: str, row: StageRow, params: Mapping[str, Any], start_ms: int) -> str:
-        """Reopen the unfinished run of this key in this folder under ``parent``, or create one; gives its id."""
+        """Reopen the unfinished run of this key in this folder under ``parent``, or create one; return its id."""
         folder = f"{socket.gethostname()}:{self.artifact_root}"
-        # Another machine on the same server may be making the same key. The folder is compared here, as MLflow's
-        # filters cannot hold every path.
+        # Another machine on the same server may be making the same key. The folder is compared here, because MLflow's
+        # filters cannot express every path.
         unfinished = f"tags.stage_key = '{row.key}' and attributes.status != 'FINISHED'"
         found = self.client.search_runs([self.experiment_id], unfinished)
         if interrupted := next((run for run in found if run.data.tags.get("place") == folder), None):
@@ -112,14 +112,14 @@ class MlflowRuns:
         return run_id
 
     def find_finished(self, key: str) -> tuple[str, str]:
-        """Run and experiment of the newest FINISHED stage with ``key``; two empty strings where there is none."""
+        """Return run and experiment of the newest FINISHED stage with ``key``; two empty strings if there is none."""
         experiments = [experiment.experiment_id for experiment in self.client.search_experiments()]
         finished = f"tags.stage_key = '{key}' and attributes.status = 'FINISHED'"
         found = self.client.search_runs(experiments, finished, max_results=1, order_by=["attributes.start_time DESC"])
         return (found[0].info.run_id, found[0].info.experiment_id) if found else ("", "")
 
     def log_metrics(self, run_id: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Log the numbers of ``metrics.jsonl`` rows at their ``done`` and ``time``; skip steps already logged."""
+        """Log the numbers of ``metrics.jsonl`` rows with their ``done`` and ``time``; skip steps already logged."""
         from mlflow.entities import Metric, RunTag
 
         cursor = dict(self._cursors.get(run_id, {}))
@@ -147,7 +147,7 @@ class MlflowRuns:
 
         now = round(time.time() * 1000)
         values = flatten(facts)
-        # At the end of the run's curves, so that a fact of the same name (dev_perplexity) is their last point.
+        # Log at the end of the run's curves, so that a fact with a curve's name (dev_perplexity) is its last point.
         step = max(self._cursors.get(run_id, {}).values(), default=0)
         metrics = [Metric(name, value, now, step) for name, value in values.items() if is_number(value)]
         others = {name: value for name, value in values.items() if not is_number(value)}
@@ -156,7 +156,7 @@ class MlflowRuns:
             self.client.log_batch(run_id, metrics[:METRICS_PER_BATCH], (), tags[:PARAMS_PER_BATCH])
 
     def log_files(self, run_id: str, files: Sequence[RunFile]) -> None:
-        """Store the files with the run; its page shows tables as such."""
+        """Store the files with the run; its page shows tables as tables."""
         with tempfile.TemporaryDirectory() as scratch:
             for file in files:
                 Path(scratch, file.name).write_bytes(file.content)
@@ -166,7 +166,7 @@ class MlflowRuns:
             self.client.set_tag(run_id, TABLES, json.dumps(tables))
 
     def _experiment(self, name: str) -> str:
-        """Id of the experiment, which is created or restored where necessary."""
+        """Return the experiment's id; creates or restores the experiment if necessary."""
         from mlflow.exceptions import MlflowException
 
         for attempt in range(2):
@@ -179,12 +179,12 @@ class MlflowRuns:
             try:
                 return str(self.client.create_experiment(name, artifact_location=location, tags=EXPERIMENT_KIND))
             except MlflowException:
-                if attempt:  # at the first attempt another process may have created it in between
+                if attempt:  # at the first attempt another process may have created it meanwhile
                     raise
         raise AssertionError("unreachable")
 
     def _create(self, name: str, tags: Mapping[str, str], start_ms: int) -> str:
-        said = {name: text for name, text in tags.items() if text}  # MLflow shows an empty tag too
+        said = {name: text for name, text in tags.items() if text}  # MLflow would show empty tags
         run = self.client.create_run(self.experiment_id, start_time=start_ms, tags=said, run_name=name)
         return str(run.info.run_id)
 

@@ -1,4 +1,4 @@
-"""The files of a registered model version: found, downloaded where MLflow's artifact store is remote, and verified.
+"""Finds, downloads and verifies the files of a registered model version; downloads only from a remote artifact store.
 
 A version's tags hold the content digests of its weights and its vocabulary.
 """
@@ -20,16 +20,16 @@ from infra.tracking.client import mlflow_client, refusals
 from infra.tracking.model_version import Version
 
 PARTS = {"weights": "average", "vocabulary": "learn_bpe"}
-"""The folders of a model, each with the stage that made its content."""
+"""Maps each folder of a model to the stage that made its content."""
 VOCABULARY = "vocabulary"
-"""The folder that ``register`` writes itself, and its digest in the tags. Earlier versions hold that of learn_bpe."""
+"""The folder that ``register`` writes itself, and its digest's tag. Earlier versions have learn_bpe's digest."""
 MODEL_ID = re.compile(r"\bm-[0-9a-f]{32}\b")
 
 
 def local_folder(uri: str, version: Version) -> Path:
-    """The folder with the model's ``weights/`` and ``vocabulary/``, from a remote store by the user's cache.
+    """Return the folder with the model's ``weights/`` and ``vocabulary/``; a remote store's is in the user's cache.
 
-    Raises BadConfiguration where the files were removed, and BadData where they are not those that were registered.
+    Raises BadConfiguration if the files were removed, and BadData if they differ from the registered files.
     """
     address = _address(uri, version)
     folder = _on_this_machine(address)
@@ -49,20 +49,20 @@ def local_folder(uri: str, version: Version) -> Path:
 
 
 def local_address(uri: str, name: str, version: int) -> Path | None:
-    """The folder of a version's model, from a SQLite file without importing MLflow; None where it is elsewhere."""
+    """Return the folder of a version's model from a SQLite file, without importing MLflow; None if it is elsewhere."""
     file = sqlite_file(uri)
     address = mlflow_sqlite.model_address(file, name, version) if file else None
     return _on_this_machine(address or "")
 
 
 def stored_folder(uri: str, version: Version) -> Path | None:
-    """The folder of a version's model in MLflow's artifact store; None where that is elsewhere or gone."""
+    """Return the folder of a version's model in MLflow's artifact store; None if it is elsewhere or removed."""
     folder = _on_this_machine(_address(uri, version))
     return folder if folder and folder.is_dir() else None
 
 
 def stored_damage(uri: str, version: Version) -> str:
-    """What is wrong with the files in MLflow's artifact store, every byte read; "" if they are as registered."""
+    """Hash a version's files in MLflow's artifact store; return the damage, or "" if they are as registered."""
     address = _address(uri, version)
     if folder := _on_this_machine(address):
         return _damage(folder, version)
@@ -72,7 +72,7 @@ def stored_damage(uri: str, version: Version) -> str:
 
 
 def files_digest(folder: Path) -> str:
-    """The content digest that an artifact with the files of this folder has."""
+    """Return the content digest of an artifact with the files of this folder."""
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
     return content_digest({name: {"sha256": sha256_of(folder / name)} for name in names if name != MANIFEST})
 
@@ -92,7 +92,7 @@ def _damage(folder: Path, version: Version) -> str:
 def _address(uri: str, version: Version) -> str:
     file = sqlite_file(uri)
     if file and (found := mlflow_sqlite.model_address(file, version.name, version.version)):
-        return found  # without MLflow, which takes seconds to import and locks the database to open it
+        return found  # without MLflow's client, which takes seconds to import and locks the database
     client = mlflow_client(uri)
     if version.source.startswith("models:/m-"):
         return str(client.get_logged_model(version.source.removeprefix("models:/")).artifact_location)

@@ -1,7 +1,7 @@
 """Logs a model with its code, folders and signature to a run, so that MLflow can load it anywhere.
 
 MLflow's own ``log_model`` keeps the server's address in global state; this module uses the client with explicit ids.
-MLflow executes the model's code file once while saving, so this process imports what that file imports.
+MLflow executes the model's code file once while saving, so this process imports that file's imports.
 """
 
 import hashlib
@@ -22,16 +22,16 @@ from typing import Any
 from infra.tracking.client import fail_pending_models, mlflow_client, refusals
 
 NAME_DIGITS = 12
-REFUSAL = "does not take the model"
+REFUSAL = "refuses the model"
 
 
 @dataclass(frozen=True)
 class TextModel:
     """A model that maps lines of text to lines of text.
 
-    ``code``: the file that calls ``set_model``. ``package``: the folder with it, and with all that it imports.
-    ``folders``: its files, by the name that it looks up. ``options``: params of ``predict`` with their defaults.
-    ``libraries``: what must be installed. ``config``: MLflow's ``model_config``.
+    ``code``: the file that calls ``set_model``. ``package``: the folder with this file and all its imports.
+    ``folders``: the model's folders by the names that its code uses. ``options``: params of ``predict`` with their
+    defaults. ``libraries``: required packages. ``config``: MLflow's ``model_config``.
     """
 
     code: Path
@@ -44,10 +44,10 @@ class TextModel:
 
 
 def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Mapping[str, float]) -> str:
-    """Log ``model`` and its ``metrics`` to the run; gives the model's id.
+    """Log ``model`` and its ``metrics`` to the run; return the model's id.
 
-    Raises NetworkFault if MLflow refuses. A model that was not stored completely is marked as FAILED: by this call, or,
-    if it is killed, by the next one for the same run.
+    Raises NetworkFault if MLflow refuses. This call marks an incompletely stored model as FAILED; if the call is
+    killed, the next call for the same run does.
     """
     store = mlflow_client(uri)
     with tempfile.TemporaryDirectory() as scratch:
@@ -68,7 +68,7 @@ def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Mappi
 
 
 def store_again(uri: str, model_id: str, model: TextModel) -> None:
-    """Replace the files of a logged model, whose stored ones are missing or damaged. Raises NetworkFault."""
+    """Replace missing or damaged stored files of a logged model. Raises NetworkFault."""
     store = mlflow_client(uri)
     with tempfile.TemporaryDirectory() as scratch, refusals(uri, REFUSAL):
         made = store.get_logged_model(model_id)
@@ -77,7 +77,7 @@ def store_again(uri: str, model_id: str, model: TextModel) -> None:
 
 
 def requirements(libraries: Sequence[str]) -> list[str]:
-    """The libraries pinned to the installed versions, without a local build suffix (``+cpu``)."""
+    """Pin the libraries to the installed versions, without a local build suffix (``+cpu``)."""
     return [f"{library}=={installed(library).partition('+')[0]}" for library in libraries]
 
 
@@ -89,7 +89,7 @@ def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
 
     folders = {}
     for name, folder in model.folders.items():
-        # MLflow uses the folder's own name, which here is a key; hard links spare a copy of large files.
+        # MLflow uses the folder's own name, which here is a key. Hard links avoid a copy of large files.
         shutil.copytree(folder, scratch / "in" / name, copy_function=_link)
         folders[name] = str(scratch / "in" / name)
     code = copy_under_own_name(model, scratch / "in")
@@ -97,8 +97,8 @@ def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
     kinds = {bool: DataType.boolean, int: DataType.long, float: DataType.double, str: DataType.string}
     options = [ParamSpec(name, kinds[type(value)], value) for name, value in model.options.items()]
     text = Schema([ColSpec(DataType.string)])
-    # MLflow executes the code file while it saves. It warns about the missing type hint on predict (one would drop the
-    # params) and resets the warning filters.
+    # MLflow executes the code file while it saves. It warns about the missing type hint on predict (a hint would drop
+    # the params) and resets the warning filters.
     with warnings.catch_warnings(record=True), _importable(package):
         save_model(
             path=str(scratch / "model"),
@@ -116,11 +116,10 @@ def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
 
 
 def copy_under_own_name(model: TextModel, folder: Path) -> Path:
-    """Copy the package into ``folder`` under a name of its own, and return the code file in the copy.
+    """Copy the package into ``folder`` under a unique name, and return the code file in the copy.
 
-    So several versions, each with its code, and a module of the caller that has the package's former name, can be
-    imported into one process. Imports within the package must be relative; those of the code file, which MLflow
-    executes by its path, are changed.
+    So one process can import several versions with their code, and a caller's module with the package's former name.
+    Imports within the package must be relative. MLflow executes the code file by its path, so its imports are changed.
     """
     files = sorted(path for path in model.package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     name = model.package.name
@@ -137,7 +136,7 @@ def copy_under_own_name(model: TextModel, folder: Path) -> Path:
 
 @contextmanager
 def _importable(package: Path) -> Iterator[None]:
-    """Let the copied package be imported, and forget its modules afterwards: their files are about to be removed."""
+    """Make the copied package importable, and unload its modules afterwards, because their files will be removed."""
     sys.path.insert(0, f"{package.parent}")
     importlib.invalidate_caches()
     try:
@@ -149,7 +148,7 @@ def _importable(package: Path) -> Iterator[None]:
 
 
 def _attach(store: Any, run_id: str, model_id: str, metrics: Mapping[str, float]) -> None:
-    """Link the model as output of the run and of its parent, and log its metrics."""
+    """Link the model as an output of the run and of its parent, and log its metrics."""
     from mlflow.entities import LoggedModelOutput, Metric
 
     run = store.get_run(run_id)

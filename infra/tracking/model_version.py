@@ -1,7 +1,7 @@
-"""A registered model version as its tags describe it: scores, data, and the history of its aliases.
+"""Reads a registered model version from its tags: scores, data, and the history of its aliases.
 
 A score is a tag ``<set>.bleu``; the tag ``dev_set`` names the set that choices were made on. The tag
-``promotion.<alias>`` has one line for each time that the alias was moved to the version: when, by whom, why.
+``promotion.<alias>`` has one line for each move of the alias to the version: when, by whom, why.
 """
 
 import json
@@ -12,32 +12,32 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 PREFERRED = ("champion", "candidate")
-"""The alias that a bare model name means: the first of these that is set, else the newest version."""
+"""A bare model name means the first of these aliases that is set, else the newest version."""
 PROMOTION_TAG = "promotion."
 DIGEST_TAG = "digest."
 SCORE_TAG = ".bleu"
-"""The end of the tag of the BLEU of a set."""
+"""The end of a tag with a set's BLEU."""
 HEADLINES = {"bleu": "BLEU", "bleu_lc": "BLEU lower-cased"}
-"""The metrics that a score card may show first, in words."""
+"""Names of the metrics that a score card may show first."""
 BY_REGISTRATION = ", by registration"
-"""Follows the name of the user in a move that a registration made by scores; a move by hand has the name alone."""
+"""Follows the user's name if a registration moved the alias by scores; a move by hand has only the name."""
 FIRST = "first of its name"
-"""Says, in the reason of a promotion, that the model had no other version."""
+"""The reason of a promotion if the model had no other version."""
 GROUPED_TAGS = {"keys": "key.", "digests": DIGEST_TAG, "decoding": "decoding.", "changes": "changed."}
-"""The tags of a version's run, and those of versions of before, that hold, as JSON, all tags with a prefix."""
+"""Maps each tag that holds several tags as JSON to their prefix; in runs of versions, and in old versions."""
 SCORES_TAG = "scores"
 """The tag that holds all tags ``<set>.<fact>``."""
 SHOWN_TAGS = ("settings", "dev_bleu", "test_bleu")
-"""What MLflow's list shows of a version, beside the moves of its aliases: with more tags a row fills a screen."""
+"""Tags that MLflow's list shows of a version, with the moves of its aliases. With more tags a row fills a screen."""
 DETAILS = "mlflow.details"
-"""The tag that holds all others, as JSON; by its prefix MLflow's page of a version leaves it out."""
+"""The tag that holds all others as JSON. Because of its prefix, MLflow's page of a version does not show it."""
 Order = Literal["newest", "dev", "test"]
 
 
 def headline(*cards: Mapping[str, Any]) -> str:
-    """The metric that judges systems, by the facts of their scores: BLEU, without case if all write lower case.
+    """Return the metric for comparing systems, by their scores' facts: BLEU, without case if all write lower case.
 
-    With case every capital of the references would be an error of such a system.
+    With case, every capital letter of the references would be an error of a lower-case system.
     """
     return "bleu_lc" if cards and all("lower-cased" in card.get("source_input", "") for card in cards) else "bleu"
 
@@ -63,7 +63,7 @@ class Promotion:
 
     @property
     def by_registration(self) -> bool:
-        """Whether a registration moved it by scores; otherwise a person did."""
+        """Whether a registration moved the alias by scores; otherwise a person did."""
         return self.who.endswith(BY_REGISTRATION)
 
 
@@ -81,27 +81,27 @@ class Version:
 
     @property
     def label(self) -> str:
-        """Its unique name: ``demo/3``."""
+        """The version's unique name: ``demo/3``."""
         return f"{self.name}/{self.version}"
 
     @property
     def dev(self) -> str:
-        """Name of the set that choices were made on; empty for a version that this project did not register."""
+        """Name of the set that choices were made on; empty if this project did not register the version."""
         return self.tags.get("dev_set", "")
 
     @property
     def settings(self) -> str:
-        """The overrides of its run in words, ``p_drop 0.2 · seed 3``; empty for none and for versions of before."""
+        """The overrides of its run in words, ``p_drop 0.2 · seed 3``; empty for none and for old versions."""
         return self.tags.get("settings", "")
 
     @property
     def stage_run(self) -> str:
-        """The run of the stage that registered it; ``run_id`` is that of its pipeline, but in versions of before."""
+        """The MLflow run of the stage that registered it. ``run_id`` is the pipeline's run, except in old versions."""
         return self.tags.get("stage_run", self.run_id)
 
     @property
     def protocol(self) -> str:
-        """sacreBLEU's signature of ``bleu``."""
+        """sacreBLEU's signature of the ``headline`` scores."""
         signature = self.tags.get("dev_signature", "")
         return signature if self.headline == "bleu" else signature.replace("case:mixed", "case:lc")
 
@@ -111,26 +111,26 @@ class Version:
         return headline({"source_input": self.tags.get(f"{self.dev}.source_input", "")})
 
     def dev_score(self, metric: str) -> float:
-        """The score of the dev set by this metric."""
+        """Return the dev set's score by this metric."""
         return float(self.tags[f"{self.dev}.{metric}"])
 
     @property
     def bleu(self) -> Mapping[str, float]:
-        """The ``headline`` by set, the dev set first."""
+        """Maps sets to their ``headline`` score, the dev set first."""
         found = {name: finite(self.tags.get(f"{name}.{self.headline}", "")) for name in scored_sets(self.tags)}
         scores = {name: score for name, score in found.items() if score is not None}
         return dict(sorted(scores.items(), key=lambda score: (score[0] != self.dev, score[0])))
 
     @property
     def test(self) -> str:
-        """Name of the first set that no choice was made on; empty where there is none."""
+        """Name of the first set that no choice was made on; empty if there is none."""
         others = (name for name in self.bleu if name != self.dev and "+" not in name)  # test+caps has noise
         return self.tags.get("test_set", "") or next(others, "")
 
     @property
     def digests(self) -> Mapping[str, str]:
-        """Digests of the text (``clean``), of the vocabulary (``learn_bpe``) and of each set (``prepare_sets.<set>``)
-        that the version was made from and measured on."""
+        """Digests of the version's text (``clean``), vocabulary (``learn_bpe``) and each evaluation set
+        (``prepare_sets.<set>``)."""
         tags = self.tags.items()
         return {tag.removeprefix(DIGEST_TAG): value for tag, value in tags if tag.startswith(DIGEST_TAG)}
 
@@ -146,12 +146,12 @@ class Version:
 
     @property
     def remark(self) -> str:
-        """What is to be known of a champion: that it had nothing to be compared with; otherwise empty."""
+        """``first of its name`` for a champion that had no other version to compare with; otherwise empty."""
         reasons = [move.why for move in self.promotions if move.alias == PREFERRED[0]]
         return FIRST if PREFERRED[0] in self.aliases and reasons and FIRST in reasons[-1] else ""
 
     def line(self) -> str:
-        """``multi30k-ende/3  2026-11-21 12:00  champion, candidate  val (dev) 34.12  test 33.80  13a…``."""
+        """Return ``multi30k-ende/3  2026-11-21 12:00  champion, candidate  val (dev) 34.12  test 33.80  13a…``."""
         scores = [f"{name}{' (dev)' * (name == self.dev)} {bleu:.2f}" for name, bleu in self.bleu.items()]
         digests = [
             f"{label} {self.digests[stage][:8]}"
@@ -165,7 +165,7 @@ class Version:
 
 
 def finite(text: str) -> float | None:
-    """The number that a tag holds; None for another text, as anybody may write tags."""
+    """Return a tag's number; None for other text, because anybody may write tags."""
     try:
         value = float(text)
     except ValueError:
@@ -182,26 +182,26 @@ def make_version(
     tags: Mapping[str, str],
     aliases: Iterable[str],
 ) -> Version:
-    """A Version from MLflow's values; the preferred aliases come first."""
+    """Make a Version from MLflow's values; the preferred aliases come first."""
     in_order = tuple(sorted(aliases, key=lambda alias: (*PREFERRED, alias).index(alias)))
     created = datetime.fromtimestamp(created_ms / 1000, UTC)
     return Version(name, int(version), created, in_order, _separate_tags(tags), run_id or "", source or "")
 
 
 def scored_sets(tags: Mapping[str, str]) -> list[str]:
-    """The names of the sets that a version was scored on."""
+    """Return the names of the sets that a version was scored on."""
     return [tag.removesuffix(SCORE_TAG) for tag in tags if tag.endswith(SCORE_TAG)]
 
 
 def stored_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """The tags as MLflow stores them with a version: those that its list shows, and one with all others."""
+    """Return the tags for MLflow to store with a version: those that its list shows, and one with all others."""
     shown = {tag: value for tag, value in tags.items() if tag in SHOWN_TAGS or tag.startswith(PROMOTION_TAG)}
     others = {tag: value for tag, value in tags.items() if tag not in shown}
     return shown | {DETAILS: json.dumps(others, ensure_ascii=False)}
 
 
 def grouped_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """The tags with scores, keys, digests and decoding in one each."""
+    """Return the tags with scores, keys, digests and decoding grouped into one tag each."""
     sets = tuple(f"{name}." for name in scored_sets(tags))
     prefixes = {**{group: (prefix,) for group, prefix in GROUPED_TAGS.items()}, SCORES_TAG: sets}
     alone: dict[str, str] = {}
@@ -214,7 +214,7 @@ def grouped_tags(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def _separate_tags(stored: Mapping[str, str]) -> dict[str, str]:
-    """The opposite of ``stored_tags``, before also of ``grouped_tags``; foreign tags of such names stay."""
+    """Invert ``stored_tags``, and ``grouped_tags`` of old versions; foreign tags with such names stay."""
     tags: dict[str, str] = {}
     for tag, value in stored.items():
         try:
@@ -225,13 +225,13 @@ def _separate_tags(stored: Mapping[str, str]) -> dict[str, str]:
             tags[tag] = value
             continue
         for name, member in members.items():
-            text = member if isinstance(member, str) else json.dumps(member)  # as earlier releases stored it
+            text = member if isinstance(member, str) else json.dumps(member)  # earlier releases stored such values
             tags[f"{GROUPED_TAGS.get(tag, '')}{name}"] = text
     return tags
 
 
 def ordered(found: Iterable[Version], by: Order) -> list[Version]:
-    """Newest first, or by BLEU on the dev or the first test set, the best first; versions without a score come last."""
+    """Sort newest first, or by BLEU on the dev or first test set, best first; versions without a score come last."""
     if by == "newest":
         return sorted(found, key=lambda version: version.created, reverse=True)
 
@@ -242,7 +242,7 @@ def ordered(found: Iterable[Version], by: Order) -> list[Version]:
 
 
 def history(of_model: Iterable[Version]) -> list[Promotion]:
-    """Every move of every alias of one model, the newest first."""
+    """Return all moves of all aliases of one model, the newest first."""
     return sorted(
         (move for version in of_model for move in version.promotions), key=lambda move: move.when, reverse=True
     )

@@ -14,7 +14,7 @@ LIBRARIES = ("torch", "polars", "pyarrow", "tokenizers", "sacrebleu", "sacremose
 
 @cache
 def commit() -> str:
-    """The commit of this code, with ``+`` where the working tree differs from it; empty outside a checkout."""
+    """Return the commit of this code, with ``+`` if the working tree differs from it; empty outside a checkout."""
     root = Path(__file__).resolve().parents[2]
     try:
         git = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
@@ -24,12 +24,12 @@ def commit() -> str:
 
 
 def short_commit(commit: str) -> str:
-    """The first ten digits, with the ``+`` of a changed working tree."""
+    """Return the first ten digits, with the ``+`` of a changed working tree."""
     return commit[:10] + ("+" if commit.endswith("+") else "")
 
 
 def user() -> str:
-    """The user's name; ``unknown`` where the system has none (containers)."""
+    """Return the user's name; ``unknown`` if the system has none (containers)."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -37,7 +37,7 @@ def user() -> str:
 
 
 def provenance() -> dict[str, str]:
-    """Time, commit, machine and library versions."""
+    """Return time, commit, machine and library versions."""
     made = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": commit(),

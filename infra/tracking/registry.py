@@ -1,7 +1,7 @@
-"""MLflow's model registry: list and resolve versions, register them, move aliases.
+"""Lists, resolves and registers versions in MLflow's model registry, and moves aliases.
 
-A list costs two requests however long it is, since everything about a version is in its tags; from a SQLite file it
-costs one query and no import of MLflow.
+A list of any length costs two paged requests, because a version's tags hold everything about it. From a SQLite file it
+costs one query without importing MLflow.
 """
 
 import difflib
@@ -37,11 +37,11 @@ log = logging.getLogger(__name__)
 
 
 RESERVED_ALIAS = re.compile(r"latest|v\d+", re.IGNORECASE)
-"""MLflow takes these for versions."""
+"""Names that MLflow interprets as versions."""
 
 
 def versions(uri: str, name: str = "") -> list[Version]:
-    """All model versions, or those of one model: by name, the newest first. Empty where there is no store yet."""
+    """Return all versions, or one model's: by name, the newest first. Empty if there is no store yet."""
     file = sqlite_file(uri)
     if (file and not file.exists()) or "'" in name:
         return []
@@ -73,10 +73,10 @@ def _to_version(entity: Any, *aliases: str) -> Version:
 
 
 def resolve(uri: str, text: str) -> Version:
-    """The version that ``name@alias``, ``name/3`` or ``name`` means: the champion, else the candidate.
+    """Return the version of ``name@alias``, ``name/3`` or ``name``; a bare name means champion, else candidate.
 
-    Where a model has neither, as where all its versions were made with overrides, the newest is taken and a warning
-    says so. Raises BadConfiguration that lists the models, aliases or versions that exist.
+    A model may have neither, for example if all its versions have overrides. Then this returns the newest version with
+    a warning. Raises BadConfiguration with the existing models, aliases or versions.
     """
     name, by_alias, alias = text.partition("@")
     name, by_number, number = name.partition("/") if not by_alias else (name, "", "")
@@ -108,9 +108,9 @@ def resolve(uri: str, text: str) -> Version:
 def create_version(
     uri: str, name: str, model_id: str, run_id: str, tags: Mapping[str, str], model_description: str = ""
 ) -> Version:
-    """Register a logged model as the next version of the model ``name``, which is created if there is none.
+    """Register a logged model as the next version of the model ``name``; creates the model if necessary.
 
-    ``run_id`` is its source run, which gets the keys and digests as tags. Raises NetworkFault if MLflow refuses.
+    The source run ``run_id`` gets the keys and digests as tags. Raises NetworkFault if MLflow refuses.
     """
     client = mlflow_client(uri)
     from mlflow.entities import RunTag
@@ -118,22 +118,22 @@ def create_version(
 
     groups = {group: value for group, value in grouped_tags(tags).items() if group in GROUPED_TAGS}
     with refusals(uri, f"does not register {name}"):
-        with suppress(MlflowException):  # it exists; any other error shows in the next call
+        with suppress(MlflowException):  # it exists; the next call shows any other error
             client.create_registered_model(name, description=model_description)
         model = client.get_logged_model(model_id)
-        # A server resolves ``models:/``; for a file MLflow would look for the id at the address in its global state.
+        # A server resolves ``models:/``. For a file, MLflow would look for the id at the address in its global state.
         served = uri.startswith(("http://", "https://"))
         source = f"models:/{model_id}" if served else model.artifact_location
         created = client.create_model_version(name, source, run_id, tags=stored_tags(tags), model_id=model_id)
         client.log_batch(run_id, tags=[RunTag(group, value[:MAX_TAG_LENGTH]) for group, value in groups.items()])
-        # The model's own page names its versions by this tag.
+        # The model's page shows its versions from this tag.
         named = {"mlflow.modelVersions": json.dumps([{"name": name, "version": int(created.version)}])}
         client.set_logged_model_tags(model_id, named)
     return _to_version(created)
 
 
 def set_decision(uri: str, version: Version, decision: str, description: str) -> None:
-    """Set the description and then the decision among the tags: a version that has it has its description."""
+    """Set the description, then the decision tag, so that a version with a decision also has its description."""
     client = mlflow_client(uri)
     number = f"{version.version}"
     with refusals(uri, f"does not change {version.name}/{number}"):
@@ -145,10 +145,10 @@ def set_decision(uri: str, version: Version, decision: str, description: str) ->
 def set_alias(uri: str, version: Version, alias: str, reason: str, who: str = "") -> str:
     """Move ``alias`` to ``version`` and add a line (when, by whom, why) to its tag ``promotion.<alias>``.
 
-    Nothing else in the project moves an alias. ``who`` is the user, unless another one is given.
+    Only this function moves aliases. ``who`` is by default the present user.
 
-    Returns that line. A repeated call, as after a process that was killed in between, adds no second line. Raises
-    BadConfiguration for a name that cannot be an alias.
+    Returns the line. A repeated call, for example after a kill, adds no second line. Raises BadConfiguration for a name
+    that cannot be an alias.
     """
     if not re.fullmatch(r"[A-Za-z0-9_-]+", alias) or RESERVED_ALIAS.fullmatch(alias):
         allowed = "letters, digits, - and _, but neither latest nor v1, v2, …"
@@ -164,16 +164,16 @@ def set_alias(uri: str, version: Version, alias: str, reason: str, who: str = ""
         else:
             # Read the tag again: the alias may have moved since the caller read ``version``.
             before = client.get_model_version(version.name, number).tags.get(tag, "")
-            # The reason first, so that no alias ever stands without one.
+            # Write the reason first, so that no alias ever lacks one.
             client.set_model_version_tag(version.name, number, tag, "\n".join(filter(None, [before, line])))
         client.set_registered_model_alias(version.name, alias, number)
     return line
 
 
 def delete_version(uri: str, version: Version) -> None:
-    """Delete a version, its aliases, and its model unless another version has the same one; MLflow keeps its runs.
+    """Delete a version, its aliases, and its logged model unless another version uses it; MLflow keeps the runs.
 
-    MLflow gives its number to no other version. Raises NetworkFault if MLflow refuses.
+    MLflow does not reuse its number. Raises NetworkFault if MLflow refuses.
     """
     client = mlflow_client(uri)
     number = f"{version.version}"
@@ -188,8 +188,8 @@ def delete_version(uri: str, version: Version) -> None:
 
 
 def source_run(uri: str, version: Version) -> Mapping[str, str]:
-    """The pipeline run that made the version: ``run`` and ``report`` as addresses to open, and its parameters as
-    ``params.<name>``; ``artifacts`` are those of its stage ``register``. Empty where the run was deleted."""
+    """Return the addresses ``run`` and ``report`` of the pipeline run that made the version, the ``artifacts`` address
+    of its stage ``register``, and its parameters as ``params.<name>``. Empty if the run was deleted."""
     client = mlflow_client(uri)
     try:
         registered = client.get_run(version.stage_run)
@@ -210,10 +210,10 @@ def source_run(uri: str, version: Version) -> Mapping[str, str]:
 
 
 def version_exists(uri: str, name: str, version: int, run_id: str) -> bool:
-    """Whether ``run_id`` made that version and it still exists; imports MLflow only for another database than SQLite.
+    """Whether ``run_id`` made that version and it still exists; imports MLflow only for databases other than SQLite.
 
-    A server is asked over plain HTTP. One that does not answer, or refuses the credentials, cannot say that the
-    version is gone: it counts as existing.
+    A server gets a plain HTTP request. If it does not answer, or refuses the credentials, the version counts as
+    existing.
     """
     if not uri.startswith(("http://", "https://")):
         try:

@@ -1,4 +1,4 @@
-"""The description on a run's page: scores and stages. Also flattens nested facts to names."""
+"""Writes the description on a run's page: scores and stages. Also flattens nested facts to names."""
 
 import json
 import re
@@ -9,11 +9,11 @@ from typing import Any
 
 LONGEST_KEY = 250
 PAGES = {"train": ("Curves", "model-metrics"), "report": ("Report", "artifacts/report.html")}
-"""Stages whose pages the description links to first: the label, and the place below the page of the stage's run."""
+"""Stages that the description links to first: the label, and the path below the page of the stage's run."""
 SCORE_STAGE = "score"
-"""The stage whose numbers are those of the run."""
+"""The stage with the run's scores."""
 MARKS = re.compile(r"([\\`*_\[\]<>#|])")
-"""Characters that mean something in Markdown."""
+"""Matches Markdown's special characters."""
 
 
 @dataclass
@@ -36,19 +36,19 @@ class StageRow:
 
     @property
     def page(self) -> str:
-        """The address of its run's page below that of MLflow; "" while it has none."""
+        """The address of its run's page, relative to MLflow's; "" without a run."""
         return f"#/experiments/{self.experiment}/runs/{self.run_id}" if self.run_id else ""
 
     @property
     def linked(self) -> str:
-        """The label, with a link to the page if there is one."""
+        """The label, linked to its page if there is one."""
         return f"[{self.label}]({self.page})" if self.page else self.label
 
 
 def run_description(lines: Sequence[StageRow], why: str = "") -> str:
-    """Markdown: why it failed, links to curves and report, the scores, the stages.
+    """Return Markdown: why the run failed, links to curves and report, the scores, the stages.
 
-    MLflow cuts a table off where the screen ends, so columns are few and their words short.
+    MLflow cuts a table at the end of the screen, so columns are few and their words short.
     """
     scored = {line.item: numeric_facts(line.facts) for line in lines if line.stage == SCORE_STAGE}
     scored = {item: numbers for item, numbers in scored.items() if numbers}
@@ -64,13 +64,13 @@ def run_description(lines: Sequence[StageRow], why: str = "") -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str = "---") -> str:
-    """A table in Markdown, whose columns after the first have an alignment; a line break or a bar in a cell becomes a
-    space or a slash."""
+    """Return a Markdown table; ``align`` applies to all columns except the first. In cells, a line break becomes a
+    space, and a bar becomes a slash."""
     return "\n".join(map(_table_row, [head, ["---", *[align] * (len(head) - 1)], *rows]))
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten nested mappings, keys joined by dots; an artifact becomes ``stage/key``, a list becomes JSON."""
+    """Flatten nested mappings and join keys by dots; an artifact becomes ``stage/key``, a list becomes JSON."""
     result: dict[str, Any] = {}
     for name, value in values.items():
         key = f"{prefix}{name}"
@@ -86,22 +86,22 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def mlflow_name(name: str) -> str:
-    """The name with ``_`` for each character that MLflow does not take in names: ``test_caps.bleu``."""
+    """Replace each character that MLflow's names do not allow by ``_``: ``test+caps.bleu`` → ``test_caps.bleu``."""
     return re.sub(r"[^\w\-. /:]", "_", name)
 
 
 def is_number(value: object) -> bool:
-    """Whether MLflow accepts ``value`` as a metric; a bool does not count."""
+    """Whether ``value`` is a number and not a bool, so that it becomes a metric in MLflow."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def numeric_facts(facts: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers among the facts, by flat name."""
+    """Return the numbers among the facts, by flat name."""
     return {name: value for name, value in flatten(facts).items() if is_number(value)}
 
 
 def _short(value: object) -> str:
-    """A value for people: ``28,996``, ``34.12``."""
+    """Format a value for people: ``28,996``, ``34.12``."""
     if isinstance(value, float):
         return f"{value:,.2f}" if 0.1 <= abs(value) < 1e9 or value == 0 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) and is_number(value) else f"{value}"

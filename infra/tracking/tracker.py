@@ -1,4 +1,4 @@
-"""Tracks a pipeline run in MLflow: a parent run, one child for each stage, and a description that a person can read."""
+"""Tracks a pipeline run in MLflow: a parent run, one child for each stage, and a readable description."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from infra.tracking.write_queue import WriteQueue
 __all__ = ["OVERRIDES", "PARENT", "SETTINGS", "RunEnd", "Tracker", "ending"]
 
 PENDING = "later:"
-"""Prefix of the id of a stage that began while MLflow was away, until it has one of MLflow's."""
+"""Prefix of the temporary id of a stage that began while MLflow was unreachable."""
 NOTE = "mlflow.note.content"
 
 
@@ -26,9 +26,9 @@ class Tracker:
     """Writes one pipeline run to MLflow at ``uri``, by default a SQLite file beside ``artifact_root``.
 
     Artifacts go below ``artifact_root`` unless a server stores them. The numbers of the stage ``score`` are also
-    logged to the parent run as ``item.number``, so that runs can be compared in a table. A stage that begins while
-    MLflow is away gets a temporary id that every method accepts. ``token`` names the parent run in its experiment: a
-    later tracker with the same one goes on with it.
+    logged to the parent run as ``item.number``, so that a table can compare runs. A stage that begins while MLflow is
+    unreachable gets a temporary id, which every method accepts. ``token`` names the parent run in its experiment: a
+    later tracker with the same token continues this run.
     """
 
     def __init__(self, uri: str, artifact_root: Path, token: str = "") -> None:
@@ -40,12 +40,12 @@ class Tracker:
         self._rows: list[StageRow] = []
         self._text = self._why = ""
         self._stages: dict[str, StageRow] = {}
-        """By the id that ``start_stage`` gave."""
+        """Maps the ids from ``start_stage`` to their rows."""
         self._writes = WriteQueue(self.uri, lambda: self.client.search_experiments(max_results=1))
 
     @property
     def client(self) -> Any:
-        """The MlflowClient; raises what MLflow raises when the store does not answer."""
+        """The MlflowClient; raises MLflow's errors when the store does not answer."""
         return self._runs.client
 
     @property
@@ -54,22 +54,22 @@ class Tracker:
 
     @property
     def parent_tags(self) -> Mapping[str, str]:
-        """The tags of the parent run; empty until a write reached MLflow."""
+        """The tags of the parent run; empty until a write has reached MLflow."""
         return self._runs.parent_tags
 
     def start(self, experiment: str, name: str, tags: Mapping[str, str], params: Mapping[str, Any]) -> str:
-        """Begin the parent run of one pipeline run; gives its id, or "" while MLflow is away."""
+        """Begin the parent run of one pipeline run; return its id, or "" while MLflow is unreachable."""
         self._start_parent = partial(self._runs.start_parent, experiment, name, tags, params, _now_ms())
         self._writes.put("the run", self._parent)
         return self.run_id
 
     def describe(self, text: str) -> None:
-        """Describe the parent by this Markdown, in place of its stages."""
+        """Use this Markdown as the parent's description instead of its stages."""
         self._text = text
         self._writes.put("the note", self._write_note)
 
     def start_stage(self, stage: str, item: str, key: str, params: Mapping[str, Any]) -> str:
-        """Begin the child run of one stage; gives its id, a temporary one while MLflow is away.
+        """Begin the child run of one stage; return its id, a temporary one while MLflow is unreachable.
 
         An unfinished child of the same key in this folder is reopened under the present parent, so that the curve of
         a killed training continues.
@@ -83,9 +83,9 @@ class Tracker:
         return run_id
 
     def log_rows(self, run_id: str, rows: Iterable[Mapping[str, Any]], of_parent: Sequence[str] = ()) -> None:
-        """Log the numbers of ``metrics.jsonl`` rows at their ``done`` and ``time``; repeated steps are dropped.
+        """Log the numbers of ``metrics.jsonl`` rows with their ``done`` and ``time``; repeated steps are dropped.
 
-        The parent gets the metrics ``of_parent`` too.
+        The metrics ``of_parent`` are logged to the parent too.
         """
         waiting = self._writes.last
         if isinstance(waiting, _MetricRows) and waiting.run_id == run_id:
@@ -95,14 +95,14 @@ class Tracker:
             self._writes.put("metrics", _MetricRows(self, run_id, list(rows), of_parent))
 
     def log_files(self, run_id: str, files: Callable[[], Iterable[RunFile]]) -> None:
-        """Store what ``files`` gives with the run. It is called when MLflow takes them, and its error loses them."""
+        """Store the result of ``files`` with the run. Calls it when MLflow answers; its errors drop the files."""
         if run_id:
             self._put("files", run_id, lambda real: self._runs.log_files(real, [*files()]))
 
     def file_page(self, key: str, name: str) -> str:
-        """The address, below that of MLflow, of a file in the run that made the artifact of ``key``; "" for none.
+        """Return the address, relative to MLflow's, of a file in the run that made the artifact of ``key``; "" if none.
 
-        Raises NetworkFault where MLflow does not answer.
+        Raises NetworkFault if MLflow does not answer.
         """
         with refusals(self.uri, "does not answer"):
             row = StageRow("", "", key, "", *self._runs.find_finished(key))
@@ -124,7 +124,7 @@ class Tracker:
         self._describe_run()
 
     def cached(self, stage: str, item: str, key: str, facts: Mapping[str, Any], state: str = "cached") -> None:
-        """Name a stage that did not run here, with a link to the run that made its artifact."""
+        """Record a stage that did not run here, with a link to the run that made its artifact."""
         if self._start_parent is None:
             return
         row = StageRow(stage, item, key, state, facts=facts)
@@ -134,7 +134,7 @@ class Tracker:
         self._describe_run()
 
     def resolve_run_id(self, run_id: str) -> str:
-        """MLflow's id for ``run_id``, where work needs it now; raises NetworkFault while MLflow is away."""
+        """Return MLflow's id for ``run_id`` at once; raises NetworkFault while MLflow is unreachable."""
         self._writes.retry_now()
         self._writes.flush()
         try:
@@ -145,7 +145,7 @@ class Tracker:
     def finish(self, status: str, why: str = "") -> None:
         """End the parent as FINISHED, FAILED or KILLED. Waits for queued writes, unless KILLED.
 
-        The description then begins with ``why`` it failed.
+        The description then begins with ``why``, the reason of a failure.
         """
         self._why = why
         self._describe_run()
@@ -155,7 +155,7 @@ class Tracker:
         self._writes.flush_all(patient=status != "KILLED")
 
     def _put(self, what: str, run_id: str, write: Callable[[str], object]) -> None:
-        """Queue a write to a run whose id may be temporary until then."""
+        """Queue a write to a run that may have only a temporary id until the write."""
         self._writes.put(what, lambda: write(self._resolved_id(run_id)))
 
     def _resolved_id(self, run_id: str) -> str:
@@ -205,7 +205,7 @@ class RunEnd:
 
 @contextmanager
 def ending(tracker: Tracker) -> Iterator[RunEnd]:
-    """End the parent run after the block: as the block says, FAILED by an error, KILLED by an interrupt."""
+    """End the parent run after the block: with the yielded ``RunEnd``, FAILED by an error, KILLED by an interrupt."""
     end = RunEnd()
     try:
         yield end
@@ -218,7 +218,7 @@ def ending(tracker: Tracker) -> Iterator[RunEnd]:
 
 @dataclass
 class _MetricRows:
-    """Rows to log; more may be added until they are written."""
+    """Rows to log; rows can be added until the write."""
 
     tracker: Tracker
     run_id: str

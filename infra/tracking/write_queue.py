@@ -1,7 +1,7 @@
-"""Queues writes to a server that may be away, and carries them out in order when it answers.
+"""Queues writes to a server that may be unreachable, and executes them in order when it answers.
 
-A server that does not answer is tried again for as long as the run lasts, with one warning. A write that an answering
-server refuses is tried a few times and then dropped, so that later writes are not blocked.
+If the server does not answer, the queue warns once and retries until the run ends. If an answering server refuses a
+write, the queue retries it a few times and then drops it, so that later writes are not blocked.
 """
 
 import sys
@@ -15,7 +15,7 @@ from infra.processes import signals
 from infra.tracking.client import mlflow_errors
 
 RETRY_AFTER_SECONDS = 60.0
-"""Pause before a server that did not answer is tried again."""
+"""Pause before a retry after the server did not answer."""
 MAX_ATTEMPTS = 3
 """Attempts of a write that an answering server refuses."""
 FINAL_FLUSH_SECONDS = 120.0
@@ -25,7 +25,7 @@ POLL_SECONDS = 2.0
 
 @dataclass
 class WriteQueue:
-    """Writes to the server at ``place``; ``answers`` makes a cheap request, and raises while the server is away."""
+    """Writes to the server at ``place``. ``answers`` sends a cheap request, and raises while there is no answer."""
 
     place: str
     answers: Callable[[], object]
@@ -38,27 +38,27 @@ class WriteQueue:
 
     @property
     def last(self) -> Callable[[], object] | None:
-        """The newest action, while it still waits."""
+        """The newest waiting action, if any."""
         return self._waiting[-1][1] if self._waiting else None
 
     def put(self, what: str, action: Callable[[], object]) -> None:
-        """Queue an action, and carry out what the server takes; ``what`` names it in warnings."""
+        """Queue an action, and execute all that the server accepts; ``what`` names the action in warnings."""
         self._waiting.append((what, action))
         self.flush()
 
     def retry_now(self) -> None:
-        """Try the next write without a pause."""
+        """Skip the pause before the next write."""
         self._retry_at = 0.0
 
     def flush(self) -> None:
-        """Carry out queued actions until one fails that a later attempt may carry out."""
+        """Execute queued actions in order; stop at a failure that a retry may solve."""
         with self._flush_lock:
             while self._waiting and time.monotonic() >= self._retry_at:
                 what, action = self._waiting[0]
                 try:
                     action()
                     self._was_available = True
-                except Exception as error:  # no error of a record ends a training of days
+                except Exception as error:  # an error of tracking must not end a training
                     if _is_transient(error) and not self._is_available():
                         self._mark_unavailable(what, error)
                         return
@@ -71,7 +71,7 @@ class WriteQueue:
                 self._failures_of_first = 0
 
     def flush_all(self, patient: bool) -> None:
-        """The last flush; ``patient`` waits for a server, or a file that worked before, until a signal."""
+        """Flush at the end; ``patient`` waits for a server, or a file that worked before, unless a signal arrives."""
         self.retry_now()
         self.flush()
         waits = patient and (self._was_available or self.place.startswith("http"))
@@ -97,7 +97,7 @@ class WriteQueue:
     def _mark_unavailable(self, what: str, error: Exception) -> None:
         self._retry_at = time.monotonic() + RETRY_AFTER_SECONDS
         self._warn(
-            f"MLflow at {self.place} does not take {what} ({_first_line(error)}); the run goes on without", "away"
+            f"MLflow at {self.place} did not accept {what} ({_first_line(error)}); the run continues meanwhile", "away"
         )
 
     def _warn(self, text: str, subject: str = "") -> None:
@@ -107,7 +107,7 @@ class WriteQueue:
 
 
 def _is_transient(error: Exception) -> bool:
-    """Whether a later attempt may succeed: false for an error in the request itself."""
+    """Whether a later attempt may succeed; false for an error in the request itself."""
     if isinstance(error, ValueError | TypeError | LookupError | AttributeError | FileNotFoundError):
         return False
     code = getattr(error, "error_code", "INTERNAL_ERROR")

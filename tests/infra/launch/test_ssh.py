@@ -59,7 +59,7 @@ def test_folder_and_python_are_where_that_machine_says(programs: Programs, queue
 
 def test_a_machine_that_greets_is_refused(programs: Programs, queue: SshQueue) -> None:
     programs.answer("ssh", "Welcome!\n/python\n/far\ntorch 2\n")
-    with pytest.raises(BadConfiguration, match="`ssh me@box` prints of itself, allowed is nothing: 'Welcome! "):
+    with pytest.raises(BadConfiguration, match="`ssh me@box` prints its own text, allowed is none: 'Welcome! "):
         queue.examine()
 
 
