@@ -24,13 +24,16 @@ def try_lock(descriptor: int) -> bool:
 
 
 def is_locked(path: Path | str) -> bool:
-    """Whether a process holds the lock of the file ``path``."""
+    """Whether a process holds the lock of the file ``path``, which may be another user's."""
     try:
-        descriptor = os.open(path, os.O_RDWR)
+        descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         return False
     try:
-        return not try_lock(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
     finally:
         os.close(descriptor)
 

@@ -54,3 +54,17 @@ def test_looking_at_a_lock_creates_no_file_and_takes_no_lock(tmp_path: Path) -> 
     assert not is_locked(path)
     with try_file_lock(path) as free:
         assert free
+
+
+def test_a_lock_of_another_user_can_be_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = os.open
+
+    def refuse_to_write(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_ACCMODE:
+            raise PermissionError(path)
+        return opened(path, flags, mode)
+
+    with try_file_lock(tmp_path / "lock"):
+        monkeypatch.setattr(os, "open", refuse_to_write)
+        assert is_locked(tmp_path / "lock")
+    assert not is_locked(tmp_path / "lock")
