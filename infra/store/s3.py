@@ -129,10 +129,14 @@ class S3Store(Store):
             copy = self._local.find(stage, key)
             if copy is None or not is_of_attempt(copy, attempt):
                 return False
-            if MANIFEST in self.bucket.list(f"{stage}/{key}") or self._local.damage(copy, every_byte=True):
+            published = self.find(stage, key)
+            # A copy is as old as what it was fetched from: a newer one was made here and could not be sent.
+            if published and published.made.get("at", "") >= copy.made.get("at", ""):
+                return False
+            if self._local.damage(copy, every_byte=True):
                 return False
             self.say(f"{stage} {key} is on this machine only: sent to {self.bucket.address}")
-            self._publish(copy, "")
+            self._publish(copy, self._manifests.etag(stage, key))
             return True
 
     def quarantine(self, stage: str, key: str) -> str:

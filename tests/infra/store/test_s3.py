@@ -184,6 +184,18 @@ def test_restore_sends_an_artifact_whose_upload_failed(s3: Server, store: S3Stor
     assert other.find("clean", "k1")
 
 
+def test_restore_sends_what_was_made_to_replace_an_artifact(s3: Server, store: S3Store) -> None:
+    sealed(store, made={"at": "2026-11-26T10:00:00+00:00"})
+    assert not store.restore("clean", "k1"), "it was sent"
+    store._local.begin("clean", "k1", {}, "forced")
+    copy = sealed(store._local, files={"a.txt": b"new"}, made={"at": "2026-11-26T12:00:00+00:00"})
+    assert not store.restore("clean", "k1", "an attempt that did not make it")
+    assert store.restore("clean", "k1")
+    assert manifest_of(machine_of(store)).content == copy.content
+    sealed(store._local, made={"at": "2026-11-26T11:00:00+00:00"})
+    assert not store.restore("clean", "k1"), "the bucket has a newer one"
+
+
 def test_a_refusing_and_an_absent_store_are_faults_without_secrets(
     s3: Server, store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
