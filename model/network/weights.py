@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -32,7 +33,17 @@ def save_model_config(folder: Path, model: Transformer) -> None:
     shape = {"model": asdict(model.config), "source_size": model.source_size, "target_size": model.target_size}
     beside = folder / f"{MODEL_CONFIG}.partial"
     beside.write_text(json.dumps(shape, indent=1, sort_keys=True) + "\n")
+    sync(beside)
     beside.replace(folder / MODEL_CONFIG)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or a folder's list of names, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def load_model(folder: Path, device: torch.device | None = None) -> Transformer:

@@ -15,7 +15,6 @@ keeps
 
 import hashlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +29,7 @@ from ..config import Training, from_json
 from ..errors import JobError, bad_data
 from ..metric_names import DEV_PERPLEXITY
 from ..network.transformer import Transformer
-from ..network.weights import WEIGHTS, load_tensors, load_weights, save_tensors
+from ..network.weights import WEIGHTS, load_tensors, load_weights, save_tensors, sync
 from .optimizer import WeightAverage
 from .position import Position
 
@@ -164,6 +163,7 @@ class Checkpoints:
         partial = self.folder / f"{BEST}.json.partial"
         best = {"update": position.best_update, DEV_PERPLEXITY: position.best_dev_perplexity}
         partial.write_text(json.dumps(best) + "\n")
+        sync(partial)
         partial.replace(self.folder / f"{BEST}.json")
 
     def finish(self) -> None:
@@ -245,15 +245,6 @@ def moments(model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, T
 
 def checksum(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
-
-
-def sync(path: Path) -> None:
-    """Wait until a file, or a folder's list of names, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def sha256(path: Path) -> str:

@@ -17,7 +17,7 @@ from ..data.batches import BatchSampler, Cursor, Update
 from ..data.prefetch import read_ahead
 from ..errors import JobError
 from ..job import Facts, StopSignal, seconds_since_launch
-from ..network.weights import save_model_config
+from ..network.weights import save_model_config, sync
 from .checkpoint import Checkpoints
 from .distributed import Ranks
 from .flops import Work
@@ -174,6 +174,7 @@ class Trainer:
             self.policy.last = self.position.update
             if self.training.patience:
                 self.checkpoints.write_best(self.position)
+            sync(self.out / "metrics.jsonl")  # with model.json the training counts as finished, also after a loss of power
             save_model_config(self.out, self.step.model)
             self.checkpoints.finish()
         return facts

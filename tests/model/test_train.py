@@ -93,6 +93,34 @@ def test_killed_and_resumed_is_uninterrupted_to_the_bit(tmp_path: Path) -> None:
     assert run(killed)["facts"]["target_tokens"] == run(whole)["facts"]["target_tokens"]
 
 
+def test_a_training_counts_as_finished_when_its_results_are_on_the_disk(tmp_path: Path) -> None:
+    job = write_job(tmp_path, training=replace(TRAINING, patience=9))
+    calls = tmp_path / "calls"
+
+    def note() -> None:
+        fsync = os.fsync
+        rename = Path.replace
+
+        def synced(descriptor: int) -> None:
+            with calls.open("a") as file:
+                file.write(f"synced {Path(f'/proc/self/fd/{descriptor}').readlink().name}\n")
+            fsync(descriptor)
+
+        def renamed(path: Path, target: Path) -> Path:
+            with calls.open("a") as file:
+                file.write(f"renamed {path.name}\n")
+            return rename(path, target)
+
+        os.fsync = synced
+        Path.replace = renamed  # type: ignore[method-assign,assignment]
+
+    assert run(job, before=note)["reason"] == "done"
+    said = calls.read_text().splitlines()
+    end = said.index("renamed model.json.partial")
+    best = ["synced best.json.partial", "renamed best.json.partial"]
+    assert said[end - 4 : end] == [*best, "synced metrics.jsonl", "synced model.json.partial"]
+
+
 def test_lengths_in_epochs_are_those_of_their_updates(tmp_path: Path) -> None:
     linear = replace(TRAINING, schedule="linear")
     in_epochs = replace(linear, updates=0, epochs=3, warmup=0, warmup_epochs=1, keep=0, keep_epochs=2)
