@@ -174,7 +174,9 @@ class Trainer:
             self.policy.last = self.position.update
             if self.training.patience:
                 self.checkpoints.write_best(self.position)
-            sync(self.out / "metrics.jsonl")  # with model.json the training counts as finished, also after a loss of power
+            sync(
+                self.out / "metrics.jsonl"
+            )  # with model.json the training counts as finished, also after a loss of power
             save_model_config(self.out, self.step.model)
             self.checkpoints.finish()
         return facts
