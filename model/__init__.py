@@ -1,1 +1,1 @@
-"""The Transformer, its data, training and search: all that runs on a bare GPU node. Imports no sibling package."""
+"""The Transformer, its data, training and search: all code that runs on a GPU node. Imports no sibling package."""

@@ -1,5 +1,6 @@
-"""Averages the last or all kept checkpoints of a training (§6.1), or takes the best or the moving average:
-``python -m model.average job.json``.
+"""Averages the last or all kept checkpoints of a training (§6.1), or selects the best or the moving average.
+
+``python -m model.average job.json``
 
     inputs  run/ (the folder of a training)
     config  {"averaging": Averaging}
@@ -21,8 +22,9 @@ from .training.checkpoint import BEST, EMA, read_best_update
 
 
 def last_checkpoints(run: Path, count: int) -> list[Path]:
-    """The weights of the last ``count`` checkpoints of a run, of all for 0, oldest first. Raises JobError when there
-    are fewer, or none."""
+    """Return the weights of the last ``count`` checkpoints of a run (0: all), oldest first.
+
+    Raises JobError if there are fewer, or none."""
     folder = run / "checkpoints"
     paths = sorted((path for path in folder.glob("*") if path.name.isdigit()), key=lambda path: int(path.name))
     if len(paths) < max(count, 1):
@@ -34,7 +36,7 @@ def last_checkpoints(run: Path, count: int) -> list[Path]:
 
 
 def best_checkpoint(run: Path) -> tuple[int, Path]:
-    """The update and the weights of the lowest dev perplexity. Raises JobError where the training recorded no best."""
+    """Return update and weights with the lowest dev perplexity. Raises JobError if the training recorded no best."""
     folder = run / "checkpoints"
     update = read_best_update(folder)
     averaged = folder / f"{update:08d}" / WEIGHTS
@@ -42,9 +44,9 @@ def best_checkpoint(run: Path) -> tuple[int, Path]:
 
 
 def average_checkpoints(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of each tensor over these files, in the files' dtype; a single file is returned unchanged.
+    """Return the mean of each tensor over these files, in the files' dtype; for one file its unchanged tensors.
 
-    Raises JobError naming the file that is missing or damaged, not finite, or has other tensors than the first.
+    Raises JobError naming a file that is missing or damaged, not finite, or has other tensors than the first.
     """
     sums: dict[str, Tensor] = {}
     dtypes: dict[str, torch.dtype] = {}
@@ -74,7 +76,7 @@ def check_same_tensors(first: Path, expected: dict[str, Tensor], path: Path, ten
 
 
 def work(job: Job) -> Facts:
-    """Average the checkpoints that ``averaging`` selects; returns how many, the first and the last update."""
+    """Average the checkpoints that ``averaging`` selects; return their number, first and last update."""
     averaging = from_json(Averaging, job.config["averaging"])
     if averaging.which == "best":
         update, path = best_checkpoint(job.inputs["run"])

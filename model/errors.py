@@ -1,7 +1,7 @@
 """The exception that ends a job with a reason, and the reasons that ``exit.json`` can hold.
 
-Torch-free, because readers of data raise it too. ``infra.errors.fault_for`` turns a reason into the exception that the
-orchestration raises.
+Without torch, because modules that only read data raise it too. ``infra.errors.fault_for`` converts a reason to the
+exception that the orchestration raises.
 """
 
 from typing import Literal
@@ -30,5 +30,5 @@ class JobError(Exception):
 
 
 def bad_data(message: str) -> JobError:
-    """The error of an input that is missing, damaged or of the wrong form."""
+    """Return the error for an input that is missing, damaged or has a wrong format."""
     return JobError("bad_data", message)

@@ -1,12 +1,12 @@
-"""What every job of this package shares: ``job.json``, rows of progress, and ``exit.json``.
+"""The code that all jobs of this package share: ``job.json``, rows of progress, and ``exit.json``.
 
     def work(job: Job) -> Facts: ...
     if __name__ == "__main__":
         with job_of_command_line() as job:
             job.finish(work(job))
 
-A job reads its input folders and writes into ``job.out``. When it fails, ``exit.json`` holds one of the reasons of
-``model.errors`` and a sentence that a person can act on.
+A job reads its input folders and writes into ``job.out``. If it fails, ``exit.json`` holds one of the reasons of
+``model.errors`` and a message for the user.
 """
 
 import ctypes
@@ -35,25 +35,27 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class JobSettings:
-    """Where and how a job computes. Another number of ranks (without strict numerics), another micro-batch size,
-    compiled code or another kind of device rounds differently and draws other dropout masks, ``packed_attention``
-    rounds differently; no other setting may change the results."""
+    """Where and how a job computes.
+
+    Another number of ranks (without strict numerics), another micro-batch size, compiled code or another kind of device
+    changes rounding and dropout masks. ``packed_attention`` changes rounding. No other setting may change the results.
+    """
 
     device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """auto: a CUDA device if there is one, else the CPU; mps: Apple's GPU, on which nothing was measured."""
+    """auto: a CUDA device if there is one, otherwise the CPU; mps: Apple's GPU, without any measurement."""
     threads: int = 1
     compile: Literal["auto", "always", "never", "update"] = "auto"
-    """Whether torch.compile compiles the layers; auto: on GPUs; update: a training's whole update, replayed as one CUDA
-    graph (``model.experimental.whole_step``)."""
+    """Whether torch.compile compiles the layers; auto: on GPUs; update: compile the whole update of a training and
+    replay it as one CUDA graph (``model.experimental.whole_step``)."""
     packed_attention: Literal["torch", "own"] = "torch"
-    """What attends over packed sentences in a training; own: ``model.experimental.packed_attention``."""
+    """The attention over packed sentences in a training; own: ``model.experimental.packed_attention``."""
     micro_batch_tokens: int = 0
-    """Maximum of target tokens computed at once on one rank; 0 computes the rank's whole part at once."""
+    """Maximum tokens per side that a rank computes at once; 0: the rank's whole share of an update."""
     log_seconds: float = 2.0
     resume_seconds: float = 60.0
-    """Seconds between checkpoints that only resuming needs: more if saving takes long; 0 saves after every update."""
+    """Seconds between checkpoints that only resuming needs; more if saving is slow. 0: save after every update."""
     rank_timeout_seconds: float = 120.0
-    """Seconds that ranks wait for one that is slow, stuck or dead."""
+    """Maximum seconds that ranks wait for a rank that is slow, stuck or dead."""
 
     def __post_init__(self) -> None:
         require_choices(self, "site")
@@ -61,8 +63,9 @@ class JobSettings:
         require(self.rank_timeout_seconds > 0, "site.rank_timeout_seconds", self.rank_timeout_seconds, "above 0")
 
     def torch_device(self) -> torch.device:
-        """The device of this rank (LOCAL_RANK under torchrun). Raises JobError for ``cuda`` without a GPU, ValueError
-        for ``mps`` without one."""
+        """Return the device of this rank (LOCAL_RANK under torchrun).
+
+        Raises JobError for ``cuda`` without a GPU, ValueError for ``mps`` without one."""
         if self.device == "mps":
             allowed = "cpu or cuda: this torch has no MPS device"
             require(torch.backends.mps.is_available(), "site.device (REPRO_DEVICE)", "mps", allowed)
@@ -74,14 +77,14 @@ class JobSettings:
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
     def search_device(self) -> torch.device:
-        """The device of a search. It adds in float64, which MPS lacks: there it is the CPU."""
+        """Return the device of a search. It is the CPU instead of MPS, because a search needs float64."""
         device = self.torch_device()
         return torch.device("cpu") if device.type == "mps" else device
 
 
 @dataclass(frozen=True)
 class Job:
-    """One ``job.json``: configurations as plain JSON, input folders by name, the folder to write into."""
+    """The contents of a ``job.json``: configurations as plain JSON, input folders by name, the output folder."""
 
     config: Mapping[str, Any]
     inputs: Mapping[str, Path]
@@ -90,7 +93,7 @@ class Job:
 
     @staticmethod
     def read(path: Path) -> "Job":
-        """Read a ``job.json``; settings that only other kinds of job have are ignored."""
+        """Read a ``job.json``; ignore settings that only other kinds of jobs have."""
         try:
             job = json.loads(path.read_text())
             known = {
@@ -104,18 +107,18 @@ class Job:
             ) from error
 
     def finish(self, facts: Facts) -> None:
-        """Report in ``exit.json`` that the job is done; only the main rank does."""
+        """Write to ``exit.json`` that the job is done; only the main rank writes."""
         if os.environ.get("RANK", "0") == "0":
             write_exit(self.out, "done", "", facts)
 
 
 class Metrics:
-    """Progress as rows of ``metrics.jsonl``, which other programs follow while it grows."""
+    """Writes progress as rows of ``metrics.jsonl``; other programs read the file while it grows."""
 
     def __init__(self, out: Path) -> None:
         path = out / "metrics.jsonl"
         if path.exists():
-            # A kill in mid-line leaves an incomplete line, to which the next row would be appended.
+            # A kill can leave an incomplete last line, and the next row would be appended to it.
             whole = path.read_bytes().rfind(b"\n") + 1
             os.truncate(path, whole)
         self.file: TextIO = path.open("a")
@@ -140,7 +143,7 @@ class StopSignal:
 
 @contextmanager
 def job_of_command_line() -> Iterator[Job]:
-    """Read the job that the command line names; an error in the block goes to ``exit.json`` and ends the process."""
+    """Read the job that the command line names; write an error of the block to ``exit.json`` and end the process."""
     if len(sys.argv) != 2:
         sys.exit(f"usage: python -m {sys.modules['__main__'].__spec__.name} job.json")  # type: ignore[union-attr]
     _die_with_torchrun()
@@ -162,10 +165,10 @@ def job_of_command_line() -> Iterator[Job]:
 
 
 def _die_with_torchrun() -> None:
-    """Have the kernel kill this rank when torchrun dies.
+    """Make the kernel kill this rank when torchrun dies.
 
-    torchrun starts each rank in its own session, where signals to its process group do not arrive, and an orphaned rank
-    would write into the folder of the next attempt. A kill is safe, because a checkpoint is renamed when complete.
+    torchrun starts each rank in its own session, so signals to torchrun's process group do not reach it. An orphaned
+    rank would write into the folder of the next attempt. A kill is safe, because a checkpoint is renamed when complete.
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -174,7 +177,7 @@ def _die_with_torchrun() -> None:
 
 
 def seconds_since_launch() -> float:
-    """Seconds since torchrun was started, before the imports; 0 without torchrun."""
+    """Return the seconds since torchrun was started, including the imports; 0 without torchrun."""
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return 0.0
     ticks = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[19]
@@ -182,7 +185,7 @@ def seconds_since_launch() -> float:
 
 
 def classify_error(error: Exception) -> tuple[ExitReason, str]:
-    """The reason and the message for ``exit.json``."""
+    """Return the reason and the message for ``exit.json``."""
     text = str(error).strip().splitlines()
     first = text[0] if text else type(error).__name__
     if isinstance(error, JobError):
@@ -202,8 +205,9 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def write_exit(out: Path, reason: ExitReason, message: str, facts: Facts) -> None:
-    """Write ``exit.json``. A rank that knows the reason overwrites ranks that failed because of it, and the main rank
-    overwrites the others."""
+    """Write ``exit.json``, unless it exists and the reason is ``failed`` or this is not the main rank.
+
+    So a rank that fails because of another rank's error does not overwrite that error."""
     path = out / "exit.json"
     if path.exists() and (reason == "failed" or os.environ.get("RANK", "0") != "0"):
         return

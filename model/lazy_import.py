@@ -1,4 +1,4 @@
-"""Imports large libraries at their first use, so that a command that computes nothing starts fast.
+"""Imports large libraries at their first use, so that a command without computations starts fast.
 
 if TYPE_CHECKING:
     import polars as pl
@@ -11,18 +11,18 @@ from typing import Any
 
 
 class LazyModule:
-    """Stands for a module: the first access to an attribute imports it."""
+    """A placeholder for a module: the first access to an attribute imports the module."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
 
     def __getattr__(self, attribute: str) -> Any:
         value = getattr(import_module(self.__name__), attribute)
-        # Kept here, so that the next access costs what it costs on the module.
+        # Stored here, so that the next access is as fast as on the module.
         setattr(self, attribute, value)
         return value
 
 
 def lazy_import(name: str) -> Any:
-    """The module ``name``, imported at its first use; raises ImportError there if it is missing."""
+    """Return a placeholder that imports the module ``name`` at its first use; that use raises ImportError."""
     return LazyModule(name)

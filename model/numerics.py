@@ -1,4 +1,7 @@
-"""Numbers of a job: strict ones, the same bits on different CPUs (docs/reproducibility.md), and matrix products."""
+"""Configures the precision of matrix products, and strict numerics: the same bits on different CPUs.
+
+docs/reproducibility.md explains strict numerics.
+"""
 
 import os
 from pathlib import Path
@@ -13,7 +16,7 @@ CPU_FLAGS = Path("/proc/cpuinfo")
 
 
 def has_bf16() -> bool:
-    """Whether this CPU multiplies in bfloat16; True on a system without /proc/cpuinfo."""
+    """Whether this CPU has bfloat16 products; True on a system without /proc/cpuinfo."""
     try:
         flags = set(CPU_FLAGS.read_text().split())
     except OSError:
@@ -22,9 +25,10 @@ def has_bf16() -> bool:
 
 
 def configure_precision(name: str, precision: str, device: torch.device) -> None:
-    """Multiply float32 matrices exactly, or in TF32. ``name`` is the field: training.precision, decoding.precision.
+    """Make torch multiply float32 matrices in float32, or in TF32 for tf32.
 
-    Raises ValueError for a precision that this device does not support.
+    ``name`` is the field: training.precision or decoding.precision. Raises ValueError if this device does not support
+    the precision.
     """
     gpu = device.type == "cuda"
     require(gpu or precision != "tf32", name, precision, "fp32 or bf16 on a CPU (tf32 needs a GPU)")
@@ -34,7 +38,7 @@ def configure_precision(name: str, precision: str, device: torch.device) -> None
 
 
 def configure_training(model: Model, training: Training, device: torch.device, own_attention: bool = False) -> None:
-    """``configure_precision`` for a training. Raises ValueError for what this device does not support."""
+    """Call ``configure_precision`` for a training. Raises ValueError if this device does not support a setting."""
     precision = training.precision
     configure_precision("training.precision", precision, device)
     if device.type != "cuda" or training.batching != "packed":
@@ -48,7 +52,7 @@ def configure_training(model: Model, training: Training, device: torch.device, o
 
 
 def check_mps(training: Training, site: JobSettings, ranks: int) -> None:
-    """Raise ValueError for what a training on MPS (Apple's GPUs) is not written for."""
+    """Raise ValueError for a setting that a training on MPS (Apple's GPUs) does not support."""
     where = "where site.device is mps"
     require(training.precision == "fp32", "training.precision", training.precision, f"fp32 {where}")
     require(not training.dev_bleu, "training.dev_bleu", training.dev_bleu, f"0 {where}, which has no float64")
@@ -59,14 +63,14 @@ def check_mps(training: Training, site: JobSettings, ranks: int) -> None:
 
 
 def autocast(training: Training, device: torch.device) -> torch.autocast:
-    """The context in which forward passes compute: bfloat16 products for precision bf16, else unchanged."""
+    """Return the context for forward passes: bfloat16 products for precision bf16, otherwise unchanged."""
     return torch.autocast(device.type, torch.bfloat16, enabled=training.precision == "bf16")
 
 
 def configure_numerics(numerics: Numerics, site: JobSettings) -> None:
-    """Compute in one thread, without oneDNN, from here on, if ``numerics`` is strict; fast changes nothing.
+    """If ``numerics`` is strict, set torch to one thread and no oneDNN; fast changes nothing.
 
-    Raises ValueError where this job cannot compute strictly: on a GPU, with compiled layers, or in an environment that
+    Raises ValueError if this job cannot compute strictly: on a GPU, with compiled layers, or in an environment that
     selects other kernels.
     """
     if numerics == "fast":

@@ -1,7 +1,7 @@
-"""Measures how long an update of a training takes here: ``python -m model.speed job.json``, over made-up pairs.
+"""Measures the time of an update of a training on this machine, with random pairs: ``python -m model.speed job.json``.
 
 config  {"model": Model, "training": Training, "vocabulary": pieces of a vocabulary, "length": pieces of a sentence}
-out     exit.json with the facts ``seconds`` (of an update) and ``slowdown`` (by other work on this machine)
+out     exit.json with the facts ``seconds`` (of an update) and ``slowdown`` (factor due to other work on this machine)
 """
 
 import time
@@ -18,12 +18,12 @@ from .training.setup import build_objective, new_model, prepare_device, read_con
 from .training.step import TrainingStep
 
 ENOUGH_SECONDS = 0.5
-"""An update of a part of a batch that takes so long tells the time of a whole one."""
+"""If an update of a part of a batch takes at least this time, its time is scaled to the whole batch."""
 TIMED = 3
 
 
 def work(job: Job) -> Facts:
-    """Time updates of growing parts of a batch, until one takes long enough or is the whole."""
+    """Time updates of larger and larger parts of a batch, until one takes long enough or is the whole batch."""
     config, training = read_configuration(job)
     training = replace(training, batching="buckets")
     device = prepare_device(job, config, training, own_attention=False)
@@ -37,14 +37,14 @@ def work(job: Job) -> Facts:
     while (times := _seconds(step, sentences, length, size))[0] < ENOUGH_SECONDS and sentences < whole:
         sentences = min(whole, 4 * sentences)
     seconds, computing = times
-    slowdown = max(1.0, seconds / computing) if device.type == "cpu" else 1.0  # else the device computes
+    slowdown = max(1.0, seconds / computing) if device.type == "cpu" else 1.0  # otherwise this thread only waits
     return {"seconds": seconds * whole / sentences, "slowdown": slowdown}
 
 
 def _seconds(step: TrainingStep, sentences: int, length: int, size: int) -> tuple[float, float]:
-    """Seconds of an update over pairs of ``length`` random pieces, the mean of some; those that this thread computes.
+    """Return the mean seconds of an update over pairs of ``length`` random pieces, and this thread's computing seconds.
 
-    An idle machine never lets it wait: the other threads have as much to do.
+    On an idle machine both are equal: all threads have the same amount of work, so this one does not wait.
     """
     source, target, labels = torch.randint(3, size, (3, sentences, length))
     count = labels.numel()
@@ -53,7 +53,7 @@ def _seconds(step: TrainingStep, sentences: int, length: int, size: int) -> tupl
         step(Update([batch], count, Cursor()), number + 1)
         if step.device.type == "cuda":
             torch.cuda.synchronize()
-        if number == 0:  # it compiles and allocates
+        if number == 0:  # the first update also compiles and allocates
             begin = time.monotonic()
             computed = time.thread_time()
     return (time.monotonic() - begin) / TIMED, (time.thread_time() - computed) / TIMED

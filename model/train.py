@@ -1,4 +1,4 @@
-"""The training job: shards to checkpoints. ``python -m model.train job.json``, alone or under torchrun.
+"""The training job, from shards to checkpoints: ``python -m model.train job.json``, with or without torchrun.
 
 inputs  shards/ *.arrow, dev/ *.arrow, vocabulary/ tokenizer.json (tokenizer.target.json),
         start/ model.safetensors (optional: the initial weights)
@@ -25,14 +25,14 @@ from .training.trainer import Trainer
 
 
 def work(job: Job) -> Facts:
-    """Train to the last update, or until patience or the minutes end; returns the facts of ``Trainer.finish``.
+    """Train to the last update, or until patience or the minutes run out; return the facts of ``Trainer.finish``.
 
-    Over the same folder with as many ranks, a restarted job resumes from the newest whole checkpoint and reaches the
-    same weights to the bit: the pairs and the random numbers of an update are a function of seed, update and rank.
-    ``model.training.distributed`` says what holds for another number of ranks.
+    A job that is restarted with the same folder and number of ranks resumes from the newest undamaged checkpoint. Its
+    weights are bit-identical to those of an uninterrupted job: the pairs and random numbers of an update are a function
+    of seed, update and rank. For another number of ranks see ``model.training.distributed``.
     """
     stop = StopSignal()
-    if (job.out / MODEL_CONFIG).exists():  # training is complete, but files for resuming may remain
+    if (job.out / MODEL_CONFIG).exists():  # the training is complete, but files for resuming may remain
         facts = read_facts(job.out)
         if os.environ.get("RANK", "0") == "0":
             training = from_json(Training, job.config["training"])
@@ -47,9 +47,9 @@ def work(job: Job) -> Facts:
 
 
 def trainer_for(job: Job, ranks: Ranks) -> Trainer:
-    """The trainer of a job, with what its site takes of ``model.experimental``.
+    """Build the trainer of a job, with the parts of ``model.experimental`` that its site selects.
 
-    Raises ValueError for what this device cannot run.
+    Raises ValueError if this device does not support a setting.
     """
     site = job.site
     training = from_json(Training, job.config["training"])

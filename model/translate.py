@@ -1,13 +1,13 @@
 """Translates one evaluation set by beam search (§6.1): ``python -m model.translate job.json``.
 
 The inputs are ``weights``, ``vocabulary``, ``pairs`` (shards of the set, for the references), ``text`` (a folder with
-``pairs.parquet``, for the sources), and for an ensemble ``weights_2`` and so on. ``config`` holds ``decoding`` and
-``normalise``, by which sources are read. It writes
+``pairs.parquet``, for the sources), and for an ensemble ``weights_2``, …. ``config`` holds ``decoding`` and
+``normalise`` (for the sources). It writes
 
     hypotheses.parquet   a row for each pair, in the set's order
     attention.npz        cross_<i>: cross-attention of example i, float16 (layers, heads, written pieces, source pieces)
-                         encoder_0, decoder_0: self-attention of the first, the latter over pieces read (bos first)
-    attention.json       [{"pair_id", "source_pieces", "hypothesis_pieces"}, …], as attention.npz numbers them
+                         encoder_0, decoder_0: self-attention of example 0; columns of decoder_0 are inputs (bos …)
+    attention.json       [{"pair_id", "source_pieces", "hypothesis_pieces"}, …], in the order of the examples
     metrics.jsonl        progress
 
 Each row also holds the log-probability of the reference, so that scoring needs no model.
@@ -36,11 +36,11 @@ from .network.weights import load_model
 from .numerics import configure_numerics, configure_precision
 
 FOREIGN_UNKNOWN = "characters of foreign scripts unknown"
-"""A part of the fact ``source_input``, of translations by a vocabulary that reads sources so."""
+"""A part of the fact ``source_input``: the vocabulary reads characters of foreign scripts as ``<unk>``."""
 LOWER_CASED = "lower-cased"
 EXAMPLES = 4
 EXAMPLE_LENGTHS = range(6, 25)
-"""Lengths of sources and hypotheses whose attention is still readable."""
+"""Lengths of sources and hypotheses for which a figure of the attention is readable."""
 
 COLUMNS = pa.schema(
     [
@@ -54,13 +54,13 @@ COLUMNS = pa.schema(
         ("finished", pa.bool_()),
     ]
 )
-"""Log-probabilities are natural. They and both numbers of pieces count eos: score is log_probability over the length
-penalty of ``pieces``."""
+"""Log-probabilities are natural logarithms. They and both numbers of pieces include eos: score is log_probability
+divided by the length penalty of ``pieces``."""
 
 
 @dataclass
 class ProgressReporter:
-    """Lines of metrics.jsonl, at most one in ``seconds``; the place where a job that is asked to end does so."""
+    """Writes lines of metrics.jsonl, at most one in ``seconds``, and ends the job after a stop signal."""
 
     metrics: Metrics
     stop: StopSignal
@@ -69,8 +69,9 @@ class ProgressReporter:
     written: float = field(default_factory=time.monotonic)
 
     def phase(self, before: int) -> Callable[[int, int], None]:
-        """Progress of a part of the work that begins with ``before`` sentences done: all of them, if they are only
-        scored. Raises JobError."""
+        """Return the progress callback of a phase; ``before`` sentences were translated before it.
+
+        The callback raises JobError (preempted) after a stop signal."""
         started = time.monotonic()
 
         def progress(done: int, of: int) -> None:
@@ -87,7 +88,7 @@ class ProgressReporter:
 
 
 def examples(lengths: Sequence[int], hypotheses: Sequence[Hypothesis]) -> list[int]:
-    """Choose the rows whose attention is kept: of moderate length, evenly spread over the set, or else the shortest."""
+    """Choose rows for attention examples: of moderate length, evenly spread over the set; otherwise the shortest."""
     possible = [row for row, hypothesis in enumerate(hypotheses) if lengths[row] and hypothesis.pieces]
     moderate = [
         row for row in possible if lengths[row] in EXAMPLE_LENGTHS and len(hypotheses[row].pieces) in EXAMPLE_LENGTHS
@@ -127,7 +128,7 @@ def write_attention(
     sources: Sequence[Sequence[int]],
     hypotheses: Sequence[Hypothesis],
 ) -> None:
-    """Write attention.npz and attention.json for these rows, with the special tokens that were read or written."""
+    """Write attention.npz and attention.json for these rows, including special tokens."""
     arrays = {}
     names = []
     for i, row in enumerate(rows):
@@ -149,7 +150,7 @@ def write_attention(
 
 
 def texts_of(folder: Path, pair_ids: Sequence[str]) -> list[str]:
-    """The sources of a set in the order of its shards. Raises JobError if it holds other pairs than these."""
+    """Return the sources of a set in the order of its shards. Raises JobError if the folder holds other pairs."""
     table = pq.read_table(folder / "pairs.parquet", columns=["pair_id", "source"])
     if table.column("pair_id").to_pylist() != pair_ids:
         raise bad_data(f"{folder} holds other pairs than the shards of the set: repeat the run")
@@ -157,10 +158,10 @@ def texts_of(folder: Path, pair_ids: Sequence[str]) -> list[str]:
 
 
 def load(job: Job, decoding: Decoding) -> Translator:
-    """The job's models, to search with this precision.
+    """Load the job's models for a search with the precision of ``decoding``.
 
-    Raises JobError for weights or a vocabulary that are not whole, or do not fit each other, ValueError for a precision
-    that this device does not have.
+    Raises JobError for missing or damaged weights or vocabulary, or if they do not fit together, ValueError if this
+    device does not support the precision.
     """
     device = job.site.search_device()
     configure_precision("decoding.precision", decoding.precision, device)
@@ -170,7 +171,7 @@ def load(job: Job, decoding: Decoding) -> Translator:
         vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
         return Translator(model, vocabulary, device, others, decoding.precision == "bf16")
     except ValueError as error:
-        raise bad_data(f"{job.inputs['vocabulary']} does not serve these weights: {error}") from error
+        raise bad_data(f"{job.inputs['vocabulary']} does not fit these weights: {error}") from error
 
 
 def work(job: Job) -> Facts:

@@ -1,14 +1,14 @@
 """Translates training text, block by block, for synthetic pairs: ``python -m model.translate_text job.json``.
 
-The inputs are ``weights``, ``vocabulary`` and ``text`` (a folder with ``pairs.parquet``, whose source side is
-translated), and for an ensemble ``weights_2`` and so on. ``config`` holds ``decoding``, ``n_best``, ``lines`` (the most
+The inputs are ``weights``, ``vocabulary`` and ``text`` (a folder with ``pairs.parquet``; its source side is
+translated), and for an ensemble ``weights_2``, …. ``config`` holds ``decoding``, ``n_best``, ``lines`` (the maximum
 lines to translate, 0 for all) and ``block_lines``. It writes
 
     00000.parquet  00001.parquet  …    pair_id, source, hypotheses (best first); ``block_lines`` lines each
     metrics.jsonl                      progress
 
-A block appears by a rename when it is complete; the next attempt goes on after the blocks that are there. Only
-hypotheses that end are kept: a line that is too long for the model, or whose translation does not end, has none.
+A block is renamed when it is complete; the next attempt skips existing blocks. Only finished hypotheses are kept: a
+line has none if it is too long for the model or if its translation does not end.
 """
 
 import time
@@ -29,7 +29,7 @@ COLUMNS = pa.schema([("pair_id", pa.string()), ("source", pa.string()), ("hypoth
 
 
 def texts(translator: Translator, hypotheses: Sequence[Hypothesis]) -> list[str]:
-    """The different texts of the hypotheses that end, in their order, without empty ones."""
+    """Return the different texts of the finished hypotheses, in order, without empty ones."""
     found = (translator.text(hypothesis).strip() for hypothesis in hypotheses if hypothesis.finished)
     return [text for text in dict.fromkeys(found) if text]
 
@@ -68,7 +68,7 @@ def work(job: Job) -> Facts:
                 pq.write_table(table, partial, compression="zstd")
                 partial.replace(path)
             first += block.num_rows
-    # Counted from the files: an earlier attempt may have made some of them.
+    # Counted from the files, because an earlier attempt may have written some of them.
     blocks = [pq.read_table(path, columns=["hypotheses"]) for path in sorted(job.out.glob("*.parquet"))]
     untranslated = sum(not found for block in blocks for found in block.column("hypotheses").to_pylist())
     return {"lines": first, "untranslated": untranslated, "seconds": round(time.monotonic() - started, 3)}

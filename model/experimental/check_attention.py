@@ -1,7 +1,7 @@
-"""Compares an experimental attention with torch's on the batches that a training begins with, before its first update.
+"""Compares an experimental attention with torch's on the first batches of a training, before its first update.
 
-A kernel that is right on one card may be wrong on another. Both run over the same weights and batches without dropout.
-On an H200 the gradients of either differ from those of float32 on a CPU by 0.014.
+A kernel that is correct on one card may be wrong on another. Both compute the same weights and batches without dropout.
+On an H200 the gradients of each differ from the float32 gradients of a CPU by 0.014.
 """
 
 from itertools import islice
@@ -17,15 +17,15 @@ from ..training.step import TrainingStep
 from ..training.trainer import Trainer
 
 UPDATES = 2
-"""Updates whose batches are compared."""
+"""The number of updates with compared batches."""
 LOSS_TOLERANCE = 2e-3
-"""Greatest difference of the losses, as a share of torch's."""
+"""Maximum difference of the losses, relative to torch's loss."""
 GRADIENT_TOLERANCE = 0.05
-"""Greatest norm of the difference of all gradients, as a share of the norm of torch's."""
+"""Maximum norm of the difference of all gradients, relative to the norm of torch's gradients."""
 
 
 def compare_with_torch(trainer: Trainer, attention: PackedAttention) -> None:
-    """Raises JobError with both differences where one is above its tolerance, on all ranks if on one."""
+    """Raise JobError with both differences if one is above its tolerance; if one rank raises it, all ranks do."""
     step = trainer.step
     step.objective.eval()
     with torch.compiler.set_stance("force_eager"):  # compiling layers for two batches would take a minute
@@ -34,7 +34,7 @@ def compare_with_torch(trainer: Trainer, attention: PackedAttention) -> None:
     step.objective.train()
     step.optimizer.zero_grad()
     step.model.packed_attention = attention
-    # Not ``>``, which a NaN is not.
+    # ``not <=`` instead of ``>``: it is also true for NaN.
     wrong = [pair for pair in found if not (pair[0] <= LOSS_TOLERANCE and pair[1] <= GRADIENT_TOLERANCE)]
     if trainer.ranks.any(bool(wrong)):
         loss, gradients = (wrong or found)[0]
@@ -47,14 +47,14 @@ def compare_with_torch(trainer: Trainer, attention: PackedAttention) -> None:
 
 
 def differences(step: TrainingStep, batch: Batch, attention: PackedAttention) -> tuple[float, float]:
-    """Of the loss and of the gradients between ``attention`` and torch's, as shares of torch's."""
+    """Return the relative differences of loss and gradients between ``attention`` and torch's attention."""
     loss, gradients = loss_and_gradients(step, batch, attention)
     exact, expected = loss_and_gradients(step, batch, None)
     return abs(loss - exact) / abs(exact), float((gradients - expected).norm() / expected.norm())
 
 
 def loss_and_gradients(step: TrainingStep, batch: Batch, attention: PackedAttention | None) -> tuple[float, Tensor]:
-    """The loss per piece, and all gradients in one dimension."""
+    """Return the loss per piece, and all gradients in one dimension."""
     step.model.packed_attention = attention
     step.optimizer.zero_grad()
     with autocast(step.training, step.device):

@@ -1,13 +1,13 @@
-"""Attention over packed sentences as one operator with dropout, ``model::packed_attention``, by Triton kernels.
+"""Attention over packed sentences as one operator with dropout, ``model::packed_attention``, with Triton kernels.
 
-``REPRO_PACKED_ATTENTION=own`` takes it in place of torch's attention; there is no other way to run it. The dropped
-weights are a function of seed, query, head and key, so a backward pass draws them again.
+``REPRO_PACKED_ATTENTION=own`` uses it instead of torch's attention; there is no other way to run it. The dropped
+weights are a function of seed, query, head and key, so a backward pass computes them again.
 
-Self-attention takes one tensor with queries, keys and values side by side; cross-attention takes queries in the first
-and keys and values in the second. The gradients of all are one buffer, so joining them costs no copy.
+Self-attention takes one tensor with queries, keys and values side by side. Cross-attention takes two tensors: queries,
+and keys and values. All gradients are views of one buffer, so joining them costs no copy.
 
-Shape suffixes are those of ``model.network.attention``; X and Y are the widths of the joined tensors. Ranges (M, 2) or
-(S, 2) are int32: the begin and end of the keys of each query's sentence, or of the queries of each key's.
+Shape suffixes are the same as in ``model.network.attention``; X and Y are the widths of the joined tensors. Ranges are
+int32: (M, 2) are begin and end of the keys of each query's sentence, (S, 2) of the queries of each key's sentence.
 """
 
 from typing import Any
@@ -18,11 +18,12 @@ from torch import Tensor
 from ..network.attention import PackedMask, SequenceOffsets, Widths
 
 OPERATORS = __name__.partition(".")[0]
-"""torch keeps one operator of a name per process, but a registered version has this package under a name of its own."""
+"""The namespace of the operators. torch allows one operator per name in a process, but a registered version contains
+this package under another name."""
 
 
 def attend(mask: PackedMask, x_MX: Tensor, memory_SY: Tensor | None, widths: Widths, p_drop: float) -> Tensor:
-    """``PackedMask.attend`` by this operator."""
+    """Compute ``PackedMask.attend`` with this operator."""
     keys_M2 = ranges(mask.queries, len(x_MX), mask.keys)
     queries_S2 = keys_M2 if memory_SY is None else ranges(mask.keys, len(memory_SY), mask.queries)
     seed = torch.randint(1 << 62, (), device=x_MX.device) if p_drop else None
@@ -30,7 +31,7 @@ def attend(mask: PackedMask, x_MX: Tensor, memory_SY: Tensor | None, widths: Wid
 
 
 def ranges(side: SequenceOffsets, pieces: int, other: SequenceOffsets) -> Tensor:
-    """Where the sentence of each of a side's pieces begins and ends on the other side: (pieces, 2)."""
+    """Return begin and end, on the other side, of the sentence of each piece of this side: (pieces, 2)."""
     places = torch.arange(pieces, dtype=torch.int32, device=side.cu_seqlens.device)
     number = torch.searchsorted(side.cu_seqlens, places, right=True, out_int32=True)
     return torch.stack([other.cu_seqlens[number - 1], other.cu_seqlens[number]], dim=-1)
@@ -47,9 +48,9 @@ def packed_attention(
     p_drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Scaled dot-product attention (§3.2.1), heads joined (M, H * V), and each row's log2-sum-exp2 (H, M).
+    """Compute scaled dot-product attention (§3.2.1), concatenated (M, H * V), and each row's log2-sum-exp2 (H, M).
 
-    ``p_drop`` is the rate of dropout on the weights, with a ``seed`` () where it is above 0.
+    ``p_drop`` is the dropout rate of the weights; if it is above 0, ``seed`` () is needed.
     """
     from .packed_attention_triton import forward  # Triton comes with the CUDA wheels of torch
 
@@ -78,7 +79,7 @@ def packed_attention_backward(
     p_drop: float,
     seed: Tensor | None,
 ) -> Tensor:
-    """The gradients of ``x_MX`` and then of ``memory_SY``, end to end in one dimension."""
+    """Return the gradients of ``x_MX`` and then of ``memory_SY``, end to end in one dimension."""
     from .packed_attention_triton import backward
 
     sizes = Widths(*widths)
@@ -119,6 +120,6 @@ def _elements(x_MX: Tensor, memory_SY: Tensor | None) -> int:
 
 
 def _parts(grads: Tensor, x_MX: Tensor, memory_SY: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """The gradients of both tensors as views of one buffer."""
+    """Return the gradients of both tensors as views of one buffer."""
     grad_x_MX = grads[: x_MX.numel()].view(x_MX.shape)
     return grad_x_MX, None if memory_SY is None else grads[x_MX.numel() :].view(memory_SY.shape)

@@ -1,15 +1,15 @@
 """Triton kernels of ``model::packed_attention``: flash attention over packed sentences in tiles of packed positions.
 
-Example: with tiles of 64 positions, a program of the forward pass has queries 128 to 191. They belong to three
-sentences, whose keys are 101 to 203: the program visits the two key tiles from 96 on, and each query sees the keys of
-its own sentence only.
+Example: a program of the forward pass has the tile of queries 128 to 191. They belong to three sentences, and the keys
+of these sentences are 101 to 203. The program visits the four tiles of 32 keys from key 96 on, and each query sees only
+the keys of its own sentence.
 
-The flash-attention kernel of torch gives each sentence tiles of its own, of 128 positions: for sentences of 28 pieces
-a twentieth of its work is useful. Here each program has the same amount of work, whatever the lengths. There are no
-atomic additions, so a repeated training gives the same weights.
+The flash-attention kernel of torch uses separate tiles of 128 positions for each sentence: for sentences of 28 pieces
+a twentieth of its work is useful. Here each program has the same amount of work for all lengths. There are no atomic
+additions, so a repeated training gives the same weights.
 
-Scores are in units of log 2, for ``exp2``. Names in capitals are pointers or compile-time constants. KEYS holds the
-begin and end of the keys that each query sees (before the causal mask), QUERIES those of the queries of each key.
+Scores are in units of log 2, for ``exp2``. Names in capitals are pointers or compile-time constants. KEYS holds begin
+and end of the keys that each query sees (before the causal mask), QUERIES begin and end of the queries of each key.
 """
 
 import math
@@ -23,12 +23,12 @@ from torch import Tensor
 from ..network.attention import Widths
 
 DRAWS = 1 << 31
-"""Number of values of the 31 bits that decide whether a weight is dropped."""
+"""The number of values of a 31-bit random number, which decides whether a weight is dropped."""
 # Loops over tiles begin at multiples of 16. Dropout needs multiples of 4.
 
 
 class Tiles(NamedTuple):
-    """Positions of a program's own tile and of the tiles that it visits, and how it runs."""
+    """Positions of a program's own tile and of the tiles that it visits; Triton's numbers of warps and stages."""
 
     own: int
     visited: int
@@ -43,7 +43,7 @@ GRAD_KEYS = Tiles(own=64, visited=32, warps=4, stages=3)
 
 @triton.jit
 def _load(POINTER, rows, stride, valid, first, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """Rows of one head; zero where a row is not valid or beyond the head's width."""
+    """Load rows of one head; zero where a row is not valid and beyond the head's width."""
     columns = tl.arange(0, BLOCK)
     place = POINTER + rows[:, None] * stride + first + columns[None, :]
     if WIDTH == BLOCK:
@@ -61,7 +61,7 @@ def _store(POINTER, rows, stride, valid, first, values, WIDTH: tl.constexpr, BLO
 
 @triton.jit
 def _keys_of(KEYS, query, valid, CAUSAL: tl.constexpr):
-    """Begin and end of the keys that each query sees; none where it is not valid."""
+    """Return begin and end of the keys that each query sees; an invalid query sees none."""
     begin = tl.load(KEYS + 2 * query, mask=valid, other=0)
     end = tl.load(KEYS + 2 * query + 1, mask=valid, other=0)
     if CAUSAL:
@@ -71,14 +71,14 @@ def _keys_of(KEYS, query, valid, CAUSAL: tl.constexpr):
 
 @triton.jit
 def _scores(q, k, key, begin, end, scale):
-    """Scaled scores of a tile of queries and keys."""
+    """Return the scaled scores of a tile of queries and keys."""
     seen = (key[None, :] >= begin[:, None]) & (key[None, :] < end[:, None])
     return tl.where(seen, tl.dot(q, tl.trans(k), input_precision="ieee") * scale, -1e30)
 
 
 @triton.jit
 def _kept(seed, query, key_begin, head, DROPPED: tl.constexpr, OWN: tl.constexpr, KEYS: tl.constexpr):
-    """Which weights of a tile dropout keeps: word ``key % 4`` of the Philox counter (key // 4, query, head) decides."""
+    """Return which weights of a tile dropout keeps, from word ``key % 4`` of Philox counter (key // 4, query, head)."""
     block = key_begin // 4 + tl.arange(0, KEYS // 4)
     zero = query[:, None] * 0 + block[None, :] * 0
     w0, w1, w2, w3 = tl.philox(seed, zero + block[None, :], zero + query[:, None], zero + head, zero)
@@ -109,7 +109,7 @@ def _forward(
         v = _load(V, key, v_stride, key < keys, head * DV, DV, BV)
         s = _scores(q, k, key, begin, end, scale)
         higher = tl.maximum(top, tl.max(s, 1))
-        # A row that has seen no key yet sums rubbish, which its first key multiplies by 0.
+        # The sums of a row are meaningless before its first visible key; this key multiplies them by 0.
         p = tl.exp2(s - higher[:, None])
         fade = tl.exp2(top - higher)
         total = total * fade + tl.sum(p, 1)
@@ -128,7 +128,7 @@ def _grad_queries(
     CAUSAL: tl.constexpr, DROPPED: tl.constexpr, T: tl.constexpr, TK: tl.constexpr,
     DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of a tile of queries, and DELTA, their sums of output times its gradient (H, M)."""
+    """Compute the gradients of a tile of queries, and DELTA (H, M), the sums of output times gradient of the output."""
     head = tl.program_id(0)
     first = tl.program_id(1) * T
     query = first + tl.arange(0, T)
@@ -163,7 +163,7 @@ def _grad_keys(
     CAUSAL: tl.constexpr, DROPPED: tl.constexpr, T: tl.constexpr, TQ: tl.constexpr,
     DK: tl.constexpr, DV: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of a tile of keys and values."""
+    """Compute the gradients of a tile of keys and values."""
     head = tl.program_id(0)
     first = tl.program_id(1) * T
     key = first + tl.arange(0, T)
@@ -186,7 +186,7 @@ def _grad_keys(
         g = _load(GRAD, query, out_stride, there, head * DV, DV, BV)
         lse = tl.load(LSE + head * queries + query, mask=there, other=0.0)
         delta = tl.load(DELTA + head * queries + query, mask=there, other=0.0)
-        # Keys by queries: a product's right side may be transposed where it lies, its left side may not.
+        # Keys by queries: only the right side of a product can be transposed without a copy.
         seen = (key[:, None] >= first_key[None, :]) & (key[:, None] < last_key[None, :])
         s = tl.where(seen, tl.dot(k, tl.trans(q), input_precision="ieee") * scale, -1e30)
         p = tl.exp2(s - lse[None, :])
@@ -212,7 +212,7 @@ def forward(
     p_drop: float,
     seed: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """``model::packed_attention``."""
+    """Compute ``model::packed_attention``."""
     q, k, v = sizes.split(x_MX, memory_SY)
     out_MX = x_MX.new_empty(x_MX.shape[0], sizes.heads * sizes.d_v)
     lse_HM = x_MX.new_empty(sizes.heads, x_MX.shape[0], dtype=torch.float32)
@@ -259,12 +259,12 @@ def backward(
 
 
 def dropped_draws(p_drop: float) -> int:
-    """How many of the ``DRAWS`` values drop a weight."""
+    """Return how many of the ``DRAWS`` values drop a weight."""
     return min(round(p_drop * DRAWS), DRAWS - 1)
 
 
 def _factors(sizes: Widths, p_drop: float) -> tuple[float, float, float]:
-    """Of the scores in units of log 2, of their gradients, and of the weights that dropout keeps."""
+    """Return the factors of the scores in units of log 2, of their gradients, and of the weights that dropout keeps."""
     slope = 1 / math.sqrt(sizes.d_k)
     return slope / math.log(2), slope, DRAWS / (DRAWS - dropped_draws(p_drop))
 
@@ -274,7 +274,7 @@ def _grid(sizes: Widths, rows: Tensor, tiles: Tiles) -> tuple[int, int]:
 
 
 def constants(sizes: Widths, causal: bool, p_drop: float, tiles: Tiles) -> dict[str, Any]:
-    """The compile-time constants. A product needs tiles of at least 16 columns."""
+    """Return the compile-time constants. A product needs tiles of at least 16 columns."""
     blocks = [max(16, triton.next_power_of_2(width)) for width in (sizes.d_k, sizes.d_v)]
     return {
         "CAUSAL": causal,

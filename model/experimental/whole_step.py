@@ -1,12 +1,11 @@
-"""Updates whose forward and backward passes are one compiled graph, replayed with the optimizer as one CUDA graph.
+"""Computes updates as one CUDA graph: forward and backward pass as one compiled graph, then the optimizer.
 
-A training takes it with ``REPRO_COMPILE=update``. On an H200, with
-torch's attention, updates of the base model are 1.14 times as fast (docs/gpu.md).
+``REPRO_COMPILE=update`` selects it. On an H200, with torch's attention, updates of the base model are 1.14 times as
+fast (docs/gpu.md).
 
-A GPU then gets one call for an update in place of hundreds; small models, which are done before the next call arrives,
-gain most. It needs batches of one shape: what changes from update to update is copied into tensors that stay. So is the
-learning rate, and Adam counts its updates on the device, so its step is recorded too; checkpoints hold what they hold
-without the graph.
+A GPU gets one call for an update instead of hundreds. Small models gain most: their GPU would wait for the next call.
+All batches must have one shape. Batch and learning rate are copied into fixed tensors, and Adam counts its updates on
+the device, so the graph includes Adam's step. Checkpoints have the same contents as without the graph.
 """
 
 from collections.abc import Callable
@@ -21,15 +20,15 @@ from ..training.metrics import LossSums
 from ..training.step import TrainingStep
 
 WARM_UPDATES = 2
-"""Updates before recording: they compile the graph and create the optimizer's moments."""
+"""Number of updates before recording; they compile the graph and create the optimizer's moments."""
 
 Work = Callable[[], None]
 
 
 def record_cuda_graph(work: Work) -> Work:
-    """Record the kernels that ``work`` starts, without running them; the result runs them again."""
+    """Record the kernels that ``work`` starts, without running them; return a function that runs them."""
     graph = torch.cuda.CUDAGraph()
-    # Meanwhile another thread pins memory for the next batches.
+    # thread_local, because another thread pins memory for the next batches during the recording.
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         work()
     return graph.replay
@@ -59,12 +58,12 @@ class WholeStep(TrainingStep):
         self.rate_now.fill_(rate)
 
     def compute_gradients(self, batches: Update) -> LossSums:
-        """Gradients, and the step of the optimizer, which is recorded with them."""
+        """Compute the gradients and do the optimizer's step, which the CUDA graph includes."""
         [batch] = batches.micro_batches
         self.batch = self.batch or batch.each(lambda x: torch.empty_like(x, device=self.device))
         kept = self.batch.tensors()
         new = batch.tensors()
-        if [x.shape for x in kept] != [x.shape for x in new]:  # rare: its sides are too unlike for one shape
+        if [x.shape for x in kept] != [x.shape for x in new]:  # rare: one side needs more space than the batch shape
             losses = super().compute_gradients(batches)
             super().change_weights()
             return losses
@@ -81,10 +80,10 @@ class WholeStep(TrainingStep):
         return losses
 
     def change_weights(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing: ``compute_gradients`` did the optimizer's step."""
 
     def run(self) -> None:
-        """The update of ``batch``. Reads and writes no value on the host."""
+        """Compute the update of ``batch``. Reads and writes no value on the host."""
         assert self.batch
         self.norm = None
         with torch._dynamo.config.patch(trace_autograd_ops=True):

@@ -1,7 +1,7 @@
-"""Export to CTranslate2: writes a folder that ``ctranslate2.Translator`` loads, for every shape that a ``Model`` has.
+"""Exports to CTranslate2: writes a folder that ``ctranslate2.Translator`` loads, for every shape of a ``Model``.
 
-CTranslate2 has one width for the queries, keys and values of a head: narrower ones are padded with zeros. The script
-``model.export.ctranslate2_runtime``, copied into the folder as ``translate.py``, searches as the paper does.
+CTranslate2 has one width for the queries, keys and values of a head: narrower ones are padded with zeros. The folder
+gets a copy of ``model.export.ctranslate2_runtime`` as ``translate.py``, which searches like the paper.
 """
 
 # Shape suffixes: H heads     W the wider of d_k and d_v     D d_model     P positions
@@ -36,15 +36,15 @@ from . import ctranslate2_runtime
 from .attention_weights import padded_biases, padded_projections
 
 POSITIONS = 2_048
-"""Least number of rows of a table of sines and cosines, which grows on demand in ``model.network``."""
+"""Minimum rows of an exported table of sines and cosines; in ``model.network`` the table grows on demand."""
 ABOUT = """# {name} for CTranslate2
 
-Lines are split into sentences, as by `repro translate`; `--no-split` takes each line as one sentence. Weights are
-{quantization}. With nothing but `pip install ctranslate2 {libraries}`:
+Lines are split into sentences, as in `repro translate`; with `--no-split` each line is one sentence. Weights are
+{quantization}. This needs only `pip install ctranslate2 {libraries}`:
 
     python translate.py < in.txt > out.txt
 
-Faster, at a small loss: `--beam 1`. On many cores: `--workers 4 --threads 2`, four batches at once on two cores each.
+`--beam 1` is faster and slightly worse. `--workers 4 --threads 2` computes four batches at once, each on two cores.
 
 From Python, in this folder:
 
@@ -55,9 +55,9 @@ From Python, in this folder:
 
 To call `ctranslate2.Translator` yourself:
 
-- Split a line into sentences with `Folder.sentences`, these into tokens with `Folder.pieces`, and pass the tokens as
-  strings. CTranslate2 adds {added} to a source and bos to a target. `Folder.text` decodes hypotheses.
-- `search.json` holds the search settings that the model was scored with. Its length penalty is {penalty}, and
+- Split a line into sentences with `Folder.sentences`, split sentences into tokens with `Folder.pieces`, and pass the
+  tokens as strings. CTranslate2 adds {added} to a source and bos to a target. `Folder.text` decodes hypotheses.
+- `search.json` holds the search settings with which the model was scored. Their length penalty is {penalty}, but
   CTranslate2's is length ** `length_penalty`: `translate.py` requests a beam of hypotheses with their
   log-probabilities and ranks them itself.
 - Sources of more than {longest} tokens, without special ones, are too long.
@@ -75,8 +75,8 @@ def write_folder(
 ) -> None:
     """Write a trained model, its tokenizers, ``translate.py``, ``search.json`` and a ``README.md`` into ``folder``.
 
-    ``language`` is the source's, by whose rules lines are split into sentences. Raises JobError for incomplete weights
-    or vocabulary, ValueError for a vocabulary of spaCy's tokens.
+    The rules of the source's ``language`` split lines into sentences. Raises JobError for incomplete weights or
+    vocabulary, ValueError for a vocabulary of spaCy's tokens.
     """
     model = load_model(weights)
     pieces = TokenizerPair.load(vocabulary)
@@ -182,7 +182,7 @@ def specification(model: Transformer) -> TransformerSpec:
 
 
 def set_attention(theirs: Any, ours: Attention, norm: nn.LayerNorm, config: Model) -> None:
-    """Set an attention's weights: W^Q, W^K and W^V joined for self-attention, W^Q apart for cross-attention."""
+    """Set an attention's weights: W^Q, W^K and W^V joined for self-attention, W^Q separate for cross-attention."""
     width = max(config.d_k, config.d_v)
     q_HWxD, k_HWxD, v_HWxD, out_DxHW = padded_projections(ours, config.heads, width)
     if len(theirs.linear) == 2:
@@ -198,7 +198,7 @@ def set_attention(theirs: Any, ours: Attention, norm: nn.LayerNorm, config: Mode
     theirs.linear[-1].weight = array(out_DxHW)
     theirs.linear[-1].bias = array(ours.out.bias)
     if width != config.d_k:
-        # The scale stays that of the paper's d_k, not of the padded width.
+        # The scale uses the paper's d_k, not the padded width.
         theirs.queries_scale = np.float32(1 / math.sqrt(config.d_k))
     set_norm(theirs.layer_norm, norm)
 
@@ -214,7 +214,7 @@ def set_norm(theirs: Any, norm: nn.LayerNorm) -> None:
 
 
 def table(positions: Positions) -> np.ndarray[Any, Any]:
-    """Return the position encodings (P, D); those that CTranslate2 computes have another order of features (§3.5)."""
+    """Return the position encodings (P, D); CTranslate2 would compute them in another order of features (§3.5)."""
     rows, d_model = positions.table.shape
     return array(positions.table if positions.learned else sinusoid(max(rows, POSITIONS), d_model))
 

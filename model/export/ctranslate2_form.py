@@ -1,10 +1,10 @@
-"""The CTranslate2 form of a trained model: its search, and a cache folder where it is made at first use.
+"""Converts a trained model to its CTranslate2 form at first use, caches the form, and searches with it.
 
 A new form is compared with the own search.
 
-A form lies in ``<cache>/<digest>/``; the digest is that of weights, vocabulary, quantization and CTranslate2's version.
-``form.json`` there holds the sum of each file and the result of the comparison; its time is that of the last use. The
-forms used last stay, older ones go when a new one is made. The cache may be deleted at any time.
+A form is in ``<cache>/<digest>/``, with the digest of weights, vocabulary, quantization and CTranslate2's version. Its
+``form.json`` holds the checksum of each file and the result of the comparison; the file's time is the time of the last
+use. A new form removes the forms with the oldest last use. The cache may be deleted at any time.
 """
 
 import fcntl
@@ -31,12 +31,12 @@ from .ctranslate2_runtime import Folder, Found
 
 RECORD = "form.json"
 LAYOUT = 1
-"""Raised where older forms must be made again."""
+"""A higher number makes all older forms invalid."""
 SAMPLE_PIECES = (3, 20)
-"""Least and greatest length of a drawn source."""
+"""Minimum and maximum length of a random source."""
 DIGITS = 20
 KEPT = 10
-"""Forms in a cache folder, each as large as the model."""
+"""Maximum number of forms in a cache folder; each is as large as the model."""
 
 
 class CTranslate2Search:
@@ -45,7 +45,7 @@ class CTranslate2Search:
     def __init__(
         self, folder: Path, vocabulary: TokenizerPair, threads: int = 1, workers: int = 1, device: str = "cpu"
     ) -> None:
-        """``workers`` batches are searched at once, each by ``threads`` threads."""
+        """``workers`` batches are searched at the same time, each with ``threads`` threads."""
         self.folder = Folder(folder, threads, workers, device)
         self.pieces = names(vocabulary.source)
         self.ids = {piece: number for number, piece in enumerate(names(vocabulary.target))}
@@ -57,7 +57,7 @@ class CTranslate2Search:
         return [[self._hypothesis(each) for each in best[: search.n_best]] or [EMPTY_HYPOTHESIS] for best in found]
 
     def can_search(self, source: Sequence[int], search: Search) -> bool:
-        """Whether there are positions for the longest output that the search allows for a source."""
+        """Whether the longest output that the search allows for a source fits into the positions."""
         return search.decoding.lengths(len(source) + 1)[1] <= self.folder.positions
 
     def _hypothesis(self, found: Found) -> Hypothesis:
@@ -67,7 +67,7 @@ class CTranslate2Search:
 
 @dataclass(frozen=True)
 class Form:
-    """A folder that CTranslate2 loads, and how many of ``sentences`` it translates exactly as the own search."""
+    """A folder that CTranslate2 loads; ``equal`` of ``sentences`` translations equal those of the own search."""
 
     folder: Path
     equal: int
@@ -83,10 +83,10 @@ def find_or_make(
     quantization: Quantization,
     lines: Sequence[str],
 ) -> Form:
-    """Return the form of a model, which is made if there is none or a file of it is damaged.
+    """Return the form of a model; make it if there is none or if one of its files is damaged.
 
-    ``translator`` is the loaded model; ``decoding`` are the settings and ``lines`` the sentences of the comparison;
-    without sentences sources are drawn. Processes that need the same form wait for the one that makes it. Raises
+    ``translator`` is the loaded model; ``decoding`` are the settings and ``lines`` the sentences of the comparison.
+    Without lines it uses random sources. Processes that need the same form wait for the one that makes it. Raises
     ValueError for a model that CTranslate2 cannot represent, OSError if the cache cannot be written.
     """
     name = _digest(weights, vocabulary, quantization)
@@ -113,7 +113,7 @@ def find_or_make(
 
 
 def _compare(folder: Path, translator: Translator, decoding: Decoding, lines: Sequence[str]) -> tuple[int, int]:
-    """The number of sentences that both engines translate equally, and of all."""
+    """Return the number of sentences that both engines translate equally, and the number of all sentences."""
     longest = translator.longest_source
     vocabulary = translator.vocabulary
     encoded = vocabulary.encode_source(vocabulary.read(lines[:COMPARED]))
@@ -124,7 +124,7 @@ def _compare(folder: Path, translator: Translator, decoding: Decoding, lines: Se
 
 
 def _drawn(translator: Translator) -> list[list[int]]:
-    """Sources of random tokens, the same for each model with as many."""
+    """Return sources of random tokens, the same for all models with the same number of tokens."""
     draw = random.Random(COMPARED)
     size = translator.vocabulary.source_size
     (shortest, longest) = SAMPLE_PIECES
@@ -133,7 +133,7 @@ def _drawn(translator: Translator) -> list[list[int]]:
 
 
 def _read(folder: Path) -> Form | None:
-    """The form in ``folder``; None if there is none, or if a file is not as it was written."""
+    """Read the form in ``folder``; None if there is none, or if a file has changed."""
     try:
         record = json.loads((folder / RECORD).read_text())
         if any(_sha256(folder / name) != digest for name, digest in record["files"].items()):
@@ -147,7 +147,7 @@ def _read(folder: Path) -> Form | None:
 
 
 def _remove_unused(cache: Path) -> None:
-    """Remove the forms whose last use is longest ago, all but ``KEPT``."""
+    """Remove all forms except the ``KEPT`` forms that were used last."""
     used: list[tuple[int, Path]] = []
     for record in cache.glob(f"*/{RECORD}"):
         with suppress(FileNotFoundError):  # another process has just removed it
@@ -157,7 +157,7 @@ def _remove_unused(cache: Path) -> None:
 
 
 def _digest(weights: Path, vocabulary: Path, quantization: Quantization) -> str:
-    """The name of a form: the files of the model, by name and content, and what writes them."""
+    """Return the name of a form: a digest of the model's files (name and content), layout, library and quantization."""
     parts = [f"{LAYOUT}", version("ctranslate2"), quantization]
     for folder in (weights, vocabulary):
         parts += [f"{file.name} {_sha256(file)}" for file in sorted(folder.iterdir()) if file.is_file()]
@@ -171,7 +171,7 @@ def _sha256(file: Path) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock of this machine, which ends with the process; wait while another process holds it."""
+    """Hold a lock on this machine; wait while another process holds it. A lock ends with its process."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:

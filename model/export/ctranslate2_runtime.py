@@ -1,15 +1,16 @@
-"""Translate lines with a model in CTranslate2's format: ``python translate.py < in.txt > out.txt``.
+"""Translates lines with a model in CTranslate2's format: ``python translate.py < in.txt > out.txt``.
 
-This file is copied into the model's folder and needs only ctranslate2, tokenizers, and sentencex to split lines into
+This file is copied into the model's folder. It needs only ctranslate2, tokenizers, and sentencex to split lines into
 sentences. The folder also holds the files of CTranslate2, ``tokenizer.json``, ``tokenizer.target.json`` if the target
 has its own vocabulary, ``search.json`` with the search settings, the number of positions and the language of the
-source, ``sentence_splitting.py``, and ``word_splitting.py`` if text is split into words first, by sacremoses.
+source, ``sentence_splitting.py``, and ``word_splitting.py`` if sacremoses splits text into words first.
 """
 
-# The search ranks hypotheses by the paper's length penalty, ((5 + length) / 6) ** alpha, or by length ** alpha, which
-# alone CTranslate2 has: it requests the likeliest hypotheses and ranks them here. Two differences to the project's own
-# search remain: tokens that are never written (padding, bos, eos below the least length) lose their share of the
-# probability instead of keeping it, and if more than a beam of hypotheses finish, the least likely are not ranked.
+# The search ranks hypotheses by the paper's length penalty, ((5 + length) / 6) ** alpha, or by length ** alpha.
+# CTranslate2 only has the second one, so this module requests the likeliest hypotheses and ranks them itself. Two
+# differences to the project's own search remain. Forbidden tokens (padding, bos, eos below the minimum length) are
+# excluded from the softmax, but the own search includes them. If more than ``beam`` hypotheses finish, the least likely
+# are not ranked.
 
 import argparse
 import importlib.util
@@ -25,27 +26,28 @@ import ctranslate2
 from tokenizers import Tokenizer
 
 BATCH_PIECES = 1_024
-"""Source tokens of a batch, with eos and padding."""
+"""Maximum source tokens of a batch, with eos and padding."""
 EOS = "</s>"
 LEAST_SHARE = 4
-"""Sources that a worker gets at least: fewer cost more apart than together."""
+"""Minimum number of sources for a worker: splitting fewer sources costs more time than it saves."""
 NEVER = ["<pad>", "<s>"]
 SENTENCES = "sentence_splitting.py"
 SPLITTING = "word_splitting.py"
 NO_PENALTY = 1e-9
-"""Keeps scores log-probabilities; at exactly 0 CTranslate2 stops a search once nothing likelier can follow."""
+"""Almost 0, so that scores are log-probabilities; with 0 CTranslate2 stops when no likelier hypothesis can follow."""
 
 
 class Folder:
     """A loaded model folder. ``search`` holds the settings of ``search.json``, the fields of ``Decoding``."""
 
     def __init__(self, folder: Path, threads: int = 0, workers: int = 1, device: str = "cpu") -> None:
-        """``threads`` compute each batch (0: CTranslate2's default); ``workers`` is the number of batches at once,
-        among which the sources of one call are divided."""
+        """``threads`` compute each batch (0: CTranslate2's default); ``workers`` batches are computed at the same time.
+
+        The sources of one call are divided among the workers."""
         settings = json.loads((folder / "search.json").read_text())
         self.search: dict[str, Any] = settings["decoding"]
         self.positions: int = settings["positions"]
-        self.longest: int = settings.get("longest", self.positions - 1)  # folders of earlier exports add eos alone
+        self.longest: int = settings.get("longest", self.positions - 1)  # folders of earlier exports add only eos
         self.language: str = settings.get("source_language", "en")
         self.folder = folder
         self.workers = workers
@@ -62,12 +64,12 @@ class Folder:
 
     @cached_property
     def splitting(self) -> Any:
-        """How text is split into words first; None where the tokenizer alone splits it."""
+        """The splitting into words before tokenisation; None: only the tokenizer splits text."""
         return self._module(SPLITTING).WordSplitting.load(self.folder) if (self.folder / SPLITTING).exists() else None
 
     @cached_property
     def sentences(self) -> Callable[[str], Sequence[str]]:
-        """Splits a line into sentences. Raises ModuleNotFoundError if sentencex is not installed."""
+        """A function that splits a line into sentences. Raises ModuleNotFoundError if sentencex is not installed."""
         splitter: Callable[[str], Callable[[str], Sequence[str]]] = self._module(SENTENCES).splitter
         return splitter(self.language)
 
@@ -75,28 +77,28 @@ class Folder:
         path = self.folder / file
         spec: Any = importlib.util.spec_from_file_location(path.stem, path)
         module: Any = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module  # where its dataclass looks for it
+        sys.modules[path.stem] = module  # the dataclass in it needs this entry
         spec.loader.exec_module(module)
         return module
 
     def pieces(self, lines: Sequence[str]) -> list[list[str]]:
-        """The tokens of each line, without special ones."""
+        """Return the tokens of each line, without special ones."""
         if self.splitting:
             lines = self.splitting.split([self.source.normalizer.normalize_str(line) for line in lines], 0)
         stripped = [line.strip() for line in lines]
         return [each.tokens for each in self.source.encode_batch(stripped, add_special_tokens=False)]
 
     def text(self, pieces: Sequence[str]) -> str:
-        """The translation that the tokens of a hypothesis spell, on one line."""
+        """Return the text of a hypothesis's tokens as one line."""
         ids: list[Any] = [self.target.token_to_id(piece) for piece in pieces]
         text = self.target.decode(ids, skip_special_tokens=True)
         return " ".join((self.splitting.join(text) if self.splitting else text).splitlines())
 
     def translate(self, lines: Sequence[str], search: Mapping[str, Any], split: bool = True) -> list[str]:
-        """Translate lines in their order, sentence by sentence or without ``split`` whole; an empty line stays empty.
+        """Translate lines in order, sentence by sentence; without ``split`` a line is one sentence.
 
-        Raises ValueError that names the line (counted from 1) with more tokens in a sentence than the model has
-        positions, ModuleNotFoundError to ``split`` without sentencex.
+        An empty line stays empty. Raises ValueError naming the line (counted from 1) with a too long sentence,
+        ModuleNotFoundError for ``split`` without sentencex.
         """
         texts = [self.sentences(line) if split else [line] for line in lines]
         encoded = iter(self.pieces([sentence for text in texts for sentence in text]))
@@ -119,7 +121,8 @@ class Folder:
         sizes = [len(source) + 1 for source in sources]
         groups = list(batches(sizes, search, max(LEAST_SHARE, math.ceil(len(sizes) / self.workers))))
         found = self._search(sources, groups, search)
-        # A batch runs to the greatest length of its longest source: search again what exceeds its own.
+        # The maximum output length of a batch is that of its longest source. Sources with outputs beyond their own
+        # maximum are searched again.
         beyond: dict[int, list[int]] = {}
         for group in groups:
             longest = lengths(search, sizes[group[0]])[1]
@@ -142,14 +145,14 @@ class Folder:
             futures = self.model.translate_batch([sources[n] for n in group], **arguments, asynchronous=True)
             pending += zip(group, futures, strict=True)
         found = {}
-        for number, future in pending:  # ranked while later batches are searched
+        for number, future in pending:  # ranks results while CTranslate2 searches later batches
             result = future.result()
             found[number] = ranked(result.hypotheses, result.scores, search)
         return found
 
 
 class Found(NamedTuple):
-    """A hypothesis: whether it finished, its score with the paper's length penalty, its tokens without eos."""
+    """A hypothesis; ``score`` includes the length penalty of the search, ``pieces`` are tokens without eos."""
 
     finished: bool
     score: float
@@ -160,8 +163,7 @@ class Found(NamedTuple):
 def translate_arguments(search: Mapping[str, Any], source: int, positions: int) -> dict[str, Any]:
     """Return the arguments of ``ctranslate2.Translator.translate_batch``; ``ranked`` orders its results.
 
-    ``search`` holds the fields of ``Decoding``; ``source`` is the length of the batch's longest source in tokens, with
-    eos.
+    ``search`` holds the fields of ``Decoding``; ``source`` is the length of the batch's longest source, with eos.
     """
     least, most = lengths(search, source)
     most = min(most, positions)
@@ -181,7 +183,7 @@ def translate_arguments(search: Mapping[str, Any], source: int, positions: int) 
 def ranked(
     hypotheses: Sequence[Sequence[str]], log_probabilities: Sequence[float], search: Mapping[str, Any]
 ) -> list[Found]:
-    """Return the hypotheses of a sentence, best first; cut ones follow all finished ones."""
+    """Return the hypotheses of a sentence, best first; unfinished ones follow all finished ones."""
     found = []
     for hypothesis, log_probability in zip(hypotheses, log_probabilities, strict=True):
         end = hypothesis[-1:] == [EOS]
@@ -194,7 +196,7 @@ def ranked(
 
 
 def lengths(search: Mapping[str, Any], source: int) -> tuple[int, int]:
-    """Return the least and greatest length of an output for a source of ``source`` tokens; both count eos."""
+    """Return the minimum and maximum output length for a source of ``source`` tokens; all lengths include eos."""
     most = source - 1 + search["max_extra"]
     if search.get("max_ratio"):
         most = min(most, max(1, math.floor(search["max_ratio"] * source)))
@@ -203,9 +205,9 @@ def lengths(search: Mapping[str, Any], source: int) -> tuple[int, int]:
 
 
 def batches(source: Sequence[int], search: Mapping[str, Any], most: int) -> Iterator[list[int]]:
-    """Yield batches of at most ``most`` source numbers by descending length; a batch has one least output length.
+    """Yield batches of at most ``most`` source numbers by descending length.
 
-    Empty sources (eos alone) are left out.
+    All sources of a batch have the same minimum output length. Empty sources (only eos) are left out.
     """
     order = sorted((n for n, length in enumerate(source) if length > 1), key=lambda n: -source[n])
     start = 0
@@ -222,7 +224,7 @@ def batches(source: Sequence[int], search: Mapping[str, Any], most: int) -> Iter
 
 
 def tokenizer(path: Path) -> Tokenizer:
-    """Load a tokenizer that treats markup in a text, such as a literal ``</s>``, as text."""
+    """Load a tokenizer that encodes markup in a text, such as a literal ``</s>``, as text."""
     found = Tokenizer.from_file(str(path))
     found.encode_special_tokens = True
     return found

@@ -1,12 +1,12 @@
-"""Export to Hugging Face Transformers: writes a folder that its Auto classes load.
+"""Exports to Hugging Face Transformers: writes a folder that its Auto classes load.
 
-Three of its model families compute exactly what a ``Model`` does: Marian (post-LN, sinusoids), Pegasus (pre-LN,
+Three of its model families compute exactly the same as a ``Model``: Marian (post-LN, sinusoids), Pegasus (pre-LN,
 sinusoids) and Blenderbot (pre-LN, learned positions). No family is post-LN with learned positions or has heads wider
-than d_model / heads; narrower heads are padded with zeros, and the queries scaled.
+than d_model / heads; narrower heads are padded with zeros, and the queries are scaled.
 """
 
 # The families store all sines before all cosines, not alternating (§3.5). Positions are added to embeddings, and the
-# rest of the model takes features in any fixed order: so every weight is permuted to the order of the positions.
+# rest of the model works with any fixed order of features: so every weight is permuted to the order of the positions.
 #
 # Shape suffixes: H heads     W d_model / heads     D d_model
 
@@ -37,12 +37,12 @@ FAMILIES = {
     ("pre", "sinusoid"): (transformers.PegasusConfig, transformers.PegasusForConditionalGeneration),
     ("pre", "learned"): (transformers.BlenderbotConfig, transformers.BlenderbotForConditionalGeneration),
 }
-"""Configuration and model class by ``Model.norm`` and whether positions are learned."""
+"""Maps ``Model.norm`` and the kind of positions to configuration class and model class."""
 LONGEST = 512
-"""Default limit of an output in tokens; Transformers has no limit relative to the source."""
+"""Default maximum tokens of an output; Transformers has no maximum relative to the source."""
 ABOUT = """# {name} for transformers
 
-A model takes one sentence at a time: split lines first, as `repro translate` does. With nothing but
+A model translates one sentence at a time: split lines first, like `repro translate`. This needs only
 `pip install transformers torch sentencex`:
 
     from sentencex import segment
@@ -55,20 +55,19 @@ A model takes one sentence at a time: split lines first, as `repro translate` do
     batch = source(sentences, return_tensors="pt", padding=True)
     print(" ".join(target.batch_decode(model.generate(**batch), skip_special_tokens=True)))
 
-The tokenizer normalises text as the training text was. The logits equal those of the trained model; the weights are
-float32. `generate` uses the beam that the model was scored
-with, and divides by length ** penalty, while the model was scored with {penalty}: where these differ,
-so do some hypotheses. The model has {positions} positions.
+The tokenizer normalises text in the same way as the training text. The logits equal those of the trained model; the
+weights are float32. `generate` uses the beam with which the model was scored. It divides by length ** penalty, but the
+model was scored with {penalty}: if these differ, some hypotheses differ too. The model has {positions} positions.
 """
 
 
 def write_folder(
     name: str, weights: Path, vocabulary: Path, decoding: Decoding, folder: Path, language: str = DEFAULT_LANGUAGE
 ) -> None:
-    """Write a trained model and its tokenizers into a folder that exists; ``README.md`` there says how to use it.
+    """Write a trained model, its tokenizers and a ``README.md`` with an example into an existing folder.
 
-    ``language`` is the source's, by whose rules that example splits a line into sentences. Raises JobError for
-    incomplete weights or vocabulary, ValueError for a shape that no family supports.
+    The example splits a line into sentences with the rules of the source's ``language``. Raises JobError for incomplete
+    weights or vocabulary, ValueError for a shape that no family supports.
     """
     model = load_model(weights)
     pieces = TokenizerPair.load(vocabulary)
@@ -92,7 +91,7 @@ def write_folder(
 
 @torch.no_grad()
 def converted(model: Transformer) -> Any:
-    """Convert the model to a class of transformers. Raises ValueError that names a field that none of them supports."""
+    """Convert the model to a class of transformers. Raises ValueError naming a field that no class supports."""
     config = model.config
     check(model)
     of_family, family = FAMILIES[config.norm, "learned" if config.learns_positions else "sinusoid"]
@@ -125,7 +124,7 @@ def converted(model: Transformer) -> Any:
 
 
 def check(model: Transformer) -> None:
-    """Raise ValueError for a field that no family supports, with its value and what is allowed."""
+    """Raise ValueError for a field that no family supports, with its value and the allowed values."""
     config = model.config
     if config.norm == "post":
         require(
@@ -141,7 +140,7 @@ def check(model: Transformer) -> None:
 
 
 def weights_of(model: Transformer) -> Iterator[tuple[str, Tensor]]:
-    """Yield the weights by the families' names, features permuted to their order; shared ones once for each name."""
+    """Yield the weights by the families' names, with permuted features; shared weights once for each name."""
     config = model.config
     order_D = torch.arange(config.d_model)
     if config.positions == "sinusoid":
@@ -182,12 +181,12 @@ def layer_weights(layer: EncoderLayer | DecoderLayer, config: Model, order_D: Te
 
 
 def attention_weights(name: str, ours: Attention, config: Model, order_D: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """Yield W^Q, W^K, W^V and W^O with heads of the family's width, and the biases, which may be 0."""
+    """Yield W^Q, W^K, W^V and W^O with the family's head width, and the biases, which may be 0."""
     width = config.d_model // config.heads
     q_HWxD, k_HWxD, v_HWxD, out_DxHW = padded_projections(ours, config.heads, width)
     q_HW, k_HW, v_HW = padded_biases(ours, config.heads, width, config.qkv_bias)
     if width != config.d_k:
-        # The family divides by the root of its own width.
+        # The family divides scores by the square root of its own head width.
         q_HWxD, q_HW = (x * math.sqrt(width / config.d_k) for x in (q_HWxD, q_HW))
     for part, weight_HWxD, bias_HW in (("q", q_HWxD, q_HW), ("k", k_HWxD, k_HW), ("v", v_HWxD, v_HW)):
         yield f"{name}.{part}_proj.weight", weight_HWxD[:, order_D]
@@ -201,7 +200,7 @@ def norm_weights(name: str, norm: nn.LayerNorm, order_D: Tensor) -> Iterator[tup
 
 
 def generation(decoding: Decoding, positions: int) -> Any:
-    """Return the settings of ``generate`` that are nearest to ``decoding``; padding and bos are suppressed."""
+    """Return the settings of ``generate`` that are closest to ``decoding``; padding and bos are suppressed."""
     penalty = {"length_penalty": decoding.alpha} if decoding.beam > 1 else {}
     return transformers.GenerationConfig(
         num_beams=decoding.beam,
@@ -217,7 +216,7 @@ def generation(decoding: Decoding, positions: int) -> Any:
 
 
 def write_tokenizer(file: Path, folder: Path, positions: int, ends: SourceEnds = "eos") -> None:
-    """Write a fast tokenizer that strips lines, adds the tokens of ``ends`` and takes markup, as ``</s>``, as text."""
+    """Write a fast tokenizer that strips lines, adds the tokens of ``ends`` and reads markup like ``</s>`` as text."""
     tokenizer = Tokenizer.from_file(str(file))
     ours = [tokenizer.normalizer] if tokenizer.normalizer else []
     tokenizer.normalizer = normalizers.Sequence([normalizers.Strip(), *ours])

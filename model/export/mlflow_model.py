@@ -1,8 +1,8 @@
-"""The registered model as an MLflow pyfunc model: a models-from-code file, the only module that imports MLflow here.
+"""The registered model as an MLflow pyfunc model: a models-from-code file; no other module here imports MLflow.
 
 Artifacts are the folders ``weights`` and ``vocabulary``; ``code_paths`` must name the folder of this package. The model
-configuration may hold ``source_language`` and ``max_pieces`` (the longest source in training). Params reach ``predict``
-only if the model's signature lists them: ``translator_params`` lists all with their defaults.
+configuration may hold ``source_language`` and ``max_pieces`` (the longest source in training). MLflow passes a param to
+``predict`` only if the model's signature lists it: ``translator_params`` lists all with their defaults.
 """
 
 import os
@@ -48,12 +48,12 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
             choice: SearchEngine(translator, choice, partial(self._open_ctranslate2, choice)) for choice in choices
         }
 
-    # A type hint on the input would make MLflow derive a signature of its own and drop the params.
+    # With a type hint on the input, MLflow would derive its own signature and drop the params.
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]  # noqa: ARG002
         """Translate a string, a list of strings, a Series or a DataFrame with one column; return a list of strings.
 
         With the param ``scores``, or ``n_best`` above 1, return a list of dicts instead: see ``rows_of``. Raises
-        ValueError that names an impossible param, or a line that is not a string or has too long a sentence.
+        ValueError naming an impossible param, or a line that is not a string or has a too long sentence.
         """
         options = translator_params(Decoding()) | (params or {})
         decoding = Decoding(**{name: options[name] for name in Decoding().search() if name in options})
@@ -69,7 +69,7 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
         return [line.hypotheses[0].text for line in translated]
 
     def _open_ctranslate2(self, choice: EngineChoice) -> Opened:
-        """Open CTranslate2, whose form of the model is kept in the user's cache."""
+        """Open CTranslate2; the user's cache keeps the model's form for it."""
         try:
             caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         except RuntimeError as error:  # a user without a home folder, as in some containers
@@ -87,8 +87,9 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
 def rows_of(lines: Sequence[Translation]) -> list[dict[str, Any]]:
     """Return a dict for each hypothesis, the best of a line first.
 
-    ``line`` and ``rank`` are counted from 1, ``log_probability`` is natural, ``pieces`` is the number of tokens with
-    end of sentence, a hypothesis that is not ``finished`` was cut at the greatest length, and ``engine`` found it.
+    ``line`` and ``rank`` are counted from 1. ``log_probability`` is the natural logarithm; ``pieces`` is the number of
+    tokens, including eos. A hypothesis that is not ``finished`` was cut at the maximum length. ``engine`` is the one
+    that found it.
     """
     return [
         {"line": number, "rank": rank, **hypothesis.as_json(), "engine": line.engine}

@@ -1,4 +1,4 @@
-"""Opens CTranslate2 for a model: its form in the cache, which is made and compared with the own search at first use."""
+"""Opens CTranslate2 for a model; the first use makes the cached form and compares it with the own search."""
 
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -10,7 +10,7 @@ from ..decoding.search_engine import Opened
 from ..decoding.translator import Translator
 
 LEAST_EQUAL = 0.99
-"""Share of the compared sentences that CTranslate2 must translate as the own search does, in float32."""
+"""Minimum share of the compared sentences that CTranslate2 in float32 must translate like the own search."""
 
 
 def open_ctranslate2(
@@ -26,17 +26,18 @@ def open_ctranslate2(
     threads: int = 1,
     lines: Sequence[str] = (),
 ) -> Opened:
-    """Open CTranslate2 for a model, or say why it cannot be used.
+    """Open CTranslate2 for a model; if it cannot be used, return the reason as ``Opened.note``.
 
-    ``decoding`` is the search of the comparison: the model's own, since the result is kept with the form. ``lines`` are
-    its sentences; without any, random sources are drawn. ``workers`` batches are searched at the same time, each with
-    ``threads``. Raises ImportError if CTranslate2 is ``required`` and its library cannot be loaded.
+    ``decoding`` is the search of the comparison. It must be the model's own, because the result is stored with the
+    form. ``lines`` are the sentences of the comparison; without lines it uses random sources. ``workers`` batches are
+    searched at the same time, each with ``threads``. Raises ImportError if CTranslate2 is ``required`` and its library
+    cannot be loaded.
     """
     if not required and find_spec("ctranslate2") is None:
         return Opened(None, "the library ctranslate2 is not installed")
     try:
         from .ctranslate2_form import CTranslate2Search, find_or_make
-    except ImportError as error:  # such as a library that this system's loader refuses
+    except ImportError as error:  # for example, the system's loader rejects the library
         if required:
             raise
         return Opened(None, f"the library ctranslate2 cannot be loaded: {error}")
