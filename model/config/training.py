@@ -84,15 +84,14 @@ class Training:
     continue_from: str = unkeyed("")
     """A finished training (``RUN/train``) that this one continues: it takes over weights, optimizer state and position
     in the data, even if the learning rates depend on ``updates``. ``--set`` also accepts the name
-    ``training.continue``. The key depends on the finished training, not on its name. Empty: a longer training
-    continues a shorter one with equal settings if the weights are the same as without continuing."""
+    ``training.continue``. The key depends on that training, not on its name. Empty: a longer training continues a
+    shorter one with equal settings if this gives the same weights."""
     numerics: Numerics = unkeyed_default("fast")  # noqa: RUF009 - a string
     """fast: the kernels that suit the machine; strict: weights that are bit-identical on different CPUs and for
     different numbers of ranks (docs/reproducibility.md), but several times slower."""
     target_ends: TargetEnds = unkeyed_default("eos")  # noqa: RUF009 - a string
-    """eos+eos: a target ends in two eos, so that the model also learns that eos follows eos; this is a control
-    experiment without text. Both eos are labels and count as pieces. Dev perplexity and searches use only the
-    first."""
+    """eos+eos: a target ends in two eos, and the model also learns that eos follows eos: a control without text. Both
+    are labels and count as pieces. Dev perplexity and searches use only the first."""
     warmup_epochs: int = unkeyed_default(0)
     """Warm-up in epochs instead of updates: above 0, ``warmup`` must be 0."""
     keep_epochs: int = unkeyed_default(0)

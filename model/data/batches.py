@@ -28,7 +28,7 @@ POOL_BATCHES = 400
 class Cursor:
     """A position in the sequence of batches: the next batch is number ``batch`` of ``epoch``, both counted from 0.
 
-    ``update`` is the number of all batches before the next one.
+    ``update`` is the number of batches before it.
     """
 
     epoch: int = 0

@@ -11,8 +11,8 @@ If a run names the scripts of its languages, the tokenizers of both sides read e
 ``<unk>``, in training and in use: the normaliser replaces it by ``SUBSTITUTE``, and no piece contains this byte.
 
 Byte-level tokenizers add a space before every line and remove it in decoding: so a word has the same pieces at every
-position, and all other Unicode text is unchanged after encoding and decoding. Tokenizers of characters end a word in
-``</w>``. Markup in the text, such as a literal ``</s>``, is encoded as text.
+position, and decoding returns all other Unicode text unchanged. Tokenizers of characters end a word in ``</w>``.
+Markup in the text, such as a literal ``</s>``, is encoded as text.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Triton kernels of ``model::packed_attention``: flash attention over packed sentences in tiles of packed positions.
 
-Example: a program of the forward pass has the tile of queries 128 to 191. They belong to three sentences, and the keys
-of these sentences are 101 to 203. The program visits the four tiles of 32 keys from key 96 on, and each query sees only
-the keys of its own sentence.
+Example: a program of the forward pass has the tile of queries 128 to 191. They belong to three sentences with keys 101
+to 203. The program visits the four tiles of 32 keys from key 96 on, and each query sees only the keys of its own
+sentence.
 
 The flash-attention kernel of torch uses separate tiles of 128 positions for each sentence: for sentences of 28 pieces
 a twentieth of its work is useful. Here each program has the same amount of work for all lengths. There are no atomic

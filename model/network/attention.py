@@ -173,10 +173,10 @@ AttentionMask = PaddedMask | PackedMask
 
 
 class Attention(nn.Module):
-    """Multi-head attention (§3.2): attends in ``heads`` subspaces, then concatenates and projects the results.
+    """Multi-head attention (§3.2): attends in ``heads`` subspaces, then concatenates and projects.
 
     Without ``qkv_bias``, W^Q, W^K and W^V have no bias, as in the paper. The softmax is invariant to a bias of the
-    keys: the gradient of this bias is only rounding error, and Adam scales it up to full steps.
+    keys: its gradient is rounding error, and Adam scales it up to full steps.
     """
 
     def __init__(self, config: Model) -> None:

@@ -1,7 +1,7 @@
 """The Transformer (§3): computes hidden states and logits for a source sentence and a target prefix.
 
 This module does not depend on text, batches, loss or search. It computes all positions of a target at once; a search
-uses the same parameters to compute one position after the other (``model.decoding.cached_decoder``).
+computes one position at a time with the same parameters (``model.decoding.cached_decoder``).
 
 Shape suffixes:
     B sentences     S source positions     T target positions     D d_model     H heads     K d_k     V d_v

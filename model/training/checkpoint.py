@@ -45,8 +45,8 @@ SAVE_INTERVAL_FACTOR = 100
 class CheckpointPolicy:
     """Decides when to save a checkpoint and which checkpoints are averaged.
 
-    For averaging: every ``training.checkpoint_every`` updates; averaging uses the last ``training.keep`` of these. For
-    patience: at each best validation. For resuming: every ``resume_seconds``."""
+    Saves every ``training.checkpoint_every`` updates, at each best validation, and for resuming every
+    ``resume_seconds``; averages the last ``training.keep`` of the first kind."""
 
     def __init__(self, training: Training, resume_seconds: float = 60.0) -> None:
         self.training = training
@@ -234,7 +234,7 @@ def read_best_update(folder: Path) -> int:
 def moments(model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Return Adam's two moments of every parameter, by name.
 
-    The step count is not among them: it is the number of updates that were not skipped."""
+    Adam's step count is the number of updates not skipped."""
     state = optimizer.state
     return {
         f"{key}/{name}": state[parameter][field] if parameter in state else torch.zeros_like(parameter)

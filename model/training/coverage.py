@@ -9,8 +9,8 @@ The loss is 0 if all positions receive the same attention, and 1 if all queries 
 one position has loss 0. Padding is neither a query nor a position. The queries of the encoder's self-attention are the
 source positions; the queries of the cross-attention are the target positions.
 
-This is the entropy of the mean, not the mean of the entropies: if each query attends to one position, and each position
-receives the attention of one query (a diagonal), the loss is 0.
+This is the entropy of the mean, not the mean of the entropies: a diagonal, where each query attends to one position and
+each position is attended to once, has loss 0.
 
 Shape suffixes are the same as in ``model.network.attention``; N sentences, including empty ones.
 """
@@ -30,7 +30,7 @@ from ..network.transformer import Transformer
 
 
 class CoverageLoss:
-    """The weighted sum of the losses of the encoder's self-attention and of the cross-attention; weight 0: no loss.
+    """The weighted sum of the losses of the encoder's self-attention and the cross-attention; weight 0: no loss.
 
     Each loss is a mean over layers. Each sentence is weighted by its number of target pieces, so that the sum over all
     batches of an update, divided by the update's pieces, does not depend on the split into batches.

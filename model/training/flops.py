@@ -1,7 +1,7 @@
 """Counts the floating-point operations of an update, and lists the peak rates of devices; without torch.
 
-Only matrix products count, as is usual for utilisation (MFU): 2 operations per weight and token in the forward pass, 4
-in the backward pass. Padding, norms, softmax, dropout and the optimizer do not count, so padding lowers utilisation.
+Only matrix products count, as is usual for utilisation (MFU): 2 operations per weight and token forward, 4 backward.
+Padding, norms, softmax, dropout and the optimizer do not count, so padding lowers utilisation.
 """
 
 from dataclasses import dataclass

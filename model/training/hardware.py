@@ -1,4 +1,4 @@
-"""Reads the memory use of a training, and the properties of a CPU that decide how it rounds."""
+"""Reads the memory of a training, and the CPU properties that decide how it rounds."""
 
 from pathlib import Path
 
@@ -27,8 +27,8 @@ def device_name(device: torch.device) -> str:
 def cpu_kernels() -> str:
     """Return the properties that decide how a CPU rounds: ``AVX512 AMX Intel, 2 threads``.
 
-    The kernels of torch depend on vector instructions; the kernels of MKL and oneDNN also depend on matrix instructions
-    and the maker of the processor.
+    torch's kernels depend on vector instructions; those of MKL and oneDNN also on matrix instructions and the maker of
+    the processor.
     """
     names = [torch.backends.cpu.get_cpu_capability()]
     if torch.cpu._is_amx_tile_supported():

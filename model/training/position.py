@@ -1,7 +1,6 @@
 """The position of a training: its progress, whether it is finished, and the update with the best checkpoint.
 
-A Position is saved in every checkpoint and is equal on all ranks, so that a resumed training and all ranks decide in
-the same way.
+A Position is saved in every checkpoint and equal on all ranks, so a resumed training and all ranks decide the same.
 """
 
 from dataclasses import dataclass, replace
