@@ -32,7 +32,7 @@ def work(job: Job) -> Facts:
     objective = build_objective(job, model, training, packed=False)
     step = TrainingStep(training, objective, optimizer_of(training, model), Ranks(), device, micro_batch_tokens=0)
     length = job.config["length"]
-    whole = max(1, training.batch_tokens // length)
+    whole = training.batch_sentences or max(1, training.batch_tokens // length)
     sentences = min(whole, 16)
     while (times := _seconds(step, sentences, length, size))[0] < ENOUGH_SECONDS and sentences < whole:
         sentences = min(whole, 4 * sentences)

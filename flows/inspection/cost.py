@@ -1,8 +1,8 @@
 """Estimates what a run costs before it starts: time and disk of the stages that are not cached.
 
-A stage costs what the most similar recorded one did, scaled by the work of both: of a training updates × tokens ×
-parameters, of a translation sentences × parameters × beam, of the others the bytes that they read. A training takes at
-most its ``minutes``.
+A stage costs what the most similar recorded one did, scaled by the work of both: of a training updates × tokens (or
+pairs, if its batches are counted so) × parameters, of a translation sentences × parameters × beam, of the others the
+bytes that they read. A training takes at most its ``minutes``.
 """
 
 import math
@@ -49,8 +49,8 @@ class RunCost:
 
     @property
     def unknown(self) -> list[str]:
-        """Stages without an estimate of their time: the sums are at least what they say."""
-        return [f"{each.stage} {each.item}".strip() for each in self.stages if each.seconds is None]
+        """Stages without an estimate of their time or disk: the sums are at least what they say."""
+        return [f"{each.stage} {each.item}".strip() for each in self.stages if None in (each.seconds, each.bytes)]
 
     def as_json(self) -> dict[str, Any]:
         names = ("run", "seconds", "bytes", "unknown")
@@ -97,7 +97,7 @@ class _Estimator:
             return self._unknown(row, "the size of what it reads is not known")
         recorded = [each for each in self._recorded if (each.stage, each.version) == (row.stage, row.version)]
         known = [(each, self._work(row.stage, each.arguments, each)) for each in recorded if self._same_device(each)]
-        usable = [(each, done) for each, done in known if done and done.amount]
+        usable = [(each, done) for each, done in known if done and done.amount and done.unit == work.unit]
         if row.stage == "download":  # the cost of one file says nothing of another
             usable = [(each, done) for each, done in usable if work.settings == done.settings]
         if not usable:
@@ -133,7 +133,9 @@ class _Estimator:
             updates -= made.made.get("origin", {}).get("done", 0) if made else begins
             if updates <= 0:  # counted in epochs
                 return None
-            return _Work(updates * training["batch_tokens"] * weights, "tokens × parameters", form["model"], weights)
+            pairs = training.get("batch_sentences", 0)
+            unit = "pairs × parameters" if pairs else "tokens × parameters"
+            return _Work(updates * (pairs or training["batch_tokens"]) * weights, unit, form["model"], weights)
         sizes = [self._bytes.get(key) for key in _input_keys(form)]
         read = [size for size in sizes if size is not None]
         if not sum(read) or len(read) < len(sizes):

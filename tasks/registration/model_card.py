@@ -31,7 +31,8 @@ MEASURE_LABELS = {
 }
 SHAPE = ("layers", "decoder_layers", "d_model", "d_ff", "heads", "p_drop", "norm", "positions")
 OPTIMISATION = (
-    "updates", "epochs", "batch_tokens", "label_smoothing", "schedule", "warmup", "warmup_epochs", "seed", "precision",
+    "updates", "epochs", "batch_tokens", "batch_sentences", "label_smoothing", "schedule", "warmup", "warmup_epochs",
+    "seed", "precision",
 )  # fmt: skip
 NOT_KNOWN = "Not known: the artifact was removed."
 HARM = (
@@ -168,7 +169,8 @@ def _training(manifests: Mapping[str, Manifest]) -> Rows:
     model = train.arguments.get("model", {})
     training = train.arguments.get("training", {})
     fields = [(f"model.{name}", model[name]) for name in SHAPE if name in model]
-    fields += [(f"training.{name}", training[name]) for name in OPTIMISATION if name in training]
+    unused = ("batch_tokens",) if training.get("batch_sentences") else ()
+    fields += [(f"training.{name}", training[name]) for name in OPTIMISATION if name in training and name not in unused]
     if vocabulary := manifests.get("learn_bpe"):
         fields.append(("vocabulary.size", vocabulary.facts.get("size", "")))
     if average := manifests.get("average"):

@@ -175,12 +175,14 @@ def test_the_amount_of_text_and_the_budget_choose_the_settings(text: Path, capsy
 
 
 def test_no_budget_is_given_to_a_training_counted_in_epochs(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (text / "like.toml").write_text('extends = "demo"\nname = "like"\n[training]\nupdates = 0\nepochs = 3\n')
+    (text / "like.toml").write_text(
+        'extends = "demo"\nname = "like"\n[training]\nupdates = 0\nepochs = 3\nbatch_sentences = 9\n'
+    )
     words = {"source": "data/train.en.gz", "target": "data/train.de.gz", "dev": ("dev.en", "dev.de")}
     with pytest.raises(BadConfiguration, match="--budget does not fit --like: training.epochs is 3"):
         new("mine", **words, like="like.toml", budget="30m")
     new("mine", **words, like="like.toml")
-    assert "3 epochs in updates of" in capsys.readouterr().err
+    assert "3 epochs in updates of 9 pairs;" in capsys.readouterr().err
 
 
 def test_only_what_can_be_read_once_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,8 @@ def test_a_training_scales_with_its_updates_from_a_record_of_the_same_model(root
     assert found.bytes == pytest.approx(1000, rel=1e-3), "more updates are not more weights"
     limited = of(cost("training.updates=300", "training.minutes=1"), "train")
     assert limited.seconds == 60, "the clock ends it"
+    of_pairs = of(cost("training.updates=300", "training.batch_sentences=9", "training.minutes=1"), "train")
+    assert (of_pairs.seconds, of_pairs.bytes) == (60, None), "tokens say nothing of pairs"
     unlike = of(cost("training.updates=0", "training.epochs=3", "training.minutes=1"), "train")
     assert unlike.seconds == 60, "of epochs nothing else is known"
     assert "train train1000 of 2026-11-22, 50 s × 3 by tokens × parameters" in found.basis.replace(

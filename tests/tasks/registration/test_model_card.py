@@ -58,6 +58,15 @@ def test_front_matter_and_scores_are_those_of_the_version() -> None:
     assert "    repro translate" in text
 
 
+def test_a_batch_is_named_by_what_counts_it() -> None:
+    for counted, named in (({"batch_sentences": 16}, "batch_sentences | 16 "), ({}, "batch_tokens | 25,000 ")):
+        training = {"updates": 9, "batch_tokens": 25_000} | counted
+        card = as_markdown(
+            model_card("ende/3", TAGS, {"train": manifest("train", {"training": training}, {})}, no_file)
+        )
+        assert [line for line in card.replace("\\", "").splitlines() if "batch_" in line] == [f"| training.{named}|"]
+
+
 def test_foreign_text_is_no_markup(tmp_path: Path) -> None:
     corpus = {"name": EVIL, "source_language": EVIL, "target_language": "de", "parts": [{"name": EVIL}]}
     row = {"pair_id": "a", "source": EVIL, "reference": EVIL, "hypothesis": EVIL, "chrf": 1.0}
