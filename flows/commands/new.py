@@ -134,12 +134,12 @@ def new(
     write_atomically(file, toml_of(run, base, like if is_file(like) else ""))
     model = run.model
     training = run.training
-    size = f"{training.batch_sentences:,} pairs" if training.batch_sentences else f"{training.batch_tokens:,} tokens"
+    batch = f"{training.batch_sentences:,} pairs" if training.batch_sentences else f"{training.batch_tokens:,} tokens"
     trained = f"{training.epochs} epochs in" if training.epochs else f"{training.updates:,}"
     say(
         f"wrote {file.absolute()}: {known[0]}-{known[1]}, {pairs:,} pairs, {model.layers} layers of {model.d_model}, "
         f"dropout {model.p_drop:g}, {run.vocabulary.size:,} pieces, {trained} updates of "
-        f"{size}; the rest as in {base.name}"
+        f"{batch}; the rest as in {base.name}"
     )
     if remarks:
         say(f"after the text or the command is mended, --replace writes {file} again")
