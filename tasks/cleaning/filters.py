@@ -60,6 +60,11 @@ def _both(pair: pl.DataFrame, count: Callable[[pl.Expr], pl.Expr]) -> str:
     return " and ".join(f"{pair.select(count(pl.col(side))).item() or 0:,}" for side in SIDES)
 
 
+def _beside(value: float, most: float) -> str:
+    """Two decimals, or four where two look to be on the other side of the limit."""
+    return f"{value:.2f}" if (round(value, 2) > most) == (value > most) else f"{value:.4f}"
+
+
 @dataclass(frozen=True)
 class Empty(_NamedFilter):
     """Removes pairs with an empty side. For every corpus: the paper's data has 11,835 of them in En-De."""
@@ -68,7 +73,10 @@ class Empty(_NamedFilter):
         return pl.all_horizontal(pl.col(side).str.strip_chars() != "" for side in SIDES)
 
     def evidence(self, pair: pl.DataFrame) -> Evidence:
-        return f"{_both(pair, lambda side: side.str.len_chars())} characters", "at least 1 on each side"
+        return (
+            f"{_both(pair, lambda side: side.str.strip_chars().str.len_chars())} characters",
+            "at least 1 on each side",
+        )
 
 
 @dataclass(frozen=True)
@@ -145,7 +153,7 @@ class LengthRatio(_NamedFilter):
 
     def evidence(self, pair: pl.DataFrame) -> Evidence:
         source, target = (max(pair.select(word_count(side)).item(), 1) for side in SIDES)
-        return f"ratio {max(source, target) / min(source, target):.2f}", f"at most {self.max:g}"
+        return f"ratio {_beside(max(source, target) / min(source, target), self.max)}", f"at most {self.max:g}"
 
 
 @dataclass(frozen=True)
@@ -200,7 +208,7 @@ class Script(_NamedFilter):
 
     def evidence(self, pair: pl.DataFrame) -> Evidence:
         shares = (self._others(side) / pl.max_horizontal(pl.col(side).str.len_chars(), 1) for side in SIDES)
-        found = " and ".join(f"{pair.select(share).item():.2f}" for share in shares)
+        found = " and ".join(_beside(pair.select(share).item(), self.max_other) for share in shares)
         return f"{found} of another script", f"at most {self.max_other:g}"
 
     def _others(self, side: str) -> pl.Expr:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.cleaning.filters import (
+    Empty,
     Filter,
     Length,
     LengthRatio,
@@ -36,6 +37,7 @@ def numbers(text: str) -> list[float]:
         (LengthRatio(2.0), lambda found: found[0] <= 2),
         (OverlongWord(4), lambda found: max(found) <= 4),
         (Script(max_other=0.25), lambda found: max(found) <= 0.25),
+        (Empty(), lambda found: min(found) > 0),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )
@@ -46,3 +48,13 @@ def test_what_is_measured_agrees_with_the_rule(rule: Filter, within: object, sou
     found, _ = filter_evidence(rule, pair)
     assert callable(within)
     assert within(numbers(found)) == pair.select(rule.keep()).item()
+
+
+@pytest.mark.parametrize(
+    ("rule", "source"), [(Script(max_other=0.3), "я" * 31 + "a" * 72), (LengthRatio(2.25), "a " * 451)]
+)
+def test_a_value_just_beyond_a_limit_is_not_rounded_to_it(rule: Script | LengthRatio, source: str) -> None:
+    pair = pair_of(source, "b " * 200)
+    found, allowed = filter_evidence(rule, pair)
+    assert not pair.select(rule.keep()).item()
+    assert max(numbers(found)) > numbers(allowed)[0]
