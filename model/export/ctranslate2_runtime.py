@@ -121,7 +121,7 @@ class Folder:
         sizes = [len(source) + 1 for source in sources]
         groups = list(batches(sizes, search, max(LEAST_SHARE, math.ceil(len(sizes) / self.workers))))
         found = self._search(sources, groups, search)
-        # The maximum output length of a batch is that of its longest source. Sources with outputs beyond their own
+        # The longest source of a batch sets the maximum output length for all. Sources with outputs beyond their own
         # maximum are searched again.
         beyond: dict[int, list[int]] = {}
         for group in groups:

@@ -2,7 +2,7 @@
 
 On a CPU torch multiplies float32 matrices with MKL, which uses only four fifths of the AVX-512 units of some
 processors. oneDNN, which torch ships for its compiler, uses all of them: it computes the forward product and the
-gradient of the input. Torch computes the rest, such as the gradient of the weight, for which MKL is as fast.
+gradient of the input. Torch computes the rest, such as the gradient of the weight: here MKL is as fast.
 """
 
 from collections.abc import Callable

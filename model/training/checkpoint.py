@@ -79,7 +79,7 @@ class CheckpointPolicy:
         return counted % self.training.checkpoint_every == 0 or update == self.last
 
     def averaged(self, updates: Sequence[int]) -> list[int]:
-        """Return those of the saved ``updates`` that averaging uses."""
+        """Return the saved ``updates`` that averaging uses."""
         return [update for update in updates if self.is_averageable(update)][-self.training.keep :]
 
 

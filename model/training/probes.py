@@ -37,10 +37,10 @@ OVER_LAYERS = (
 def probe(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> Values:
     """Return the signs of collapse for sources and decoder inputs bos …, padded at the end (docs/files.md):
 
-    ``encoder_cosine`` and ``decoder_cosine`` of the outputs of the stacks, and the means of ``OVER_LAYERS``. A number
-    at the end is that of a layer, from 1: ``encoder_cosine_1``. Only single layers have ``encoder_norm_1``,
-    ``decoder_norm_1`` and ``residual_ratio_encoder_attention_1``, with one ratio for each sublayer. The model must be
-    in evaluation mode, so that f(x) has no dropout.
+    ``encoder_cosine`` and ``decoder_cosine`` of the outputs of the stacks, and the means of ``OVER_LAYERS``. The suffix
+    ``_1`` means layer 1: ``encoder_cosine_1``. Only single layers have ``encoder_norm_1``, ``decoder_norm_1`` and
+    ``residual_ratio_encoder_attention_1``, with one ratio for each sublayer. The model must be in evaluation mode, so
+    that f(x) has no dropout.
     """
     if model.config.attention != "own":
         model = with_own_layers(model)
