@@ -19,8 +19,6 @@ SECONDS_LEFT = "seconds_left"
 MFU = "mfu"
 """Model FLOPs utilisation: the share of the devices' peak rate that the matrix products use."""
 MEMORY_BYTES = "memory_bytes"
-SKIPPED = "skipped"
-"""Number of updates skipped because their gradients were not finite."""
 
 UPDATES = "updates"
 TARGET_TOKENS = "target_tokens"

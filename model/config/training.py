@@ -68,8 +68,6 @@ class Training:
     """Weight of the attention-coverage loss (``model.training.coverage``) of the encoder's self-attention."""
     attention_coverage_cross: float = unkeyed_default(0.0)
     """Weight of the attention-coverage loss of the cross-attention."""
-    skip_nonfinite: int = unkeyed_default(0)
-    """Maximum number of updates to skip because their gradient is not finite; one more ends training as diverged."""
     patience: int = unkeyed_default(0)
     """Stop after this many consecutive dev checks without a lower perplexity; 0 trains to the last update."""
     ema: float = unkeyed_default(0.0)
@@ -107,7 +105,7 @@ class Training:
         for name in ("batch_tokens", "checkpoint_every", "dev_every"):
             require(getattr(self, name) >= 1, f"training.{name}", getattr(self, name), "a whole number of at least 1")
         in_epochs = {"updates": "epochs", "warmup": "warmup_epochs", "keep": "keep_epochs"}
-        for name in (*in_epochs.values(), "batch_sentences", "skip_nonfinite", "patience", "dev_bleu"):
+        for name in (*in_epochs.values(), "batch_sentences", "patience", "dev_bleu"):
             value = getattr(self, name)
             require(value >= 0, f"training.{name}", value, "0 (off) or a whole number above")
         for name, other in in_epochs.items():
@@ -171,7 +169,6 @@ def check_whole_updates(
     unsupported = {
         "on a CPU": on_cpu,
         "where training.batching is not packed": training.batching != "packed",
-        "where training.skip_nonfinite is above 0": training.skip_nonfinite > 0,
         "where training.attention_coverage_encoder is above 0": training.attention_coverage_encoder > 0,
         "where training.attention_coverage_cross is above 0": training.attention_coverage_cross > 0,
         "with several ranks": ranks > 1,

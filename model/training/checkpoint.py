@@ -18,14 +18,14 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..config import Training, from_json
+from ..config import Training
 from ..errors import JobError, bad_data
 from ..metric_names import DEV_PERPLEXITY
 from ..network.transformer import Transformer
@@ -193,7 +193,8 @@ class Checkpoints:
             for name, expected in record["sums"].items():
                 if sha256(folder / name) != expected:
                     raise bad_data(f"{folder / name} has changed since it was written")
-            position = from_json(Position, record["position"])
+            known = {each.name for each in fields(Position)}  # earlier releases counted more
+            position = Position(**{name: value for name, value in record["position"].items() if name in known})
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise bad_data(f"{folder} is incomplete: {error}") from error
         load_weights(model, folder)
@@ -209,7 +210,7 @@ class Checkpoints:
         for name, parameter in model.named_parameters():
             # Copied into tensors that torch allocates: the rounding of a sum may depend on the alignment of memory.
             first, second = (torch.zeros_like(parameter).copy_(state[f"{key}/{name}"]) for key in MOMENTS)
-            step = torch.tensor(float(position.update - position.skipped), device=parameter.device)
+            step = torch.tensor(float(position.update), device=parameter.device)
             optimizer.state[parameter] = {"step": step, "exp_avg": first, "exp_avg_sq": second}
         return position
 
@@ -232,9 +233,7 @@ def read_best_update(folder: Path) -> int:
 
 
 def moments(model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return Adam's two moments of every parameter, by name.
-
-    Adam's step count is the number of updates not skipped."""
+    """Return Adam's two moments of every parameter, by name. Adam's step count is the number of updates."""
     state = optimizer.state
     return {
         f"{key}/{name}": state[parameter][field] if parameter in state else torch.zeros_like(parameter)

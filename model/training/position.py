@@ -25,10 +25,6 @@ class Position:
     """The update with the lowest dev perplexity so far; 0 before the first validation and without patience."""
     best_dev_perplexity: float = 0.0
     checks_since_best: int = 0
-    skipped: int = 0
-    """Updates skipped because their gradients were not finite."""
-    gpu_kwh: float = 0.0
-    """A field of checkpoints of earlier releases; not used."""
 
 
 def after_validation(training: Training, position: Position, perplexity: float) -> Position:

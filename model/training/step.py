@@ -1,6 +1,5 @@
 """Computes one update of the weights (§5): batches, gradients, learning rate, clipping, the optimizer's step."""
 
-import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -51,7 +50,7 @@ class UpdateReader:
 
 @dataclass(eq=False)
 class TrainingStep:
-    """Computes updates. ``skipped``: whether the last update kept the weights because a gradient is not finite."""
+    """Computes updates."""
 
     training: Training
     objective: Objective
@@ -64,7 +63,6 @@ class TrainingStep:
         self.model = self.objective.transformer
         self.ddp_objective = self.wrap()
         self.update = 0
-        self.skipped = False
         self.learning_rate = 0.0
         self.norm: Tensor | None = None
 
@@ -75,8 +73,7 @@ class TrainingStep:
     def __call__(self, batches: Update, update: int) -> LossSums:
         """Compute update number ``update``, counted from 1, and return its losses.
 
-        Waits for the device only if updates may be skipped (``training.skip_nonfinite``). Raises JobError
-        (out_of_memory) naming the size of the batch that does not fit.
+        Does not wait for the device. Raises JobError (out_of_memory) naming the size of the batch that does not fit.
         """
         self.update = update
         self.norm = None
@@ -88,10 +85,7 @@ class TrainingStep:
             if is_out_of_memory(error):
                 raise self.out_of_memory(batches, error) from error
             raise
-        # All ranks have the same gradients, so they make the same decision.
-        self.skipped = self.training.skip_nonfinite > 0 and not math.isfinite(float(self.gradient_norm()))
-        if not self.skipped:
-            self.change_weights()
+        self.change_weights()
         return losses
 
     def out_of_memory(self, batches: Update, error: Exception) -> JobError:

@@ -87,16 +87,10 @@ class Trainer:
         )
 
     def train_step(self, batches: Update) -> LossSums:
-        """Compute the next update and advance ``position``.
-
-        Raises JobError (diverged) if more than ``skip_nonfinite`` updates have a gradient that is not finite.
-        """
+        """Compute the next update and advance ``position``."""
         number = self.position.update + 1
         losses = self.step(batches, number)
-        if self.step.skipped and self.position.skipped == self.training.skip_nonfinite:
-            self.metrics.check()
-            raise self.diverged("the gradient of", number)
-        if self.checkpoints.ema and not self.step.skipped:
+        if self.checkpoints.ema:
             self.checkpoints.ema.add(number)
         self.advance_position(batches)
         return losses
@@ -109,7 +103,6 @@ class Trainer:
             epoch=batches.next.epoch,
             batch=batches.next.batch,
             target_tokens=self.position.target_tokens + batches.pieces,
-            skipped=self.position.skipped + self.step.skipped,
             seconds=self.seconds(),
         )
 
@@ -122,12 +115,8 @@ class Trainer:
 
     def log(self, losses: LossSums) -> None:
         """Record the update's losses; write a row of metrics if one is due."""
-        if self.step.skipped:
-            self.metrics.write(self.position.update, {names.SKIPPED: self.position.skipped})
-        else:
-            tokens = self.position.target_tokens
-            rate = self.step.learning_rate
-            self.metrics.record(self.position.update, rate, losses, tokens, self.row_metrics)
+        tokens = self.position.target_tokens
+        self.metrics.record(self.position.update, self.step.learning_rate, losses, tokens, self.row_metrics)
 
     def row_metrics(self) -> dict[str, float]:
         """Return the metrics of a row other than the losses; waits for the device."""
@@ -135,10 +124,9 @@ class Trainer:
         return own | self.hardware_metrics()
 
     def hardware_metrics(self) -> dict[str, float]:
-        skipped = {names.SKIPPED: self.position.skipped} if self.training.skip_nonfinite else {}
         minutes = self.training.minutes
         left = {names.SECONDS_LEFT: max(0.0, 60 * minutes - self.position.seconds)} if minutes else {}
-        return {names.MEMORY_BYTES: memory_bytes(self.step.device)} | skipped | left
+        return {names.MEMORY_BYTES: memory_bytes(self.step.device)} | left
 
     def validate(self) -> None:
         """Compute the dev metrics. Raises JobError (diverged) if the perplexity is NaN."""
@@ -187,7 +175,7 @@ class Trainer:
         Always: updates, dev_perplexity, target_tokens, flops (operations of the matrix products over these tokens),
         seconds, parameters, device, ranks and ``epoch_facts``. On a CPU: kernels, on which the rounding of the weights
         depends. If known: peak_flops (FLOP/s of one device). With patience: best_update and best_dev_perplexity; with
-        patience or minutes: stopped_early. With ``skip_nonfinite``: skipped.
+        patience or minutes: stopped_early.
         """
         position = self.position
         facts: Facts = {
@@ -210,8 +198,6 @@ class Trainer:
             facts[names.BEST_DEV_PERPLEXITY] = position.best_dev_perplexity
         if self.training.may_end_early:
             facts[names.STOPPED_EARLY] = position.update < self.training.updates
-        if self.training.skip_nonfinite:
-            facts[names.SKIPPED] = position.skipped
         return facts
 
 

@@ -53,7 +53,6 @@ def test_ten_whole_updates_are_the_plain_ones(tmp_path: Path, monkeypatch: pytes
     [
         ({}, {"on_cpu": True}),
         ({"batching": "buckets"}, {}),
-        ({"skip_nonfinite": 1}, {}),
         ({"attention_coverage_cross": 0.1}, {}),
         ({}, {"ranks": 2}),
         ({}, {"micro_batch_tokens": 100}),

@@ -1,6 +1,7 @@
 """Tests of checkpoints: deterministic bytes, fallback from damage, and retention for averaging."""
 
 import errno
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -167,6 +168,15 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: p
     monkeypatch.undo()
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["00000010"]
     assert checkpoints.resume(*made(seed=1), fail).update == 10
+
+
+def test_a_checkpoint_of_an_earlier_release_is_read(tmp_path: Path) -> None:
+    checkpoints = saved(tmp_path, 10)
+    file = checkpoints.path(10) / "position.json"
+    record = json.loads(file.read_text())
+    record = {"position": record["position"] | {"skipped": 0, "gpu_kwh": 0.5}, "sums": record["sums"]}
+    file.write_text(json.dumps(record | {"sum": checkpoint.checksum(record)}))
+    assert checkpoints.resume(*made(seed=1), fail) == Position(update=10, epoch=1)
 
 
 def test_a_partial_checkpoint_is_removed(tmp_path: Path) -> None:

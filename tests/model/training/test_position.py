@@ -125,7 +125,7 @@ def test_averaging_can_take_the_best_checkpoint(tmp_path: Path) -> None:
 
 def test_averaging_the_best_needs_a_training_with_patience(tmp_path: Path) -> None:
     job = write_job(tmp_path)
-    assert not {"stopped_early", "best_update", "skipped"} & run(job)["facts"].keys()
+    assert not {"stopped_early", "best_update"} & run(job)["facts"].keys()
     with pytest.raises(JobError, match=r"best\.json names no best checkpoint"):
         average.work(Job({"averaging": {"count": 1, "which": "best"}}, {"run": job.parent}, tmp_path))
 
@@ -174,9 +174,7 @@ def test_falling_back_to_an_older_checkpoint_falls_back_to_its_best(tmp_path: Pa
 
 
 def test_two_ranks_stop_together(tmp_path: Path) -> None:
-    job = write_job(
-        tmp_path, training=replace(PATIENT, peak=1e-2, dev_every=5, dev_bleu=3, patience=2, skip_nonfinite=1)
-    )
+    job = write_job(tmp_path, training=replace(PATIENT, peak=1e-2, dev_every=5, dev_bleu=3, patience=2))
     facts = run_two_ranks(job)["facts"]
     assert facts["stopped_early"]
     assert facts["updates"] == facts["best_update"] + 10
