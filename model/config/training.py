@@ -55,9 +55,6 @@ class Training:
     """Maximum pairs of an update; above 0, ``batch_tokens`` has no effect. 0: ``batch_tokens`` limits an update."""
     epochs: int = unkeyed_default(0)
     """Length of the training in epochs instead of updates: above 0, ``updates`` must be 0."""
-    checkpoints_from: Literal["start", "end"] = unkeyed_default("start")
-    """start: checkpoints at multiples of ``checkpoint_every`` and at the last update. end: checkpoints at the last
-    update and every ``checkpoint_every`` updates before it, so that averaged checkpoints have equal distances."""
     batching: Literal["buckets", "packed"] = unkeyed_default("buckets")
     """buckets: padded batches of pairs of similar length; packed: batches of one size, with pairs end to end."""
     optimizer: Literal["adam", "adamw"] = unkeyed_default("adam")
@@ -131,11 +128,9 @@ class Training:
         decays = self.optimizer == "adamw" or not self.weight_decay
         require(decays, "training.weight_decay", self.weight_decay, "0, or training.optimizer adamw")
         for name in ("patience", "minutes"):
-            where = f"where training.{name} is above 0"
-            known = not getattr(self, name)  # otherwise the training may end at any update
-            counted = known or self.checkpoints_from == "start"
-            require(counted, "training.checkpoints_from", self.checkpoints_from, f"start {where}")
-            require(known or not self.keep_epochs, "training.keep_epochs", self.keep_epochs, f"0 {where}")
+            known = not getattr(self, name)  # else it may end at any update
+            allowed = f"0 where training.{name} is above 0"
+            require(known or not self.keep_epochs, "training.keep_epochs", self.keep_epochs, allowed)
         alone = not (self.start and self.continue_from)
         require(alone, "training.continue_from", self.continue_from, "empty where training.start is given")
         exact = self.numerics == "fast" or self.precision == "fp32"

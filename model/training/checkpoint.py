@@ -75,8 +75,7 @@ class CheckpointPolicy:
 
     def is_averageable(self, update: int) -> bool:
         """Whether averaging can use a checkpoint of this update; it uses the last ``keep`` of these."""
-        counted = update if self.training.checkpoints_from == "start" else self.last - update
-        return counted % self.training.checkpoint_every == 0 or update == self.last
+        return update % self.training.checkpoint_every == 0 or update == self.last
 
     def averaged(self, updates: Sequence[int]) -> list[int]:
         """Return the saved ``updates`` that averaging uses."""

@@ -130,11 +130,8 @@ def continues(training: Training, shorter: Training, update: int) -> bool:
     if (training.minutes or math.inf) < (shorter.minutes or math.inf):
         return False
     if training.epochs:
-        return 0 < shorter.epochs < training.epochs and training.checkpoints_from == "start"
-    added = training.updates - update
-    every = training.checkpoint_every
-    new_alone = training.keep > 0 and added > (training.keep - 1) * every  # with keep_epochs, keep is 0
-    return added > 0 and (training.checkpoints_from == "start" or added % every == 0 or new_alone)
+        return 0 < shorter.epochs < training.epochs
+    return training.updates > update
 
 
 def begin_from(origin: Origin, out: Path) -> None:

@@ -113,23 +113,6 @@ def test_weights_for_averaging_stay_and_optimizer_states_are_removed(tmp_path: P
     assert files == {"checkpoints/00000040/model.safetensors", *last}, "a longer training can go on from the last"
 
 
-def test_checkpoints_counted_from_the_end_are_equally_far_apart(tmp_path: Path) -> None:
-    """Of 45 updates: 15, 25, 35 and 45, not 20, 30, 40 and 45."""
-    training = replace(TRAINING, checkpoint_every=10, keep=4, updates=45, checkpoints_from="end")
-    checkpoints = Checkpoints(tmp_path, CheckpointPolicy(training))
-    due = [update for update in range(1, 46) if checkpoints.policy.is_due(Position(update=update))]
-    assert due == [5, 15, 25, 35, 45]
-    model, optimizer = made()
-    for update in (5, 10, 15, 20, 25, 30, 35, 40, 45):
-        checkpoints.save(model, optimizer, Position(update=update))
-    checkpoints.finish()
-    assert checkpoints.updates() == [15, 25, 35, 45]
-    with pytest.raises(
-        ValueError, match="training.checkpoints_from is 'end', allowed is start where training.patience"
-    ):
-        replace(training, patience=1)
-
-
 def test_the_best_of_both_newest_checkpoints_stays(tmp_path: Path) -> None:
     checkpoints = checkpoints_in(tmp_path, keep=1)
     model, optimizer = made()

@@ -22,8 +22,7 @@ def checkpoints(job: Path) -> dict[str, bytes]:
         ({}, 24),
         ({"keep": 4}, 14),  # three of the longer training's checkpoints are the shorter one's
         ({"schedule": "inverse_sqrt", "ema": 0.9, "batching": "packed"}, 21),
-        ({"schedule": "paper", "checkpoints_from": "end"}, 20),
-        ({"checkpoints_from": "end"}, 17),
+        ({"schedule": "paper"}, 20),
         ({"patience": 20, "peak": 1.0, "dev_every": 4, "keep": 1}, 24),  # the best is far behind
         ({"updates": 0, "epochs": 2}, 0),
         (  # some of the longer training's checkpoints are the shorter one's
@@ -64,7 +63,6 @@ def test_a_longer_training_equals_one_that_starts_anew(tmp_path: Path, changes: 
     ("changes", "updates"),
     [
         ({"schedule": "linear"}, 24),
-        ({"checkpoints_from": "end", "keep": 3}, 18),  # needs the weights of update 10
         ({}, 12),
         ({}, 8),
     ],
