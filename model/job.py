@@ -211,6 +211,6 @@ def write_exit(out: Path, reason: ExitReason, message: str, facts: Facts) -> Non
     path = out / "exit.json"
     if path.exists() and (reason == "failed" or os.environ.get("RANK", "0") != "0"):
         return
-    partial = path.with_suffix(f".{os.getpid()}")
+    partial = path.with_suffix(f".{os.getpid()}.partial")
     partial.write_text(json.dumps({"reason": reason, "message": message, "facts": facts}))
     partial.replace(path)

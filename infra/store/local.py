@@ -165,8 +165,9 @@ class LocalStore(Store):
         if self.folder(stage, key).exists():  # otherwise ``restore`` may need the replaced one
             stale_folders += folder.parent.glob(f"{key}.replaced-*")
         for stale in stale_folders:
-            if is_new or stale != folder:
-                shutil.rmtree(stale, ignore_errors=True)
+            if (is_new or stale != folder) and stale.exists():
+                removed = stale.rename(stale.with_name(f"{key}.removed-{uuid.uuid4().hex[:8]}"))
+                shutil.rmtree(removed, ignore_errors=True)  # nothing resumes what a kill leaves of it
         # Outside the folder, because everything in the folder becomes part of the artifact.
         if is_new and attempt:
             write_atomically(attempt_file, attempt)
@@ -180,8 +181,8 @@ class LocalStore(Store):
             name: {"sha256": sha256_of(partial / name), "bytes": (partial / name).stat().st_size}
             for name in _file_names(partial)
         }
-        for name in unlisted_names(partial, {MANIFEST, *files}):  # empty folders
-            shutil.rmtree(partial / name)
+        for name in unlisted_names(partial, {MANIFEST, *files}):  # empty folders, and writes that were cut off
+            shutil.rmtree(partial / name) if (partial / name).is_dir() else (partial / name).unlink()
         sync_tree(partial)
         attempt_file = self._attempt_file(description["stage"], description["key"])
         made = {**description["made"], **({"attempt": attempt} if (attempt := _read_text(attempt_file)) else {})}
@@ -239,7 +240,8 @@ class LocalStore(Store):
 
 def _file_names(folder: Path) -> Iterator[str]:
     paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != MANIFEST)
-    return (path.relative_to(folder).as_posix() for path in paths)
+    names = (path.relative_to(folder).as_posix() for path in paths)
+    return (name for name in names if ".partial/" not in f"{name}/")
 
 
 def _read_text(path: Path) -> str:

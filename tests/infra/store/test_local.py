@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from sealing import DESCRIPTION, FILES, manifest_of, sealed
@@ -66,6 +67,27 @@ def test_an_interrupted_folder_is_resumed_only_over_the_same_inputs(tmp_path: Pa
     assert (folder / "checkpoint").exists()
     assert not list(store.begin("train", "k1", {"shard/a": "c2"}).iterdir())
     assert not folder.exists()
+
+
+def test_what_a_kill_leaves_of_a_removed_folder_is_not_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = LocalStore(tmp_path)
+    inputs = {"shard/a": "c1"}
+    (store.begin("train", "k1", inputs) / "model.json").touch()
+    monkeypatch.setattr(shutil, "rmtree", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        store.begin("train", "k1", {"shard/a": "c2"})
+    monkeypatch.undo()
+    assert not [*store.begin("train", "k1", inputs).iterdir()]
+
+
+def test_writes_that_were_cut_off_are_no_part_of_an_artifact(tmp_path: Path) -> None:
+    folder = LocalStore(tmp_path).begin("train", "k1", {"": "k1"})
+    (folder / "exit.json.partial").touch()
+    (folder / "checkpoints.partial" / "10").mkdir(parents=True)
+    (folder / "checkpoints.partial" / "10" / "weights").touch()
+    (folder / "weights.partially").touch()
+    made = LocalStore(tmp_path).seal(folder, {**DESCRIPTION, "stage": "train"})
+    assert {path.name for path in made.folder.iterdir()} == {"manifest.json", "weights.partially"}
 
 
 def test_an_attempt_resumes_only_its_own_folder_and_is_named_in_the_manifest(tmp_path: Path) -> None:
