@@ -7,6 +7,7 @@ import getpass
 import logging
 import os
 import tomllib
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,6 +42,7 @@ def configure_libraries(root: Path) -> None:
     needs credentials that the environment lacks.
     """
     _ensure_home(root)
+    os.environ |= past_proxies(os.environ)
     settings = {
         **NO_TELEMETRY,
         # repro has its own display. The run's page shows the log.
@@ -66,6 +68,12 @@ def configure_libraries(root: Path) -> None:
     logging.getLogger("mlflow").setLevel(logging.ERROR)
     logging.getLogger("alembic").setLevel(logging.ERROR)
     relocate(root)
+
+
+def past_proxies(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return ``no_proxy`` with loopback added: a proxy for downloads does not reach the servers of this machine."""
+    known = environment.get("no_proxy") or environment.get("NO_PROXY", "")
+    return {"no_proxy": ",".join(dict.fromkeys(filter(None, [*known.split(","), "127.0.0.1", "localhost"])))}
 
 
 def _ensure_home(root: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from infra.processes.children import SAFE_PATH, python_path
 from infra.servers import credentials
 from infra.servers.credentials import Credentials
-from infra.servers.environment import CLIENT_RETRIES, NO_TELEMETRY, PERSISTENT_LEASES, prefect_database
+from infra.servers.environment import CLIENT_RETRIES, NO_TELEMETRY, PERSISTENT_LEASES, past_proxies, prefect_database
 from infra.servers.service_settings import Service
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.servers.temporary_prefect import serve
@@ -75,6 +75,7 @@ def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
         **process_tag(service.folder),
         **NO_TELEMETRY,
         **CLIENT_RETRIES,
+        **past_proxies(outer),
         **SAFE_PATH,
         "PYTHONPATH": python_path(outer),
         "PYTHONUNBUFFERED": "1",

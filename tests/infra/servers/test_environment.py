@@ -1,8 +1,10 @@
 """The settings of Prefect and MLflow for this process."""
 
 import getpass
+import os
 import pwd
 import stat
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -48,3 +50,16 @@ def test_a_user_without_a_home_folder_needs_none(tmp_path: Path, monkeypatch: py
     configure_libraries(tmp_path)
     assert Path.home() == tmp_path / "home", "Prefect and others want one"
     assert getpass.getuser() == "unknown"
+
+
+def test_no_request_to_a_server_of_this_machine_goes_to_a_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("http_proxy", "http://proxy.example.org:3128")
+    monkeypatch.setenv("NO_PROXY", "example.org")
+    for _ in range(2):
+        configure_libraries(tmp_path)
+        assert os.environ["no_proxy"] == "example.org,127.0.0.1,localhost"
+    assert all(urllib.request.proxy_bypass(host) for host in ("127.0.0.1:4200", "localhost:5000", "example.org"))
+    assert not urllib.request.proxy_bypass("statmt.org")
