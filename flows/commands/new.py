@@ -135,7 +135,8 @@ def new(
     model = run.model
     training = run.training
     batch = f"{training.batch_sentences:,} pairs" if training.batch_sentences else f"{training.batch_tokens:,} tokens"
-    trained = f"{training.epochs} epochs in" if training.epochs else f"{training.updates:,}"
+    most = "at most " if training.minutes else ""
+    trained = f"{training.epochs} epochs in" if training.epochs else f"{most}{training.updates:,}"
     say(
         f"wrote {file.absolute()}: {known[0]}-{known[1]}, {pairs:,} pairs, {model.layers} layers of {model.d_model}, "
         f"dropout {model.p_drop:g}, {run.vocabulary.size:,} pieces, {trained} updates of "
@@ -161,7 +162,8 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
             raise
         say(f"how long the training takes could not be measured: {fault}")
         return runs[0]
-    updates = run.training.updates
+    most = run.training.updates
+    updates = min(most, int(60 * run.training.minutes / time.seconds)) if budget else most
     whole = duration(time.seconds * updates * (1 + OTHER_SHARE) + OTHER_STAGES * time.slowdown)
     slowed = f", {time.slowdown:.1f} times as long beside the machine's other work" if time.slowdown > SLOWED else ""
     say(f"the run takes about {whole} here: {updates:,} updates, each {time.seconds:.2f} s, and other stages{slowed}")
@@ -171,12 +173,10 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
         chosen = f"{run.model.layers} layers of {run.model.d_model}, not {usual.layers} of {usual.d_model}"
         say(f"the budget chose a smaller model: {chosen} (docs/own-text.md)")
     if budget:
-        most = duration(60 * run.training.minutes)
-        say(f"the training alone ends after {most}, even with fewer updates; more work beside it makes the rest longer")
+        end = f"{duration(60 * run.training.minutes)}, or after {most:,} updates if they come sooner"
+        say(f"the training ends after {end}; more work beside it gives fewer updates, less gives more")
         if updates == runs[0].training.updates:
             say("this is within the budget; so much text needs no more updates")
-        elif slowed:
-            say("a busy machine gives fewer updates; repeat this with --replace when it is idle")
     return run
 
 

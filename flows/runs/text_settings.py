@@ -62,18 +62,21 @@ def for_pairs(run: Run, pairs: int) -> Run:
 def within(budget: float, runs: list[Run], time_of_update: Callable[[Run], UpdateTime]) -> tuple[Run, UpdateTime]:
     """The first of the runs that learns enough in the seconds of a budget, and the time of its updates.
 
-    The clock ends its training too, as other work on the machine may slow the updates down. Raises BadConfiguration if
-    even the last of them has too few updates, and ValueError for a training that no clock can end.
+    The clock ends its training, whose updates would do for a machine without other work; a rate that falls linearly
+    falls by the clock. Raises BadConfiguration if even the last of them has too few updates beside the other work, and
+    ValueError for a training that no clock can end.
     """
     epochs = runs[0].training.epochs
     require(epochs == 0, "training.epochs", epochs, "0, and a number of updates")
     for run in runs:
         time = time_of_update(run)
         left = max(0.0, budget * (1 - OTHER_SHARE) - OTHER_STAGES * time.slowdown)
-        updates = min(run.training.updates, int(left / time.seconds))
+        updates = left / time.seconds
         if updates >= ENOUGH * run.training.updates or (run is runs[-1] and updates >= FEWEST_UPDATES):
-            run = _of_length(run, updates)
-            return replace(run, training=replace(run.training, minutes=round(left / 60, 2))), time
+            run = _of_length(run, min(run.training.updates, int(updates * time.slowdown)))
+            schedule = "clock" if run.training.schedule == "linear" else run.training.schedule
+            training = replace(run.training, minutes=round(left / 60, 2), schedule=schedule)
+            return replace(run, training=training), time
     needed = (FEWEST_UPDATES * time.seconds + OTHER_STAGES * time.slowdown) / (1 - OTHER_SHARE)
     raise BadConfiguration(
         f"--budget is {budget / 60:.0f}m, allowed is at least {needed / 60 + 1:.0f}m for this text, now"

@@ -21,9 +21,10 @@ class Training:
     """Maximum pieces of an update per side, including special tokens, summed over all ranks (§5.1)."""
     label_smoothing: float = 0.1
     """Probability that label smoothing distributes over the vocabulary (§5.4); 0: no smoothing."""
-    schedule: Literal["paper", "inverse_sqrt", "linear", "constant"] = "paper"
-    """paper: factor * d_model^-0.5 * min(update^-0.5, update * warmup^-1.5) (§5.3). inverse_sqrt, linear and constant
-    first rise linearly to ``peak`` over ``warmup`` updates; their names describe the learning rate afterwards."""
+    schedule: Literal["paper", "inverse_sqrt", "linear", "clock", "constant"] = "paper"
+    """paper: factor * d_model^-0.5 * min(update^-0.5, update * warmup^-1.5) (§5.3). The others first rise
+    linearly to ``peak`` over ``warmup`` updates; their names describe the learning rate afterwards: clock is linear, to
+    0 at the end of ``updates`` or of ``minutes``, whichever is nearer."""
     warmup: int = 4_000
     """Updates over which the learning rate rises (§5.3)."""
     factor: float = 1.0
@@ -95,7 +96,7 @@ class Training:
     minutes: float = unkeyed_default(0.0)
     """Stop after this many minutes, at the first update at which ``keep`` checkpoints exist; 0: no limit. The number
     of updates depends on the machine and is the fact ``updates``. A training of that many updates gives the same
-    weights again, unless the schedule is linear."""
+    weights again, unless the schedule is linear or clock."""
 
     def __post_init__(self) -> None:
         require_choices(self, "training")
@@ -131,6 +132,8 @@ class Training:
             known = not getattr(self, name)  # else it may end at any update
             allowed = f"0 where training.{name} is above 0"
             require(known or not self.keep_epochs, "training.keep_epochs", self.keep_epochs, allowed)
+        timed = self.schedule != "clock" or self.minutes > 0
+        require(timed, "training.minutes", self.minutes, "above 0 where training.schedule is clock")
         alone = not (self.start and self.continue_from)
         require(alone, "training.continue_from", self.continue_from, "empty where training.start is given")
         exact = self.numerics == "fast" or self.precision == "fp32"

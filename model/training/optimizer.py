@@ -1,6 +1,7 @@
 """The optimizer (§5.3; Adam as in the paper, or AdamW), the learning rate, and the moving average of the weights.
 
-The learning rate is a pure function of the update, so a resumed training needs no state of a schedule.
+The learning rate is a pure function of the update (with the schedule clock of the training's seconds too, which
+checkpoints hold), so a resumed training needs no state of a schedule.
 """
 
 import math
@@ -26,8 +27,8 @@ def optimizer_of(training: Training, model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, betas=betas, eps=training.eps, fused=True)
 
 
-def learning_rate(training: Training, d_model: int, update: int) -> float:
-    """Return the learning rate of an update, counted from 1."""
+def learning_rate(training: Training, d_model: int, update: int, seconds: float = 0.0) -> float:
+    """Return the learning rate of an update, counted from 1, which begins after so many ``seconds`` of the training."""
     warmup = training.warmup
     rise = float(update / training.warmup)
     if training.schedule == "paper":
@@ -36,9 +37,12 @@ def learning_rate(training: Training, d_model: int, update: int) -> float:
         return training.peak * rise
     if training.schedule == "inverse_sqrt":
         return training.peak / math.sqrt(rise)
+    if training.schedule == "constant":
+        return training.peak
+    linear = training.peak * max(0, training.updates + 1 - update) / max(1, training.updates + 1 - warmup)
     if training.schedule == "linear":
-        return training.peak * max(0, training.updates + 1 - update) / max(1, training.updates + 1 - warmup)
-    return training.peak
+        return linear
+    return min(linear, training.peak * max(0.0, 1 - seconds / (60 * training.minutes)))
 
 
 class WeightAverage:

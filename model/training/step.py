@@ -63,6 +63,8 @@ class TrainingStep:
         self.model = self.objective.transformer
         self.ddp_objective = self.wrap()
         self.update = 0
+        self.seconds = 0.0
+        """Of the training before the next update."""
         self.learning_rate = 0.0
         self.norm: Tensor | None = None
 
@@ -78,7 +80,7 @@ class TrainingStep:
         self.update = update
         self.norm = None
         torch.manual_seed(dropout_seed(self.training.seed, update, self.ranks.rank))
-        self.set_learning_rate(learning_rate(self.training, self.model.config.d_model, update))
+        self.set_learning_rate(learning_rate(self.training, self.model.config.d_model, update, self.seconds))
         try:
             losses = self.compute_gradients(batches)
         except (RuntimeError, MemoryError) as error:

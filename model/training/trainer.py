@@ -89,6 +89,7 @@ class Trainer:
     def train_step(self, batches: Update) -> LossSums:
         """Compute the next update and advance ``position``."""
         number = self.position.update + 1
+        self.step.seconds = self.position.seconds
         losses = self.step(batches, number)
         if self.checkpoints.ema:
             self.checkpoints.ema.add(number)

@@ -125,7 +125,7 @@ def _weights(checkpoint: str) -> str:
 
 def continues(training: Training, shorter: Training, update: int) -> bool:
     """Whether ``training`` has, after ``update``, the state with which ``shorter`` ended, and finds its checkpoints."""
-    if training.schedule == "linear":  # its rates depend on the length
+    if training.schedule in ("linear", "clock"):  # its rates depend on the length
         return False
     if (training.minutes or math.inf) < (shorter.minutes or math.inf):
         return False

@@ -37,7 +37,8 @@ def test_a_budget_lowers_updates_then_takes_a_smaller_model() -> None:
     runs = fitting(29_000)
     full = runs[0].training.updates
     whole, time = within(10 * full, runs, lambda _: UpdateTime(1.0))
-    assert (override(whole, ["training.minutes=0"]), time.seconds) == (runs[0], 1.0)
+    linear = ["training.schedule=linear", "training.minutes=0"]
+    assert (override(whole, linear), time.seconds) == (runs[0], 1.0)
     half, _ = within(
         OTHER_STAGES / (1 - OTHER_SHARE) + full / 2 / (1 - OTHER_SHARE) + 1, runs, lambda _: UpdateTime(1.0)
     )
@@ -47,8 +48,10 @@ def test_a_budget_lowers_updates_then_takes_a_smaller_model() -> None:
     smaller, _ = within(900, runs, lambda _: UpdateTime(1.0))
     assert smaller.model.layers < runs[0].model.layers
     assert smaller.training.updates <= 900
-    beside, _ = within(900, runs, lambda _: UpdateTime(1.0, slowdown=3.0))
-    assert 60 * (smaller.training.minutes - beside.training.minutes) == pytest.approx(2 * OTHER_STAGES, abs=1)
+    beside, _ = within(900, runs, lambda _: UpdateTime(1.0, slowdown=2.0))
+    spare = [each.training.updates - int(60 * each.training.minutes) for each in (smaller, beside)]
+    assert spare == [pytest.approx(0, abs=1), pytest.approx(60 * beside.training.minutes, abs=2)]
+    assert 60 * (smaller.training.minutes - beside.training.minutes) == pytest.approx(OTHER_STAGES, abs=1)
     with pytest.raises(BadConfiguration, match="--budget is 2m, allowed is at least 4m"):
         within(120, runs, lambda _: UpdateTime(1.0))
     with pytest.raises(ValueError, match="training.epochs is 3, allowed is 0"):

@@ -103,6 +103,10 @@ def test_the_clock_ends_a_training_whose_updates_give_the_same_weights(tmp_path:
     counted = write_job(tmp_path, name="counted", training=replace(training, updates=6))
     run(counted)
     assert files_of(counted) == files_of(job)
+    timed = replace(training, schedule="clock", minutes=1 / 60, updates=9_000)
+    clock = write_job(tmp_path, name="clock", training=timed)
+    assert run(clock)["facts"]["stopped_early"]
+    assert [row["learning_rate"] for row in rows(clock) if "learning_rate" in row][-1] < training.peak / 2
     unhurried = write_job(tmp_path, name="unhurried", training=replace(training, updates=6, minutes=60.0))
     assert not run(unhurried)["facts"]["stopped_early"]
 

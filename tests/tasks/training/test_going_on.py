@@ -63,6 +63,7 @@ def test_a_longer_training_equals_one_that_starts_anew(tmp_path: Path, changes: 
     ("changes", "updates"),
     [
         ({"schedule": "linear"}, 24),
+        ({"schedule": "clock", "minutes": 1.0}, 24),
         ({}, 12),
         ({}, 8),
     ],
