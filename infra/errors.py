@@ -59,7 +59,7 @@ class Preempted(Fault):
 
 
 class JobFailed(Fault):
-    """A job ended without saying why (killed, crashed); its node may be gone."""
+    """A job ended without a reason (killed, crashed); its node may be gone."""
 
     retry = True
 
