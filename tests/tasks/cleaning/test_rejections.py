@@ -4,7 +4,7 @@ import re
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tasks.cleaning.filters import (
@@ -43,6 +43,7 @@ def numbers(text: str) -> list[float]:
 )
 @settings(max_examples=40)
 @given(source=WORDS, target=WORDS)
+@example(source="  ", target="a")
 def test_what_is_measured_agrees_with_the_rule(rule: Filter, within: object, source: str, target: str) -> None:
     pair = pair_of(source, target)
     found, _ = filter_evidence(rule, pair)
