@@ -227,7 +227,7 @@ def label_log_axis(axis: XAxis | YAxis) -> None:
     low, high = axis.get_view_interval()
     axis.set_major_locator(FixedLocator(_round_ticks(low, high)))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_major_formatter(thousands())
 
 
 def _round_ticks(low: float, high: float) -> list[float]:
@@ -241,7 +241,8 @@ def _round_ticks(low: float, high: float) -> list[float]:
 
 
 def thousands() -> FuncFormatter:
-    return FuncFormatter(lambda value, _: f"{value:,.0f}")
+    """Digits in groups; a tick between whole numbers keeps its decimals."""
+    return FuncFormatter(lambda value, _: f"{value:,.10g}")
 
 
 def _percent(count: int, read: int) -> str:

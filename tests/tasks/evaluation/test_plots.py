@@ -68,6 +68,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
         return b""
 
     monkeypatch.setattr(plots, "png", keep)
+    monkeypatch.setattr(network_plots, "png", keep)
     return figures
 
 
@@ -79,6 +80,15 @@ def test_each_sentence_is_in_one_bar(drawn: list[Figure]) -> None:
     bars = [bar.get_height() for bar in drawn[0].axes[0].patches]
     assert sum(bars) == len(bleu)
     assert bars[-1] == 351
+
+
+def test_ticks_are_labelled_where_they_stand(drawn: list[Figure]) -> None:
+    plots.lengths({"test": (np.bincount([2, 5]), np.bincount([3]))}, LIGHT)
+    plots.curves(course(20), LIGHT)
+    network_plots.layers({"": {"encoder_cosine": {1: [(30, 0.5)]}}}, LIGHT)
+    for axis in (drawn[0].axes[0].yaxis, drawn[1].axes[2].xaxis, drawn[2].axes[0].xaxis):
+        labels = [float(each.get_text().replace(",", "")) for each in axis.get_majorticklabels()]
+        assert labels == pytest.approx(axis.get_majorticklocs())
 
 
 @pytest.mark.parametrize("longest", [5, 250])
