@@ -104,12 +104,13 @@ class _Estimator:
             return self._unknown(row, "none like it on record" if recorded else "no such stage on record")
         manifest, done = max(usable, key=lambda pair: _similarity(work, *pair))
         by_work = (work.amount / done.amount, work.unit)
-        scale, unit = min(by_work, (_limit(row) / (manifest.seconds or 1), "training.minutes"))
+        taken = _taken(manifest)
+        scale, unit = min(by_work, (_limit(row) / (taken or 1), "training.minutes"))
         size = self._bytes[row.key] = bytes_of(manifest) * work.output / (done.output or 1)
         name = f"{manifest.stage} {manifest.item}".strip()
         basis = f"{name} {manifest.key[:8]} of {manifest.made.get('at', '')[:10]}"
-        basis += f", {manifest.seconds:,.0f} s × {scale:.3g} by {unit}"
-        return StageCost(row.stage, row.item, row.state, manifest.seconds * scale, size, basis)
+        basis += f", {taken:,.0f} s × {scale:.3g} by {unit}"
+        return StageCost(row.stage, row.item, row.state, taken * scale, size, basis)
 
     def _unknown(self, row: StageResult, why: str) -> StageCost:
         limit = _limit(row)
@@ -130,7 +131,7 @@ class _Estimator:
             training = form["training"]
             updates = made.facts.get("updates", training["updates"]) if made else training["updates"]
             weights = made.facts.get("parameters", 0) if made else self._parameters(form)
-            updates -= made.made.get("origin", {}).get("done", 0) if made else begins
+            updates -= begins
             if updates <= 0:  # counted in epochs
                 return None
             pairs = training.get("batch_sentences", 0)
@@ -153,6 +154,11 @@ class _Estimator:
         size = self._facts.get(form["vocabulary"]["key"], {}).get("size") or learnt.get("size", 0)
         model = from_json(Model, {name: value for name, value in form["model"].items() if name != "class"})
         return count_parameters(model, size, size)
+
+
+def _taken(manifest: Manifest) -> float:
+    """The seconds of a stage; of a training those of all its parts, where it was resumed or goes on from another."""
+    return max(manifest.seconds, manifest.facts.get("seconds", 0.0) if manifest.stage == "train" else 0.0)
 
 
 def _limit(row: StageResult) -> float:

@@ -32,9 +32,9 @@ def planned(stage: str, item: str = "", *overrides: str) -> StageResult:
     return next(row for row in rows if (row.stage, row.item) == (stage, item))
 
 
-def record(root: Path, row: StageResult, size: int, seconds: float, **facts: Any) -> None:
+def record(root: Path, row: StageResult, size: int, took: float, **facts: Any) -> None:
     """An artifact of another key, made by a stage like this one."""
-    words = {"stage": row.stage, "item": row.item, "arguments": row.form, "seconds": seconds, "facts": facts}
+    words = {"stage": row.stage, "item": row.item, "arguments": row.form, "seconds": took, "facts": facts}
     words["version"] = row.version
     sealed(LocalStore(root), f"{row.stage}{size}", {"x.bin": bytes(size)}, **words, made={"at": "2026-11-22"})
 
@@ -65,6 +65,12 @@ def test_a_training_scales_with_its_updates_from_a_record_of_the_same_model(root
     assert "train train1000 of 2026-11-22, 50 s × 3 by tokens × parameters" in found.basis.replace(
         "train100 ", "train1000 "
     )
+
+
+def test_a_training_that_was_resumed_took_the_time_of_all_its_parts(root: Path) -> None:
+    row = planned("train", "", "training.updates=100")
+    record(root, row, 1000, 5.0, seconds=50.0, updates=100, parameters=PARAMETERS, device="cpu")
+    assert of(cost("training.updates=300"), "train").seconds == pytest.approx(150, rel=1e-3)
 
 
 def test_stages_of_text_scale_with_what_they_read_by_estimate_of_inputs_not_made_yet(root: Path) -> None:
