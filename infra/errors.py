@@ -21,7 +21,7 @@ def describe(error: BaseException) -> str:
 
 
 class BadConfiguration(Fault):
-    """The run, the site or the command line asks for something impossible."""
+    """The run, the site or the command line has an invalid setting."""
 
 
 class BadData(Fault):
@@ -53,7 +53,7 @@ class DiskFault(Fault):
 
 
 class Preempted(Fault):
-    """The machine was taken away; a checkpoint was left behind."""
+    """A cluster or a signal ended the job, which first wrote a checkpoint."""
 
     retry = True
 

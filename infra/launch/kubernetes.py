@@ -297,7 +297,7 @@ def _script(job: JobSpec, name: str) -> str:
 
 def _failed(name: str, pods: list[Any]) -> QueueStatus:
     ends = list(_container_states(pods, "terminated"))
-    said = f"Kubernetes job {name} was killed for its memory: ask for more with REPRO_KUBERNETES_MEMORY"
+    said = f"Kubernetes job {name} used too much memory and was killed: request more with REPRO_KUBERNETES_MEMORY"
     fault = OutOfMemory(said) if any(end.reason == "OOMKilled" for end in ends) else None
     return QueueStatus("ended", "failed", fault, max((end.exit_code for end in ends), default=1))
 

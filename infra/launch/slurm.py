@@ -24,7 +24,7 @@ PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 ANSWER_SECONDS = 120
 WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 KEPT = "its newest checkpoint is kept"
-MEMORY = "was killed by SLURM for its memory: ask for more, as in REPRO_SLURM_OPTIONS=--mem=64G"
+MEMORY = "used too much memory and was killed by SLURM: request more, as in REPRO_SLURM_OPTIONS=--mem=64G"
 ENDED: dict[str, tuple[type[Fault], str]] = {
     **dict.fromkeys(("COMPLETED", "FAILED"), (Fault, "")),
     **dict.fromkeys(("TIMEOUT", "PREEMPTED", "DEADLINE"), (Preempted, f"was ended by SLURM; {KEPT}")),

@@ -24,7 +24,7 @@ def try_lock(descriptor: int) -> bool:
 
 
 def is_locked(path: Path | str) -> bool:
-    """Whether a process holds the lock of the file ``path``, which may be another user's."""
+    """Whether a process holds the lock of the file ``path``, which may belong to another user."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:

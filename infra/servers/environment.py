@@ -71,7 +71,7 @@ def configure_libraries(root: Path) -> None:
 
 
 def past_proxies(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return ``no_proxy`` with loopback added: a proxy for downloads does not reach the servers of this machine."""
+    """Return ``no_proxy`` with loopback added, because a proxy for downloads cannot reach this machine's servers."""
     known = environment.get("no_proxy") or environment.get("NO_PROXY", "")
     return {"no_proxy": ",".join(dict.fromkeys(filter(None, [*known.split(","), "127.0.0.1", "localhost"])))}
 

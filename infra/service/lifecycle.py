@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class RunningService:
-    """A service that is up: its settings, its programs' states, and its supervisor if this call started it."""
+    """A running service: its settings, its programs' states, and its supervisor if this call started it."""
 
     service: Service
     states: list[ProgramState]

@@ -76,7 +76,7 @@ def unlisted_names(folder: Path, listed: Collection[str]) -> list[str]:
 def names_by_stage(root: Path, only: str = "") -> Iterator[tuple[str, list[str]]]:
     """Yield each folder of ``root`` (or ``only`` one) and the names of its entries, sorted by folder."""
     folders = os.scandir(root) if root.is_dir() else ()
-    names = [each.name for each in folders if is_plain_name(each.name) and each.is_dir()]  # not lost+found of a disk
+    names = [each.name for each in folders if is_plain_name(each.name) and each.is_dir()]  # skips a disk's lost+found
     for stage in sorted(name for name in names if only in ("", name)):
         yield stage, os.listdir(f"{root}/{stage}")  # noqa: PTH208 - with Path, 100,000 names take half a second more
 

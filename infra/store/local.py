@@ -167,7 +167,7 @@ class LocalStore(Store):
         for stale in stale_folders:
             if (is_new or stale != folder) and stale.exists():
                 removed = stale.rename(stale.with_name(f"{key}.removed-{uuid.uuid4().hex[:8]}"))
-                shutil.rmtree(removed, ignore_errors=True)  # nothing resumes what a kill leaves of it
+                shutil.rmtree(removed, ignore_errors=True)  # no job resumes a half-removed folder
         # Outside the folder, because everything in the folder becomes part of the artifact.
         if is_new and attempt:
             write_atomically(attempt_file, attempt)
@@ -181,7 +181,7 @@ class LocalStore(Store):
             name: {"sha256": sha256_of(partial / name), "bytes": (partial / name).stat().st_size}
             for name in _file_names(partial)
         }
-        for name in unlisted_names(partial, {MANIFEST, *files}):  # empty folders, and writes that were cut off
+        for name in unlisted_names(partial, {MANIFEST, *files}):  # empty folders and unfinished writes
             shutil.rmtree(partial / name) if (partial / name).is_dir() else (partial / name).unlink()
         sync_tree(partial)
         attempt_file = self._attempt_file(description["stage"], description["key"])

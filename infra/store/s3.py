@@ -124,13 +124,13 @@ class S3Store(Store):
         return self.artifact(published)
 
     def restore(self, stage: str, key: str, attempt: str = "") -> bool:
-        """Send this machine's undamaged copy if the bucket lost the artifact or its transfer failed."""
+        """Send this machine's undamaged copy if the bucket lost the artifact or the copy's transfer failed."""
         with self._copy_lock(stage, key):
             copy = self._local.find(stage, key)
             if copy is None or not is_of_attempt(copy, attempt):
                 return False
             published = self.find(stage, key)
-            # A copy is as old as what it was fetched from: a newer one was made here and could not be sent.
+            # A fetched copy has the time of its source. A newer copy was made here and could not be sent.
             if published and published.made.get("at", "") >= copy.made.get("at", ""):
                 return False
             if self._local.damage(copy, every_byte=True):
@@ -177,9 +177,9 @@ class S3Store(Store):
         return self.path(self.artifact(manifest))
 
     def is_replaced(self, artifact: Artifact) -> bool:
-        """Check this machine's copy if this process has read it, so that a stage can end while the bucket is away.
+        """Check this machine's copy if this process has read it, so that a stage can end without the bucket.
 
-        A resumed stage may not have read an input. The copy of that input here may be old, so the bucket is asked.
+        A resumed stage may not have read an input. The copy of that input may be old, so this checks the bucket.
         """
         has_read = self._local.checked.get((artifact.stage, artifact.key)) == artifact.content
         return self._local.is_replaced(artifact) if has_read else super().is_replaced(artifact)

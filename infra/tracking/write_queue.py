@@ -85,7 +85,7 @@ class WriteQueue:
         except (KeyboardInterrupt, SystemExit):
             pass  # the signal stays pending and ends the next check
         if self._waiting and waits:
-            self._warn(f"MLflow did not come back: {len(self._waiting)} writes are lost; the artifacts are not")
+            self._warn(f"MLflow did not answer: {len(self._waiting)} writes are lost; the artifacts are kept")
 
     def _is_available(self) -> bool:
         try:
