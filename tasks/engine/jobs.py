@@ -1,4 +1,4 @@
-"""Run a job of a stage: start it by the site's launcher on locked GPUs, pass its metrics to MLflow and the display."""
+"""Run a job of a stage: start it with the site's launcher on locked GPUs, pass its metrics to MLflow and display."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,13 +27,13 @@ LAUNCHERS: dict[str, Callable[[], Launcher]] = {
 }
 """Constructors by ``Site.launcher``."""
 RUN_CURVES = (LOSS, DEV_PERPLEXITY)
-"""Metrics of the training that MLflow's run of the whole pipeline has too."""
+"""Metrics of the training that are also logged to MLflow's run of the whole pipeline."""
 METRICS = "metrics.jsonl"
 Progress = Callable[[StageCall, float, float, str], None]
 
 
 def launcher_of(settings: RunSettings) -> Launcher:
-    """The launcher of the run's site. Raises BadConfiguration where the site lacks what it needs."""
+    """The launcher of the run's site. Raises BadConfiguration if the site lacks a setting that it needs."""
     launcher = LAUNCHERS[settings.site.launcher]()
     if isinstance(launcher, QueueLauncher):
         launcher.say = settings.display.say
@@ -43,7 +43,7 @@ def launcher_of(settings: RunSettings) -> Launcher:
 def job_spec(site: Site, request: JobRequest) -> JobSpec:
     """The job of a request, with the site's settings.
 
-    With strict numerics it computes in one thread on the CPU, in ``STRICT_ENVIRONMENT``.
+    With strict numerics the job runs in one thread on the CPU, in ``STRICT_ENVIRONMENT``.
     """
     distributed = request.distributed
     ranks, nodes = (site.ranks, site.nodes) if distributed else (1, 1)
@@ -81,9 +81,9 @@ def run_job(
     lock: int,
     request: JobRequest,
 ) -> None:
-    """Run a job of a stage to its end, and log its metrics under ``run_id``; raises the Fault that it ends with.
+    """Run a job of a stage to its end and log its metrics under ``run_id``. Raises the Fault that the job ends with.
 
-    It inherits the file descriptor ``lock``.
+    The job inherits the file descriptor ``lock``.
     """
     site = settings.site
     label = call.label

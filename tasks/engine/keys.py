@@ -17,12 +17,12 @@ KEY_DIGITS = 20
 
 
 def canonical(value: Any, kinds: tuple[Any, ...] = ()) -> Any:
-    """``value`` as JSON; two values have equal JSON exactly if they mean the same.
+    """Convert ``value`` to JSON; two values have equal JSON if and only if they mean the same.
 
-    An artifact becomes its key, a dataclass its class name and fields, a user's dataclass its code as well. A field
-    declared with ``unkeyed_default`` is included only if it differs from its default, an ``unkeyed`` field never. A
-    number in a dataclass takes the declared type of its field, so that ``alpha=2`` equals ``alpha=2.0``. ``kinds`` are
-    the types declared for ``value``, empty if none is declared.
+    An artifact becomes its key. A dataclass becomes its class name and fields, a user's dataclass also its code. A
+    field declared with ``unkeyed_default`` is included only if it differs from its default; an ``unkeyed`` field is
+    never included. A number in a dataclass takes the declared type of its field, so that ``alpha=2`` equals
+    ``alpha=2.0``. ``kinds`` are the types declared for ``value``, empty if none is declared.
     Raises TypeError for a value of another type.
     """
     if isinstance(value, Artifact):
@@ -50,7 +50,7 @@ def canonical(value: Any, kinds: tuple[Any, ...] = ()) -> Any:
 
 
 def _number(value: float, kinds: tuple[Any, ...]) -> float:
-    """``value`` in the widest of its declared types that can hold it; unchanged if none is declared."""
+    """Convert ``value`` to the widest of its declared types that can hold it; unchanged if none is declared."""
     for kind in (float, int, bool):
         if kind in kinds:
             with suppress(OverflowError, ValueError):  # an int too large for a float; an infinity or NaN as an int
@@ -119,7 +119,7 @@ def artifacts_in(value: Any) -> Iterator[Artifact]:
 
 
 def differences(now: Any, before: Any, path: str = "") -> list[str]:
-    """The differences of two canonical forms: ``training.updates: 200 -> 400``. An artifact shows its stage's name."""
+    """The differences between two canonical forms: ``training.updates: 200 -> 400``, ``trained: another train``."""
     if now == before:
         return []
     if isinstance(now, dict) and isinstance(before, dict) and now.get("class") == before.get("class"):

@@ -1,6 +1,6 @@
 """Limits on the facts of a run's stages: ``score.dev.bleu >= 20``, ``warn train.seconds <= 3600``.
 
-A limit enters no key: it judges what was made, and an artifact that breaks one is kept.
+A limit is not part of any key: it checks a finished artifact. An artifact that breaks a limit is kept.
 """
 
 import json
@@ -24,14 +24,14 @@ SHARES: Mapping[str, tuple[str, str]] = {
     "unfinished_share": ("unfinished", "sentences"),
     TOKENS_PER_SECOND: ("target_tokens", "seconds"),
 }
-"""Further facts, as ratios of two of a stage's own."""
+"""Derived facts: each is the ratio of two facts of a stage."""
 EXPECTED_RULES = ("not_in", "distinct")
-"""Their pairs, lines of the sets and repetitions, are not in ``rejected_share``, as for ``filters.max_rejected``."""
+"""Rules for lines of the sets and repeated pairs: ``rejected_share`` and ``max_rejected`` do not count their pairs."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The least or greatest value of one fact; a breach fails the stage, or warns."""
+    """The minimum or maximum of one fact. A breach fails the stage, or only warns."""
 
     text: str
     stage: str
@@ -43,7 +43,7 @@ class Limit:
 
     @classmethod
     def parse(cls, text: str) -> "Limit":
-        """Raises ValueError for a text of another form."""
+        """Parse a limit, such as ``score.dev.bleu >= 20``; raises ValueError for a text of another form."""
         found = _PATTERN.fullmatch(text.strip())
         if not found:
             raise ValueError(f"expect has {text!r}, allowed is {FORM}")
@@ -57,7 +57,7 @@ class Limit:
 
     @property
     def place(self) -> str:
-        """What it limits, which stays the same when the bound is changed: ``score dev bleu``."""
+        """The limited fact without the bound: ``score dev bleu``."""
         return f"{self.label} {self.fact}"
 
     def holds(self, value: float) -> bool:
@@ -66,7 +66,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Check:
-    """A limit and the value that a stage has; None for a fact that it does not have."""
+    """A limit and the value of its fact; None if the stage has no such fact."""
 
     limit: Limit
     value: float | None
@@ -88,7 +88,7 @@ class Check:
 
 @dataclass
 class Limits:
-    """Judges the artifacts of a run as they are found or made; ``checks`` are those so far."""
+    """Checks the artifacts of a run against its limits; ``checks`` are the results so far."""
 
     limits: Sequence[Limit] = ()
     checks: list[Check] = field(default_factory=list)
@@ -108,7 +108,7 @@ class Limits:
         return [check for check in found if not check.holds]
 
     def judge(self, artifact: Artifact, item: str, say: Callable[[str], None]) -> tuple[Check, ...]:
-        """The limits that an artifact breaks; raises BadData for one that does not only warn."""
+        """Report the limits that an artifact breaks; raises BadData for a limit that does not only warn."""
         broken = self.breaches(artifact, item)
         for check in broken:
             if check.fails:
@@ -136,7 +136,7 @@ def _value(artifact: Artifact, fact: str) -> float | None:
 
 
 def _at(artifact: Artifact, metric: str, update: int) -> float | None:
-    """The first value of a metric of a training that was logged at this update or later."""
+    """The first value of a metric that the training logged at this update or later."""
     for line in (artifact.path() / "metrics.jsonl").read_text().splitlines():
         row = json.loads(line)
         if row.get("done", 0) >= update and metric in row:

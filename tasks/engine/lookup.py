@@ -1,8 +1,9 @@
 """Look up a call in the store: hit or miss, and the reason for a miss.
 
 A call is a hit if its manifest exists, each input has the content it had when the stage ran, every file has its
-checksum, and the stage's effects outside its folder still exist. A hit by other code or libraries than the present ones
-says so; where the site is ``strict``, it is a miss. ``flows.views.stage_words`` puts both into words.
+checksum, and the stage's effects outside its folder still exist. If other code or libraries than
+the present ones made the artifact, the hit names the change; on a ``strict`` site the call is a miss.
+``flows.views.stage_words`` describes hits and misses in words.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from tasks.engine.stage_code import UNCHANGED, CodeChange, StageCode, stage_code
 
 
 class MissReason(StrEnum):
-    """Why a call is no hit."""
+    """Why a call is not a hit."""
 
     NOT_MADE = "not made yet"
     FORCED = "forced"
@@ -39,7 +40,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class Miss:
-    """Why a call has no artifact that counts."""
+    """Why a call has no artifact that it can use."""
 
     reason: MissReason
     manifest: Manifest | None = None
@@ -74,7 +75,7 @@ def look_up(store: Store, site: Site, call: StageCall, attempt: str = "") -> Hit
     if manifest is None:
         return Miss(MissReason.NOT_MADE)
     change = code_of(store, call).change_since(manifest.made)
-    # No code made what an earlier release adopted, so none can have changed.
+    # Artifacts that an earlier release adopted were not made by the project's code.
     if site.strict and not manifest.is_adopted and "modules" not in manifest.made:
         return Miss(MissReason.CODE_UNKNOWN, manifest)
     if site.strict and change != UNCHANGED:
@@ -95,7 +96,7 @@ def code_of(store: Store, call: StageCall) -> StageCode:
 
 
 def changed_input(call: StageCall, manifest: Manifest) -> str:
-    """The stage of the first input whose content differs from ``manifest``'s record; "" if there is none."""
+    """The stage of the first input that differs from the content in ``manifest``; "" if none differs."""
     if manifest.is_adopted:  # it was not made from the inputs
         return ""
     for name, content in call.input_contents.items():

@@ -1,9 +1,9 @@
-"""The code of classes that users write, such as a filter in a file of runs; it is part of a stage's key.
+"""Digests the code of classes that users write, such as a filter in a file of runs; a stage's key contains it.
 
-For example, ``my_runs.py`` defines a filter that uses ``my_words.py`` beside it: every edit of either changes the key
-of ``clean``, except one of comments, docstrings, formatting or runs (``tasks.engine.own_files`` says what counts). What
-is executed is what was digested: the text of all files is read once, and modules are executed from that text, also when
-a method imports one later. This project's own classes have the version of their stage instead.
+For example, ``my_runs.py`` defines a filter that uses ``my_words.py`` beside it. Every edit of either file changes the
+key of ``clean``, except edits of comments, docstrings, formatting or runs (``tasks.engine.own_files`` defines what
+counts). The same text is digested and executed: all files are read once, and modules are executed from that text, also
+when a method imports one later. For the project's own classes the version of their stage is used instead.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ PROCESS_START = _BOOT + int(started_ticks(os.getpid())) / os.sysconf("SC_CLK_TCK
 
 @dataclass(eq=False)
 class _UserFile:
-    """A loaded file: its text and that of its neighbours, and their digest."""
+    """A loaded file: its text, the text of its neighbours, and their digest."""
 
     path: Path
     sources: Mapping[str, Source]
@@ -41,7 +41,7 @@ class _UserFile:
 
 
 class _TextLoader(SourceLoader):
-    """Executes a module from the text that was read; a bytecode cache could hold an older one."""
+    """Executes a module from the text that was read; a bytecode cache could hold an older version."""
 
     def __init__(self, source: Source, file: _UserFile) -> None:
         self.source = source
@@ -55,7 +55,7 @@ class _TextLoader(SourceLoader):
 
 
 class _Loaded(MetaPathFinder):
-    """The file that was loaded last; finds the neighbours whose text was read with it."""
+    """Holds the file that was loaded last, and finds the neighbours that were read with it."""
 
     def __init__(self) -> None:
         self.file: _UserFile | None = None
@@ -75,9 +75,9 @@ class _Loaded(MetaPathFinder):
         self.file = None
 
     def search(self, folder: Path) -> None:
-        """Let workers and computed imports find this folder's files, and no longer those of another loaded file.
+        """Make this folder's files importable for workers and computed imports, and those of the last folder not.
 
-        It comes last, behind this project's packages, which an editable install finds only after all of ``sys.path``.
+        The folder comes after the project's packages: an editable install finds these only after all of ``sys.path``.
         """
         if self.file and self.file.path.parent != folder:
             sys.path.remove(f"{self.file.path.parent}")
@@ -89,10 +89,10 @@ _loaded = _Loaded()
 
 
 def load_user_file(path: Path, run: type) -> ModuleType:
-    """Execute a user's file as it is now, with the files beside it that it can import as they are now.
+    """Execute the present text of a user's file and of the files beside it that it can import.
 
-    A file that was loaded before and has not changed since is not executed again. ``run``: the type of the values that
-    do not count as code. Raises what the file raises.
+    A file that has not changed since it was loaded is not executed again. Values of type ``run`` do not count as code.
+    Raises what the file raises.
     """
     path = path.absolute()
     if _loaded not in sys.meta_path:
@@ -108,7 +108,7 @@ def load_user_file(path: Path, run: type) -> ModuleType:
     loader = _TextLoader(sources[""], file)
     spec = spec_from_loader(name, loader)
     assert spec, "a loader with a file name has a spec"
-    file.module = sys.modules[name] = module_from_spec(spec)  # as dataclasses in the file expect it
+    file.module = sys.modules[name] = module_from_spec(spec)  # dataclasses in the file look it up here
     _loaded.file = file
     try:
         loader.exec_module(file.module)
@@ -120,9 +120,9 @@ def load_user_file(path: Path, run: type) -> ModuleType:
 
 
 def own_code(kind: type) -> str:
-    """A digest of a user's file with the files beside it that it can import; "" for a class of this project.
+    """Digest the user's file of a class and the files beside it that it can import; "" for a class of this project.
 
-    Raises TypeError if the class is in no file, BadConfiguration if the file may be newer than the class.
+    Raises TypeError if no file defines the class, BadConfiguration if the file may be newer than the class.
     """
     if kind.__module__.partition(".")[0] in PROJECT_PACKAGES:
         return ""
@@ -143,11 +143,11 @@ def own_code(kind: type) -> str:
 
 @cache
 def _code_of_import(kind: type, path: Path) -> str:
-    """The digest for a class that Python's import system loaded, which keeps no text."""
+    """The digest for a class that Python's import system loaded. Python keeps no text: the file must be unchanged."""
     sources = read_sources(path, kind.__module__)
     for source in sources.values():
         status = source.path.stat()
-        changed = max(status.st_mtime, status.st_ctime)  # a copy may keep the first
+        changed = max(status.st_mtime, status.st_ctime)  # a copy may keep st_mtime
         if changed > PROCESS_START:
             raise BadConfiguration(
                 f"{source.path} changed after this process began, so {kind.__qualname__} may be older here than in the"
@@ -157,7 +157,7 @@ def _code_of_import(kind: type, path: Path) -> str:
 
 
 def _is_in(module: ModuleType, kind: type) -> bool:
-    """Whether the module has this class, and not another one of its name. A class inside a function is in none."""
+    """Whether the module has this class, not another of the same name; true for a class inside a function."""
     found: object = module
     for part in kind.__qualname__.split("."):
         found = getattr(found, part, None)

@@ -1,7 +1,7 @@
 """Digests the code of a user's file: which files it consists of, and which of their statements count.
 
-The files are the user's file and those beside it that it can import; a package counts as a whole, and every file of the
-folder for a file that imports by computed names. All statements count, as syntax without comments and docstrings,
+The files are the user's file and the files beside it that it can import. A package counts as a whole. If a file imports
+by computed names, every file of the folder counts. All statements count, as syntax without comments and docstrings,
 except
 
 - names imported from this project or the standard library that no counted statement uses, and
@@ -13,8 +13,8 @@ except
     MINE = replace(DEMO, averaging=Averaging(1))    # does not count: it binds a run
     MORE = (Fits.extend(), DEMO)[1]                 # counts: a call of a method may change anything
 
-Where that is not certain a statement counts: a key that changes without need costs time, one that stays without right
-gives a stale result.
+In doubt a statement counts: a key that changes without need costs time, but a key that wrongly stays the same gives a
+stale result.
 """
 
 import ast
@@ -40,7 +40,7 @@ EFFECTS = ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Global, ast.No
 IMPORTING_WORDS = {"importlib", "pkgutil", "runpy", "__import__", "eval", "exec"}
 """A file with one of these words may import modules that none of its import statements names."""
 UNCLEAR_WORDS = {"__dict__", "delattr", "eval", "exec", "globals", "locals", "setattr", "vars"}
-"""With one of these words a name may mean something else than the syntax shows, so that all runs count."""
+"""With one of these words a name may not mean what the syntax shows, so statements that bind runs count too."""
 INSTALLED = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
 
 
@@ -53,14 +53,14 @@ class Source:
 
     @cached_property
     def syntax(self) -> ast.Module | None:
-        """Without comments and docstrings; None if it has errors, so that no import of it succeeds."""
+        """The syntax without comments and docstrings; None if it has errors, so that it cannot be imported."""
         with suppress(SyntaxError, ValueError):
             return syntax_of_text(self.text)
         return None
 
 
 def read_sources(file: Path, module: str = "") -> dict[str, Source]:
-    """A file and what it can import beside it, by module name, as they are now; the file's own name is "".
+    """Read a file and the files beside it that it can import, by module name; the file's own name is "".
 
     ``module`` is the name of the file's module, if it is part of a package.
     """
@@ -93,8 +93,7 @@ def _imported(source: Source, folder: Path) -> set[str]:
 
 
 def _neighbour(folder: Path, name: str) -> dict[str, Source]:
-    """The modules that ``import name`` loads from ``folder``; none if Python finds another module of this name. So
-    files beside a user's file shadow nothing."""
+    """The modules that ``import name`` loads from ``folder``; none if Python finds this name elsewhere."""
     if _is_foreign(name) or not name.isidentifier():
         return {}
     present = sys.modules.get(name)
@@ -119,9 +118,9 @@ def _is_foreign(name: str) -> bool:
 
 
 def digest(sources: Mapping[str, Source], values: Mapping[str, object] | None = None, run: type | None = None) -> str:
-    """The digest of the statements that count; of a source with errors every byte counts.
+    """Digest the statements that count; if a source has syntax errors, all its bytes count.
 
-    ``values`` are those of the executed user's file and ``run`` is the type of runs; without them all statements count.
+    ``values`` are the names of the executed user's file, ``run`` the type of runs. Without them all statements count.
     """
     trees = {name: source.syntax for name, source in sources.items() if source.syntax}
     statements = [node for tree in trees.values() for node in tree.body]
@@ -150,7 +149,7 @@ def _run_statements(tree: ast.Module, values: Mapping[str, object], run: type) -
         for name, value in {**vars(builtins), **values}.items()
         if times_bound[name] == (name in values) and _is_harmless(value)
     }
-    """What may be called: names that mean the same in every scope of the file."""
+    """Names that may be called, because they mean the same in every scope of the file."""
     found = []
     for node in tree.body:
         if not _only_calls(node, harmless):
@@ -163,7 +162,7 @@ def _run_statements(tree: ast.Module, values: Mapping[str, object], run: type) -
 
 
 def _only_calls(node: ast.stmt, harmless: Set[str]) -> bool:
-    """Whether a statement, or a call of the function that it defines, changes nothing but names of its own."""
+    """Whether a statement, or a call of the function that it defines, changes only its own names."""
     for each in ast.walk(node):
         if isinstance(each, EFFECTS):
             return False
@@ -191,7 +190,7 @@ def _is_run(value: object, run: type) -> bool:
 
 
 def _is_harmless(value: object) -> bool:
-    """Whether to call a value changes nothing: some builtins, what this project defines, and plain dataclasses."""
+    """Whether a call of the value changes nothing: true for some builtins, project code and plain dataclasses."""
     if any(value is known for known in KNOWN_BUILTINS):
         return True
     if f"{getattr(value, '__module__', '')}".partition(".")[0] in KNOWN_PACKAGES:
@@ -199,11 +198,11 @@ def _is_harmless(value: object) -> bool:
     if not isinstance(value, type) or not is_dataclass(value) or hasattr(value, "__post_init__"):
         return False
     code = getattr(value.__init__, "__code__", None)
-    return code is not None and code.co_filename == "<string>"  # ``dataclass`` has written it
+    return code is not None and code.co_filename == "<string>"  # ``dataclass`` generated it
 
 
 def _bound_names(tree: ast.AST) -> Iterator[str]:
-    """The names that syntax binds, in every scope, but those of a star import."""
+    """The names that syntax binds, in every scope, except names of a star import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             yield node.id
@@ -216,7 +215,7 @@ def _bound_names(tree: ast.AST) -> Iterator[str]:
 
 
 def _words(node: ast.AST) -> Iterator[str]:
-    """Everything by which a statement may name a value of a module."""
+    """All words in a statement that may name a value of a module."""
     for each in ast.walk(node):
         if isinstance(each, ast.Name):
             yield each.id
@@ -229,7 +228,7 @@ def _words(node: ast.AST) -> Iterator[str]:
 
 
 def _is_foreign_import(node: ast.stmt) -> bool:
-    """Whether a statement only imports from this project and the standard library, name by name."""
+    """Whether a statement only imports from this project or the standard library, name by name."""
     if isinstance(node, ast.ImportFrom):
         is_named = not node.level and all(alias.name != "*" for alias in node.names)
         return is_named and node.module != "__future__" and _is_foreign(f"{node.module}")
@@ -237,7 +236,7 @@ def _is_foreign_import(node: ast.stmt) -> bool:
 
 
 def _without_unused(node: ast.stmt, words: set[str]) -> ast.stmt | None:
-    """A statement without the foreign names that it imports and nothing uses; None if nothing is left."""
+    """A statement without its unused imports of foreign names; None if nothing is left."""
     if not isinstance(node, ast.Import | ast.ImportFrom) or not _is_foreign_import(node):
         return node
     used = [alias for alias in node.names if (alias.asname or alias.name.partition(".")[0]) in words]
@@ -247,7 +246,7 @@ def _without_unused(node: ast.stmt, words: set[str]) -> ast.stmt | None:
 
 
 def _structure(node: object) -> str:
-    """The syntax below a node, in the same words on Python 3.11, 3.12 and 3.13; those of ``ast.dump`` differ."""
+    """The syntax below a node as text: equal on Python 3.11, 3.12 and 3.13, unlike that of ``ast.dump``."""
     if isinstance(node, list):
         return f"[{', '.join(map(_structure, node))}]"
     if not isinstance(node, ast.AST):

@@ -21,13 +21,13 @@ class StopPipeline(Exception):
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt to make stages that may be cached: of these only artifacts of this attempt count."""
+    """One attempt to make forced stages: for these stages only artifacts of this attempt count."""
 
     stages: frozenset[str] = frozenset()
     id: str = ""
-    """Manifests and records of runs keep it; "" where no stage is forced."""
+    """Stored in manifests and records of runs; "" if no stage is forced."""
     is_resumed: bool = False
-    """Whether it goes on with an attempt that was cut off."""
+    """Whether it continues an interrupted attempt."""
 
     @staticmethod
     def new(stages: frozenset[str]) -> "Attempt":
@@ -47,7 +47,7 @@ class Scope:
     until: str = ""
     attempt: Attempt = UNFORCED
     counted_as: Mapping[str, str] = field(default_factory=dict)
-    """Items whose calls serve another stage, with that stage: it decides whether they may run and are forced."""
+    """Maps an item to the stage that its calls serve. This stage decides whether they may run and are forced."""
 
     def stage_of(self, name: str, item: str) -> str:
         """The stage that a call of stage ``name`` for ``item`` (``reverse`` or ``reverse/dev``) counts as."""
@@ -66,7 +66,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class StageResult:
-    """The result of one stage in one run, as data; ``flows.views.stage_words`` puts it into words."""
+    """The result of one stage in one run, as data; ``flows.views.stage_words`` describes it in words."""
 
     stage: str
     item: str
@@ -85,7 +85,7 @@ class StageResult:
     """The limits of the run that its artifact breaks."""
     miss: Miss | None = None
     origin: Origin | None = None
-    """The finished artifact that a stage to be made continues; None if it begins from its inputs."""
+    """The finished artifact that the stage will continue; None if it starts from its inputs."""
     waits_for: tuple[str, ...] = ()
     """The stages whose new output decides whether this one runs."""
     changes: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ class StageResult:
 
     @property
     def label(self) -> str:
-        """The state with what changed since: ``cached (code changed)``."""
+        """The state and what changed: ``cached (code changed)``."""
         kinds = self.code_change.kinds
         return f"{self.state} ({' and '.join(kinds)} changed)" if kinds else self.state
 

@@ -5,17 +5,17 @@ site gives a hit Prefect's state ``Cached``; a miss replaces the file.
 
 What is repeated when something fails, from the inside out:
 
-    a request             Prefect's client, 7 times (``infra.servers.environment``); MLflow's writes wait in a queue
-                          (``infra.tracking.write_queue``); a bucket's, 6 times (``infra.store.s3_client``)
-    a job                 ``tasks.stages.train`` relaunches it while each attempt leaves a newer checkpoint, from which
-                          the next one goes on (``model.training.checkpoint``)
-    a stage               every stage alike: Prefect's task, RETRIES times, after 2, 4 and 8 seconds, for a fault whose
-                          class has ``retry`` (``infra.errors``): a server, a disk, a machine or a job was gone; never
-                          for bad data or configuration, a full disk, too little memory, divergence, or an error of the
-                          code. ``train`` resumes the folder of the try before
-    its task run          here, up to MAX_CALLS, when Prefect's server was lost; ``wait_for_server`` comes first
+    a request             Prefect's client, 7 times (``infra.servers.environment``); a bucket's client, 6 times
+                          (``infra.store.s3_client``); MLflow's writes wait in a queue (``infra.tracking.write_queue``)
+    a job                 ``tasks.stages.train`` relaunches it as long as each launch leaves a newer checkpoint, from
+                          which the next launch continues (``model.training.checkpoint``)
+    a stage               Prefect's task retries every stage RETRIES times, after 2, 4 and 8 seconds, if the class of
+                          the fault has ``retry`` (``infra.errors``): a server, a disk, a machine or a job was lost. It
+                          does not retry after bad data or configuration, a full disk, too little memory, divergence or
+                          an error in the code. ``train`` resumes the folder of the last try
+    its task run          this module, up to MAX_CALLS, if Prefect's server was lost; first ``wait_for_server``
     a run's own server    ``infra.servers.temporary_prefect`` starts it again, 5 times
-    a run                 a person: the same command, or Retry in Prefect's page
+    a run                 the user: the same command, or Retry in Prefect's page
 """
 
 import json
@@ -58,11 +58,11 @@ SERVER_TIMEOUT_SECONDS = 600.0
 HEALTH_SECONDS = 5.0
 POLL_SECONDS = 1.0
 MAX_CALLS = 3
-"""How often a task is called whose server is lost meanwhile."""
+"""How often a task is called if its server is lost during the call."""
 SERVER_ERRORS = (httpx.TransportError, PrefectHTTPStatusError)
-"""What Prefect's client raises for a server that is lost."""
+"""What Prefect's client raises if the server is lost."""
 PREFECT_ERRORS = (httpx.HTTPError, PrefectException, RuntimeError)
-"""The same, for an answer that refuses, and for a server that was never reached."""
+"""What it raises if the server is lost, was never reached, or refuses the request."""
 
 
 def is_retryable(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:  # noqa: ARG001
@@ -75,7 +75,7 @@ def is_retryable(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
 
 
 class ArtifactName(Serializer):
-    """Writes which artifact a stage has; the store keeps the artifact itself."""
+    """Writes the key of a stage's artifact; the store keeps the artifact itself."""
 
     type: Literal["artifact"] = "artifact"
 
@@ -123,10 +123,10 @@ class PrefectRunner(Runner):
         return self._hits[call.key].artifact
 
     def _task(self, call: StageCall, failures: list[str]) -> Task[..., Hit]:
-        """The Prefect task of a stage; its parameters are those that Prefect's UI shows."""
+        """The Prefect task of a stage; Prefect's UI shows its parameters."""
         stage = call.stage
         planned = self._hits.get(call.key)
-        limited = [f"stage:{stage.name}", stage.needs]  # each may have a concurrency limit: for a stage that runs here
+        limited = [f"stage:{stage.name}", stage.needs]  # a user may limit the concurrency of each tag
 
         def cache_key(context: TaskRunContext, parameters: Mapping[str, Any]) -> str:  # noqa: ARG001
             return f"{stage.name}-{call.key}"

@@ -1,4 +1,4 @@
-"""What a run gives its engine: store, site, scope, display, tracker, and who makes stages elsewhere."""
+"""What a run passes to its engine: store, site, scope, display, tracker, plan and limits."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from tasks.engine.progress import Display
 from tasks.engine.stage import StageCall
 
 StageFiles = Callable[[StageCall, Artifact], Iterable[RunFile]]
-"""What the MLflow run of a stage shows of the artifact that it made."""
+"""Selects the files of a new artifact that the MLflow run of its stage shows."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class RunSettings:
     limits: Limits = field(default_factory=Limits)
     files: StageFiles = lambda *_: ()
     on_completed: Callable[[], None] = lambda: None
-    """Called after each stage that was made, so that the record of a run that is killed later names it."""
+    """Called after each completed stage, so that the run's record names it even if the run is killed later."""
     hint: str = ""
-    """Follows this process's name where another waits for an artifact that it makes: how to see its work."""
+    """Tells another process that waits for an artifact of this process how to see its progress."""
     tracker_lock: Lock = field(default_factory=Lock)
     """Held while the engine calls the tracker, which is not thread-safe."""

@@ -32,11 +32,11 @@ class Runner(Engine):
         self.rows: list[StageResult] = []
         self.launcher = launcher_of(settings)
         self._hits = {key: lookup for key, lookup in settings.plan.items() if isinstance(lookup, Hit)}
-        """By key: those of the plan and of earlier calls."""
+        """The hits of the plan and of earlier calls, by key."""
         settings.store.say = settings.display.say
 
     def close(self) -> None:
-        """End what the runner keeps open; the run calls it after its last stage."""
+        """Release what the runner holds open; the run calls this after its last stage."""
 
     def resolve_all(self, calls: Sequence[StageCall], at_once: int) -> list[Artifact]:
         """Run all calls, at most ``at_once`` at a time; raises a failure after the others have ended."""
@@ -55,10 +55,10 @@ class Runner(Engine):
 
     @contextmanager
     def resolution(self, call: StageCall) -> Iterator[list[str]]:
-        """Append the result of the call that the block makes to ``rows``; raises what the block raises.
+        """Append the result of the block's call to ``rows``; raises what the block raises.
 
-        Gives the list of why each try failed. Raises StopPipeline after the last stage that was asked for, BadData for
-        an artifact that breaks a limit.
+        Yields the list of why each try failed, for the block to fill. Raises StopPipeline after the last requested
+        stage, BadData if an artifact breaks a limit.
         """
         signals.check()
         settings = self.settings
@@ -85,8 +85,8 @@ class Runner(Engine):
             settings.tracker.cached(call.stage.name, call.item, call.key, row.facts, row.label)
 
     def make(self, call: StageCall, failures: list[str]) -> Hit:
-        """Make the artifact unless there is one by now."""
-        # Of the plan; or a Prefect task is called again, as Prefect's server was lost after a success.
+        """Make the artifact unless it exists by now."""
+        # A hit of the plan; or Prefect's server was lost after a success, and the task is called again.
         if call.key in self._hits:
             return self._hits[call.key]
         settings = self.settings
@@ -109,7 +109,7 @@ class Runner(Engine):
         return lookup
 
     def _look_again(self, store: Store, call: StageCall, attempt: str) -> Hit | Miss:
-        """Look up the call under the lock of its key: another process may have made it, or been cut off."""
+        """Look up the call under the lock of its key: another process may have made the artifact or been killed."""
         settings = self.settings
         lookup = look_up(settings.store, settings.site, call, attempt)
         if isinstance(lookup, Miss) and lookup.reason is MissReason.DAMAGED:
@@ -120,8 +120,10 @@ class Runner(Engine):
         return lookup
 
     def _make(self, store: Store, call: StageCall, attempt: str, lock: int, failures: list[str]) -> Artifact:
-        """Call the body with a folder and a run in MLflow, and seal the folder at the end. Its jobs inherit the lock,
-        so they keep it if this process is killed."""
+        """Call the body with a folder and an MLflow run, and seal the folder at the end.
+
+        The stage's jobs inherit ``lock``, so they hold it if this process is killed.
+        """
         name = call.stage.name
         settings = self.settings
         inputs = call.input_contents
@@ -196,7 +198,7 @@ class Runner(Engine):
 
 
 def _keep_evidence(out: Path, place: Path) -> None:
-    """Rename the folder of a failed stage to ``place``, of its files only ``EVIDENCE``; remove it if it has none."""
+    """Move the ``EVIDENCE`` of a failed stage to ``place``; remove the other files, and the folder if it is empty."""
     for path in [*out.iterdir()] if out.is_dir() else []:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

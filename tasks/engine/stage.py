@@ -5,11 +5,11 @@ The life of a call, ``weights = average(trained, run.averaging)``:
 1. ``Stage.__call__`` binds the arguments and hands a ``StageCall`` to the current engine. The body is not called yet.
 2. Its key is a hash of ``["average", version, arguments]``, in which ``trained`` is the key of that artifact.
 3. The ``Planner`` looks the key up in the store: ``Hit(artifact)`` or ``Miss(reason)``. It makes nothing.
-4. The ``Runner`` takes the hits of the plan. For a miss, ``PrefectRunner`` has a task of Prefect call ``Runner.make``.
+4. The ``Runner`` uses the plan's hits. For a miss, ``PrefectRunner`` starts a Prefect task that calls ``Runner.make``.
 5. ``Runner.make`` locks the key and looks again, since another process may have made the artifact meanwhile.
 6. It calls ``average(out, trained, run.averaging)``, where ``out`` is a new folder. The body fills it, returns facts.
 7. The store seals ``out``: checksums, manifest, then a rename to ``average/<key>``. A failed body leaves no artifact.
-8. The new ``Hit`` returns through the task; the call gives its Artifact, which the next stages take as an argument.
+8. The call returns the artifact of the new ``Hit``. The next stages take it as an argument.
 
 Inside a body, ``progress``, ``site`` and ``current_stage`` give access to the run.
 """
@@ -73,7 +73,7 @@ class StageCall:
 
 @dataclass(frozen=True)
 class Origin:
-    """A finished artifact from whose work another call of the same stage goes on, and how much of it was done."""
+    """A finished artifact that another call of the same stage continues, and its number of updates."""
 
     artifact: Artifact
     done: int
@@ -107,7 +107,7 @@ class Engine(ABC):
 
 @dataclass(eq=False)
 class Stage(Generic[P]):
-    """A function with ``@stage``, which is its ``body``; the other fields are explained there."""
+    """A cached stage; ``body`` is the decorated function, and ``stage`` explains the other fields."""
 
     body: Callable[Concatenate[Path, P], Facts]
     version: int
@@ -159,7 +159,7 @@ def stage(
 ) -> Callable[[Callable[Concatenate[Path, P], Facts]], Stage[P]]:
     """Make ``body(out, ...) -> facts`` a stage.
 
-    Bump ``version`` when the code gives other results. With ``resume`` the next attempt gets the folder of an
+    Raise ``version`` when the results of the code change. With ``resume`` the next attempt gets the folder of an
     interrupted one. A stage with effects outside its folder, such as a registered version, has ``still_valid``.
     ``needs`` is the kind of worker that should make it; without such a worker the run makes it itself.
     """
@@ -196,7 +196,7 @@ class StageContext:
     origin: Origin | None = None
     """The finished artifact that the body continues."""
     checks: tuple[Check, ...] = ()
-    """Of the stages before it, against the limits of the run."""
+    """The checks of the earlier stages against the limits of the run."""
     failures: list[str] = field(default_factory=list)
     """Why each try so far failed; the record of the run has them."""
     say: Callable[[str], None] = lambda _: None
@@ -240,7 +240,7 @@ def site() -> Site:
 
 
 def checks() -> tuple[Check, ...]:
-    """What the stages before have, against the limits of the run, which are no argument of a stage."""
+    """The checks of the earlier stages against the limits of the run, which no stage takes as an argument."""
     context = _stage_context.get(None)
     return context.checks if context else ()
 

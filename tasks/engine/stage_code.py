@@ -1,8 +1,8 @@
-"""The code and the libraries that decide what a stage computes, and how they differ from those of an artifact.
+"""Digests the code and libraries that decide what a stage computes, and compares them with those of an artifact.
 
-A key holds a stage's version, which is raised by hand. What was not raised shows here: the syntax (without comments and
-docstrings) of the stage's module, of what it imports from ``tasks`` and ``model``, and of the job that it launches.
-``infra`` and ``tasks.engine`` move and keep artifacts; they do not decide what is in them.
+A key holds a stage's version, which is raised by hand. This module also finds changes without a new version. It digests
+the syntax (without comments and docstrings) of the stage's module, of the modules that it imports from ``tasks`` and
+``model``, and of the job that it launches. ``infra`` and ``tasks.engine`` only move and store artifacts.
 """
 
 import ast
@@ -34,7 +34,7 @@ _PARSING = threading.Lock()
 
 @dataclass(frozen=True)
 class ModuleCode:
-    """A digest of a module's syntax, and the modules that it may import or launch, of this project or others."""
+    """A digest of a module's syntax, and the modules that it may import or launch, also of other projects."""
 
     digest: str
     imports: tuple[str, ...]
@@ -81,7 +81,7 @@ class StageCode:
         libraries = made.get("libraries")
         if not isinstance(modules, dict) or not isinstance(libraries, dict):
             return UNCHANGED
-        # Another Python describes the same syntax in other words.
+        # Another version of Python dumps the same syntax as another text.
         is_comparable = _minor(libraries) == _minor(self.libraries)
         edited = _differing(modules, self.modules) if is_comparable else []
         versions = (
@@ -92,7 +92,7 @@ class StageCode:
 
 
 def module_file(module: str) -> Path | None:
-    """The file of a module of this project; None for a package at the top, and for what is no module."""
+    """The file of a module of this project; None for a top-level package and for any other name."""
     place = PROJECT / module.replace(".", "/")
     package = place / "__init__.py" if "." in module else place
     return next((path for path in (place.with_suffix(".py"), package) if path.is_file()), None)
@@ -116,7 +116,7 @@ def syntax_of_text(text: bytes) -> ast.Module:
 
 
 class CodeIndex:
-    """The code of modules, read once per process; a file keeps it for the next one, by each module's stamp."""
+    """The code of modules, read once per process. A file keeps it for the next process, by each module's stamp."""
 
     def __init__(self, cache_file: Path | None) -> None:
         self._file = cache_file
@@ -129,14 +129,14 @@ class CodeIndex:
                 self._kept = kept if isinstance(kept, dict) and kept.get("python") == sys.version else {}
 
     def module(self, name: str) -> ModuleCode | None:
-        """The code of a module of this project; None if it is none of its modules."""
+        """The code of a module of this project; None for any other name."""
         if name not in self._modules:
             path = module_file(name)
             self._modules[name] = self._read(name, path) if path else None
         return self._modules[name]
 
     def reached(self, name: str, seen: frozenset[str] = frozenset()) -> frozenset[str]:
-        """The project's modules that ``name`` consists of: imports and launched jobs, and theirs."""
+        """The project's modules that ``name`` uses: its imports and launched jobs, recursively."""
         is_engine = name == ENGINE or name.startswith(f"{ENGINE}.")
         if name in seen or is_engine or name.split(".")[0] not in PACKAGES or not (found := self.module(name)):
             return seen
