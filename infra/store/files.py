@@ -1,6 +1,7 @@
 """Files on a disk: checksums, stamps that show whether a file changed, atomic and durable writes."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -157,6 +158,13 @@ def file_damage(folder: Path, name: str, expected: Mapping[str, Any]) -> str:
             return f"{name} has {size} bytes, not {expected['bytes']}"
         return "" if sha256_of(folder / name) == expected["sha256"] else f"{name} was altered"
     except OSError as error:
-        if error.errno in AWAY and (fault := fault_of_disk(error, folder)):
-            raise fault from error
+        raise_unless_damage(error, folder)
         return f"{name} cannot be read ({error.strerror})"
+
+
+def raise_unless_damage(error: OSError, folder: Path) -> None:
+    """Raise an error that says nothing about a file: DiskFault for an absent disk, OSError for want of resources."""
+    if error.errno in AWAY and (fault := fault_of_disk(error, folder)):
+        raise fault from error
+    if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        raise error

@@ -22,6 +22,7 @@ from infra.store.files import (
     folder_damage,
     is_regular,
     names_by_stage,
+    raise_unless_damage,
     sha256_of,
     stamp_of,
     sync,
@@ -65,7 +66,8 @@ class LocalStore(Store):
         path = Path(f"{self.root}/{stage}/{key}/{MANIFEST}")  # faster than joining Paths
         try:
             parsed = parse_manifest(path.read_bytes(), stage, key) if is_regular(path) else None
-        except OSError:
+        except OSError as error:
+            raise_unless_damage(error, path)
             return None
         return parsed[0] if parsed else None
 
@@ -247,5 +249,5 @@ def _file_names(folder: Path) -> Iterator[str]:
 def _read_text(path: Path) -> str:
     try:
         return path.read_text()
-    except OSError:
+    except FileNotFoundError:
         return ""

@@ -13,6 +13,7 @@ keeps
                /best/model.safetensors                 the weights of that update, unless they are to be averaged
 """
 
+import errno
 import hashlib
 import json
 import shutil
@@ -38,6 +39,8 @@ EMA = "ema.safetensors"
 POSITION = "position.json"
 MOMENTS = ("first", "second")
 BEST = "best"
+DAMAGE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO)
+"""Errors of a damaged checkpoint. Others say nothing about it: a network disk is away, or resources are short."""
 SAVE_INTERVAL_FACTOR = 100
 """A checkpoint that only resuming needs is saved at least this many times the last save's duration after it."""
 
@@ -195,6 +198,8 @@ class Checkpoints:
             known = {each.name for each in fields(Position)}  # earlier releases counted more
             position = Position(**{name: value for name, value in record["position"].items() if name in known})
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, OSError) and error.errno not in DAMAGE:
+                raise
             raise bad_data(f"{folder} is incomplete: {error}") from error
         load_weights(model, folder)
         if self.ema:

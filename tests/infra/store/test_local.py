@@ -1,5 +1,6 @@
 """A sealed artifact is complete or absent, and every altered byte is detected."""
 
+import errno
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 from sealing import DESCRIPTION, FILES, manifest_of, sealed
 
-from infra.errors import BadData
+from infra.errors import BadData, DiskFault
 from infra.processes.locks import try_file_lock
 from infra.store.local import LocalStore
 from infra.store.manifest import MANIFEST, manifest_envelope
@@ -47,6 +48,20 @@ def test_a_folder_without_a_readable_manifest_does_not_exist(tmp_path: Path) -> 
     assert store.find("clean", "k1") is None
     (folder / MANIFEST).write_text(json.dumps({"stage": "clean"}))
     assert store.find("clean", "k1") is None
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EMFILE])
+def test_an_artifact_that_cannot_be_read_for_now_is_not_damaged(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalStore(tmp_path)
+    manifest = sealed(store).manifest
+    assert manifest
+    monkeypatch.setattr("infra.store.local.is_regular", Mock(side_effect=OSError(number, "not now")))
+    monkeypatch.setattr("infra.store.files.is_regular", Mock(side_effect=OSError(number, "not now")))
+    for look in (lambda: store.find("clean", "k1"), lambda: store.damages(manifest)):
+        with pytest.raises((DiskFault, OSError), match="not now"):
+            look()
 
 
 def test_a_new_partial_removes_the_stale_one_of_its_key(tmp_path: Path) -> None:

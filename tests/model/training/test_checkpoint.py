@@ -5,6 +5,7 @@ import json
 import os
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -90,6 +91,15 @@ def test_a_broken_checkpoint_falls_back_to_the_one_before(tmp_path: Path, name: 
     assert "00000017" in messages[0]
     checkpoints.remove_after(position.update)
     assert checkpoints.updates() == [10]
+
+
+def test_no_training_begins_again_because_its_disk_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = saved(tmp_path, 10, 17)
+    monkeypatch.setattr(checkpoint, "sha256", Mock(side_effect=OSError(errno.ESTALE, "not now")))
+    with pytest.raises(OSError, match="not now"):
+        checkpoints.resume(*made(1), fail)
+    monkeypatch.undo()
+    assert checkpoints.resume(*made(1), fail).update == 17
 
 
 def test_without_a_usable_checkpoint_training_starts_from_the_beginning(tmp_path: Path) -> None:
