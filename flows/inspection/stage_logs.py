@@ -9,6 +9,8 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from heapq import merge
+from operator import itemgetter
 from pathlib import Path
 
 from flows.runner.artifact_names import ArtifactName
@@ -39,6 +41,10 @@ TORCHRUN = re.compile(
     re.MULTILINE,
 )
 """What torchrun adds when its processes end: where it stood itself, not why they failed."""
+
+
+RESUMED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?=  )")
+"""The time at the beginning of a line of ``tasks.stages.train``."""
 
 
 class StageLog:
@@ -94,7 +100,7 @@ class StageLog:
     def new_lines(self, every: bool) -> Iterator[str]:
         """The lines that were written since the last call; with ``every`` also those of TORCHRUN.
 
-        Those of the job's log have no time: they stand where that file ended among the measurements.
+        Those of the job's log stand among the measurements where the next job resumed, the last where that file ended.
         """
         if (folder := self.folder) is None:
             return
@@ -102,10 +108,13 @@ class StageLog:
             tail.path = folder / tail.path.name  # the folder is renamed when the stage ends
         rows, log = (tail.read_lines().decode(errors="replace") for tail in self._tails)
         measured = [_in_words(line) for line in rows.splitlines()]
-        ended = self._tails[1].path.stat().st_mtime if log else 0.0
-        at = next((n for n, (when, _) in enumerate(measured) if when > ended), len(measured))
-        said = (log if every else TORCHRUN.sub("", log)).splitlines()
-        yield from (*(words for _, words in measured[:at]), *said, *(words for _, words in measured[at:]))
+        when = self._tails[1].path.stat().st_mtime if log else 0.0
+        said = []
+        for line in reversed((log if every else TORCHRUN.sub("", log)).splitlines()):
+            if moment := RESUMED.match(line):
+                when = datetime.fromisoformat(moment[0]).timestamp()
+            said.append((when, line[line.find(" ") + 1 :] if moment else line))
+        yield from (words for _, words in merge(measured, reversed(said), key=itemgetter(0)))
 
 
 def newest_start(store: Store, name: ArtifactName, overrides: Sequence[str] = ()) -> RecordedRun:

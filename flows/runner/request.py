@@ -30,6 +30,7 @@ from tasks.engine.limits import Limits
 from tasks.engine.lookup import Hit, Miss
 from tasks.engine.planner import Attempt, Planner, Scope, StageResult, StopPipeline
 from tasks.engine.stage import engine
+from tasks.training.going_on import newest_checkpoint
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def make_plan(resolved: ResolvedRun) -> RunPlan:
         _check_training(resolved.run, site)
     _check_extras(site, any(row.state != "cached" for row in rows))
     if any(row.state != "cached" for row in rows):  # else the records are not needed
-        rows = _with_changes(rows, store, name, initial)
+        rows = [_resuming(row, store, scope.attempt) for row in _with_changes(rows, store, name, initial)]
     started = records.start_time(site.root, name)
     return RunPlan(resolved, started, store, scope, initial, interrupted, Outcome(name, rows), planner.lookups)
 
@@ -197,6 +198,14 @@ def _check_places(limits: Limits, rows: Sequence[StageResult]) -> None:
 def plan(request: RunRequest) -> Outcome:
     """What a run would do. Runs nothing."""
     return make_plan(request.resolve()).outcome
+
+
+def _resuming(row: StageResult, store: Store, attempt: Attempt) -> StageResult:
+    """The row; that of a training that was cut off says from which checkpoint it will resume."""
+    if row.stage != "train" or row.state != "miss" or (row.stage in attempt.stages and not attempt.is_resumed):
+        return row
+    done = max(map(newest_checkpoint, store.unfinished_folders(row.stage, row.key)), default=0)
+    return replace(row, changes=(f"resumes from update {done:,}", *row.changes)) if done else row
 
 
 def _with_changes(

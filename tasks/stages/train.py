@@ -8,6 +8,7 @@ Beside the artifact it leaves the state with which a longer training goes on (``
 """
 
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 
 from infra.errors import JobFailed, Preempted
@@ -49,7 +50,7 @@ def train(
             resumes = f"{because}{present.call.label} resumes from update {before:,}"
             present.say(resumes)
             with (out / "job.log").open("a") as log:
-                log.write(f"{resumes}\n")
+                log.write(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {resumes}\n")
         try:
             present.run_job(job)
             keep_state(out, present.call.key)

@@ -113,6 +113,13 @@ def test_what_a_job_said_before_it_was_resumed_stands_before_the_later_measureme
     (folder / "job.log").write_text("preempted\n")
     logs("mine")
     assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()[:3]] == ["1/9", "preempted", "2/9"]
+    moments = [datetime.now() + timedelta(seconds=seconds) for seconds in (-90, -30)]
+    resumed = [f"{moment:%Y-%m-%d %H:%M:%S}  train resumes from update {n}\n" for n, moment in enumerate(moments)]
+    (folder / "job.log").write_text("first\n" + "second\n".join(resumed) + "third\n")
+    logs("mine")
+    shown = capsys.readouterr().out.splitlines()[:7]
+    assert [line.split()[-1] for line in shown] == ["first", "0", "1/9", "second", "1", "third", "2/9"]
+    assert shown[1] == f"{moments[0]:%H:%M:%S}  train resumes from update 0"
 
 
 def test_a_failure_that_was_recovered_from_does_not_read_as_the_end(

@@ -16,6 +16,7 @@ from flows.tuning.sweep import SweepRequest
 from flows.views.stage_words import why
 from infra.errors import BadConfiguration
 from tasks.engine.keys import differences
+from tasks.engine.planner import StageResult
 from tasks.stages.translate import translate
 
 REFUSED = "mine is scored on dev, test of demo, which is en-de, but translates en-fr"
@@ -95,6 +96,17 @@ def test_a_plan_names_a_raised_version_of_a_stage_and_an_artifact_that_is_new_am
     assert "stage version" not in why(rows["score", "dev"])
     assert {row.stage for row in rows.values() if row.state != "cached"} == {"translate", "score", "report", "register"}
     assert differences({"set": {"artifact": "clean", "key": "a"}}, {}) == ["set: new, clean"]
+
+
+def test_a_plan_says_from_which_update_a_training_resumes(small: Path) -> None:
+    def trained(*force: str) -> StageResult:
+        rows = plan(RunRequest("small", overrides=("training.label_smoothing=0.2",), force=force)).rows
+        return next(row for row in rows if row.stage == "train")
+
+    assert "resumes" not in why(trained())
+    (small / "train" / f"{trained().key}.partial-resume-1" / "checkpoints" / "00000040").mkdir(parents=True)
+    assert why(trained()).startswith("not made yet; resumes from update 40; training.label_smoothing")
+    assert "resumes" not in why(trained("train")), "which begins at update 0"
 
 
 @pytest.mark.parametrize(
