@@ -101,6 +101,11 @@ def test_hostile_sentences_are_shown_as_text_and_the_report_is_copied(public: Pa
     assert "a \\| b" in card
 
 
+def test_a_version_whose_training_was_removed_is_sorted_last(public: Path) -> None:
+    pages = ((public / "models" / f"{name}.html").read_text() for name in ("ende", "plain"))
+    assert [re.findall(r'data-sort="(.*?)"', page) for page in pages] == [["7260.0"] * 3, [""]]
+
+
 def test_a_score_without_case_says_so() -> None:
     found = tags(30.0, **{"val.bleu_lc": "35.0", "val.source_input": "lower-cased"})
     lower = VersionEntry(version("lower", 1, found), {}, {}, {}, dict)
