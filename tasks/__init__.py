@@ -1,2 +1,1 @@
-"""The pipeline's stages, the engine that caches them, and what they need. Imports ``infra`` and, of ``model``, no
-torch."""
+"""The pipeline's stages, the engine that caches them, and helpers. Imports ``infra`` and ``model`` without torch."""

@@ -1,4 +1,4 @@
-"""Durations as text, in the terminal, in reports and on the site; and those that a user types."""
+"""Formats durations for the terminal, reports and the site, and parses durations that a user types."""
 
 import re
 
@@ -8,7 +8,7 @@ TYPED = re.compile("".join(rf"(?:(\d{{1,5}}(?:\.\d+)?){unit})?" for unit in UNIT
 
 
 def seconds_of(text: str) -> float | None:
-    """The seconds of ``30m``, ``1h30m``, ``6h``, ``2d`` or ``4w``; None for other words."""
+    """The seconds of ``30m``, ``1h30m``, ``6h``, ``2d`` or ``4w``; None for other text."""
     found = TYPED.fullmatch(text)
     if not found or not text:
         return None

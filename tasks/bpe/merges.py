@@ -1,8 +1,8 @@
 """Learns the merges of a BPE vocabulary (Sennrich et al. 2016) from chunk counts.
 
-The result equals that of ``tokenizers.trainers.BpeTrainer`` over the running text, which takes no counts. A merge
-visits only the positions of its pair and their neighbours (``tasks.bpe.symbols``). Positions are kept only for pairs
-frequent enough to be merged soon; the others are deferred as two numbers each.
+``tokenizers.trainers.BpeTrainer``, which takes no counts, gives the same result on the running text. A merge visits
+only the positions of its pair and their neighbours (``tasks.bpe.symbols``). Only pairs that are frequent enough to be
+merged soon keep their positions; the other pairs are deferred as two numbers each.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ def learn_merges(
 ) -> LearnedMerges:
     """Learn at most ``size`` pieces: ``first`` (specials and the alphabet), then merges of the most frequent pair.
 
-    ``counts`` are any number of frames of distinct chunks with their counts (columns ``chunk`` and ``count``);
-    ``letters`` maps each piece of one letter to its code, of which ``codes_of`` gives those of the chunks: bytes, or
-    characters; a letter without a piece ends a word. Of equally frequent pairs the one with the lower ids is merged
-    first. Stops when no pair occurs ``min_frequency`` times. Calls ``on_progress(pieces, size)`` at times.
+    ``counts`` are any number of frames of distinct chunks with their counts (columns ``chunk`` and ``count``).
+    ``letters`` maps each piece of one letter to the letter's code. ``codes_of`` returns the codes of the chunks'
+    letters, which are bytes or characters. A letter without a piece ends a word. If pairs are equally frequent, the
+    pair with the lower ids is merged first. Stops when no pair occurs ``min_frequency`` times. Calls
+    ``on_progress(pieces, size)`` every PROGRESS_MERGES merges.
     """
     pieces = list(first)
     ids = {piece: number for number, piece in enumerate(pieces)}
@@ -74,8 +75,8 @@ def learn_merges(
 class MergeQueue:
     """A priority queue of pairs by frequency, then by ids; pairs below a threshold wait without their positions.
 
-    All occurrences of a pair exist from the start or from the merge that made the later of its symbols. Afterwards the
-    pair only becomes rarer, so one below ``_threshold`` can be deferred until no queued pair is more frequent.
+    All occurrences of a pair exist at the start or after the merge that made the newer of its symbols. Afterwards the
+    pair only becomes rarer, so a pair below ``_threshold`` can be deferred until no queued pair is more frequent.
     """
 
     def __init__(self, symbols: SymbolArray) -> None:
@@ -90,7 +91,7 @@ class MergeQueue:
         self._threshold = 1 + int(totals.max(initial=0))
 
     def pop_most_frequent(self) -> tuple[int, int, Integers] | None:
-        """Remove the most frequent pair: its frequency, the pair, and its positions."""
+        """Remove and return the most frequent pair: its frequency, the pair and its positions; None if none is left."""
         while True:
             top = -self._queue[0][0] if self._queue else 0
             if top < self._threshold and self._deferred:
@@ -104,7 +105,7 @@ class MergeQueue:
                 self._push(pair)
 
     def update(self, lost: PairOccurrences, gained: PairOccurrences) -> None:
-        """Apply what a merge removed and added."""
+        """Apply the pairs that a merge removed and added."""
         frequency = self._frequency
         for key, total in zip(lost.keys.tolist(), lost.totals.tolist(), strict=True):
             if key in frequency:

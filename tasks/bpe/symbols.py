@@ -1,7 +1,7 @@
-"""The symbols of all words in one array, with one cell for each letter, in which a BPE learner merges pairs.
+"""Holds the symbols of all words in one array, one cell for each letter, and merges pairs of symbols.
 
-A symbol's first and last cell hold its id, the cells between are empty. A symbol covers as many cells as its piece has
-letters, so the positions of its neighbours follow from their ids, and memory is two bytes for each letter of text.
+The first and last cell of a symbol hold its id; the cells between are empty. A symbol covers as many cells as its piece
+has letters, so the positions of its neighbours follow from their ids, and memory is two bytes for each letter of text.
 Letters are bytes or characters.
 
 The word "lower" (| ends a word, . is empty), before and after the merges ``e r`` to 300 and ``w er`` to 301:
@@ -19,7 +19,7 @@ from tasks.lazy_libraries import NDArray, np, pa, pc
 
 Integers: TypeAlias = "NDArray[np.int64]"
 Codes: TypeAlias = "Callable[[pa.Array], tuple[NDArray[np.unsignedinteger], Integers]]"
-"""Gives the codes of the letters of all words, one after the other, and the number of each word's."""
+"""Returns the concatenated letter codes of all words, and the number of letters of each word."""
 MAX_CODES = 2 * 0x110000
 """Above any code of a letter."""
 SHIFT = 32
@@ -47,7 +47,7 @@ class PairOccurrences:
 
     @classmethod
     def grouped(cls, keys: Integers, weights: Integers, positions: Integers) -> PairOccurrences:
-        """From single occurrences: a pair, its weight and its position each."""
+        """Group single occurrences, each with its pair, weight and position."""
         if not len(keys):
             return cls.none()
         order = np.argsort(keys, kind="stable")
@@ -80,8 +80,10 @@ class SymbolArray:
     def of(
         cls, counts: Iterable[tuple[pa.Array, Integers]], ids: NDArray[np.int64], limit: int, codes_of: Codes
     ) -> SymbolArray:
-        """From batches of distinct words with their counts in descending order; ``ids`` are those of each letter by its
-        code, and all ids are below ``limit``."""
+        """Build the array from batches of distinct words with their counts in descending order.
+
+        ``ids`` maps the code of a letter to its id. All ids are below ``limit``.
+        """
         kind = np.min_scalar_type(limit + 1)
         cells = [np.array([limit], kind)]
         numbers = []
@@ -146,7 +148,7 @@ class SymbolArray:
     def merge_pair(self, a: int, b: int, new: int, positions: Integers) -> tuple[PairOccurrences, PairOccurrences]:
         """Replace each ``a b`` that is still at these positions by ``new``, from left to right.
 
-        Returns the pairs with neighbours that this removes (without positions) and those that it adds.
+        Returns the neighbouring pairs that this removes (without positions) and the pairs that it adds.
         """
         cell = self._cell
         length = self._length
@@ -183,7 +185,7 @@ class SymbolArray:
             part = self._cell[begin : begin + CELLS_PER_BLOCK]
             positions = np.flatnonzero(part < self._end)
             several = self._length[part[positions]] > 1
-            # Longer symbols have their id in two cells, so every other such cell is a last one.
+            # Longer symbols have their id in two cells, so every second such cell is the last cell of a symbol.
             count = np.cumsum(several) + ends
             ends = int(count[-1]) % 2 if len(count) else ends
             positions = positions[~several | (count % 2 == 1)] + begin
@@ -217,7 +219,7 @@ def without_overlaps(positions: Integers, length: int) -> Integers:
 
 
 def byte_codes(words: pa.Array) -> tuple[NDArray[np.unsignedinteger], Integers]:
-    """The bytes of all words, one after the other, and the number of each word's."""
+    """The concatenated bytes of all words, and the number of bytes of each word."""
     text = words.cast(pa.large_binary())
     _, offsets, data = text.buffers()
     begin, end = np.frombuffer(offsets, np.int64)[[text.offset, text.offset + len(text)]]
@@ -225,7 +227,7 @@ def byte_codes(words: pa.Array) -> tuple[NDArray[np.unsignedinteger], Integers]:
 
 
 def character_codes(words: pa.Array) -> tuple[NDArray[np.unsignedinteger], Integers]:
-    """For each character of all words twice its code point, plus one for the last of a word; and the words' lengths."""
+    """Twice the code point of each character, plus one if it is the last of its word; and the lengths of the words."""
     lengths = pc.utf8_length(words).to_numpy().astype(np.int64)
     codes = 2 * np.frombuffer("".join(words.to_pylist()).encode("utf-32-le"), np.uint32)
     codes[np.cumsum(lengths) - 1] += 1

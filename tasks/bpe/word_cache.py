@@ -1,8 +1,8 @@
 """Encodes lines to piece ids word by word with a cache; the ids are exactly those of whole lines.
 
-Between words separated by single spaces no chunk of the tokenizer crosses a space (``learn_bpe.untrained_tokenizer``),
-so a line's pieces are its words' pieces. Other lines (other or double white space, or a character that the normaliser
-turns into white space) are encoded whole, and so is every line where the pieces are of characters.
+If single spaces separate the words, no chunk of the tokenizer crosses a space (``learn_bpe.untrained_tokenizer``), so
+a line's pieces are its words' pieces. Other lines (other or double white space, or a character that the normaliser
+turns into white space) are encoded whole. If the pieces consist of characters, every line is encoded whole.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Integers: TypeAlias = "NDArray[np.int64]"
 ODD_SPACE = (
     r"^$|^ | $|  |[\x00-\x1f\x7f-\xa0\x{1680}\x{180e}\x{2000}-\x{200b}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}\x{feff}]"
 )
-"""Matches text whose white space may be more than single spaces between words; wider than any definition of it."""
+"""Matches text that may have other white space than single spaces between words; may match too much."""
 
 WORDS_PER_LINE = 100
 """New words to encode as one line."""
@@ -67,14 +67,14 @@ class Ragged:
         return Ragged(self.ids, np.diff(ends, prepend=0))
 
     def interleave(self, others: NDArray[np.bool_], other: Ragged) -> Ragged:
-        """The next row of ``other`` wherever ``others`` is true, and of this wherever not."""
+        """Take the next row of ``other`` where ``others`` is true, and the next row of ``self`` elsewhere."""
         if not others.any():
             return self
         row = np.where(others, len(self.lengths) + np.cumsum(others), np.cumsum(~others)) - 1
         return self.concat(other).take(row)
 
     def concat(self, *others: Ragged) -> Ragged:
-        """The rows of all."""
+        """All rows, those of ``self`` first."""
         all_ids, all_lengths = zip(*((each.ids, each.lengths) for each in (self, *others)), strict=True)
         return Ragged(np.concatenate(all_ids), np.concatenate(all_lengths))
 
@@ -87,11 +87,13 @@ class WordSplitter:
         self._odd = "" if of_characters(tokenizer) else "|".join([ODD_SPACE, *spaces])
 
     def split(self, lines: pa.Array) -> tuple[NDArray[np.bool_], pa.Array, Integers]:
-        """A mask of the lines to encode whole, and the concatenated words of the others, each with a space before it,
-        with their number per line."""
+        """Split lines into words with a leading space.
+
+        Returns a mask of the lines to encode whole; the words of the other lines; and their number per line.
+        """
         whole = pl.Series(pl.from_arrow(lines)).str.contains(self._odd).to_numpy().copy()
         rest = pa.concat_arrays([pa.array([""]), lines.filter(pa.array(~whole)) if whole.any() else lines])
-        # In the text of all lines with a space before each, words are the parts from space to space: nothing is copied.
+        # A space precedes each line of the joined text, so words are the parts from space to space: nothing is copied.
         (_, end), text = _offsets_and_text(pc.binary_join(pa.ListArray.from_arrays([0, len(rest)], rest), " "))
         spaces = np.flatnonzero(np.frombuffer(text, np.uint8, end) == ord(" "))
         bounds = np.append(spaces, end).astype(np.int32)
@@ -103,7 +105,7 @@ class WordSplitter:
 def characters_made_space(normaliser: bytes) -> tuple[str, ...]:
     """Characters that a (pickled) normaliser turns into text with white space (``¨`` by NFKC).
 
-    It suffices to test single characters: no sequence gets white space that none of its characters gets.
+    Testing single characters suffices: a sequence gets white space only if one of its characters does.
     """
     normalise = pickle.loads(normaliser).normalize_str
     everything = "".join(map(chr, chain(range(0x21, 0xD800), range(0xE000, sys.maxunicode + 1))))
@@ -121,7 +123,7 @@ def _offsets_and_text(strings: pa.Array) -> tuple[Integers, memoryview]:
 
 
 class WordCache:
-    """The pieces of each word so far; emptied after ``max_words`` words, so that memory stays bounded."""
+    """Caches the pieces of words; emptied after ``max_words`` words, so that memory stays bounded."""
 
     def __init__(self, tokenizer: Tokenizer, max_words: int = 1_000_000) -> None:
         self._tokenizer = tokenizer
@@ -129,15 +131,14 @@ class WordCache:
         self._max_words = max_words
         self._nothing = pa.array([" "]), Ragged.of([[]])
         self._known = self._nothing
-        """Words with the space before each, and their pieces; the first, so that there is one, occurs nowhere."""
+        """Words with a leading space, and their pieces. The first word is in no line; it keeps the table non-empty."""
         self._begins = np.zeros(tokenizer.get_vocab_size(), np.int64)
-        """1 for the first piece of a word, 0 for the others; more for added tokens, which may take spaces with them."""
+        """1 for the first piece of a word, 0 for the others; more for added tokens, which may include spaces."""
         self._begins[[number for piece, number in tokenizer.get_vocab().items() if piece.startswith("Ġ")]] = 1
         self._begins[list(tokenizer.get_added_tokens_decoder())] = 1 + WORDS_PER_LINE
 
     def encode(self, batches: Sequence[pa.Array]) -> Iterator[Ragged]:
-        """For each batch the piece ids of its lines, without special tokens. Words that occur in several batches are
-        looked up once."""
+        """The piece ids of each batch's lines, without special tokens; looks each distinct word up once."""
         known, pieces = self._known
         splits = []
         words = [known]
@@ -158,7 +159,7 @@ class WordCache:
             yield encoded.interleave(whole, self._encode(lines.filter(pa.array(whole)).to_pylist()))
 
     def _encode_words(self, words: pa.Array) -> Ragged:
-        """The pieces of words, many encoded as one line, because a call takes as long as encoding several words."""
+        """The pieces of words; encodes many words as one line, because each line has a fixed cost."""
         if not len(words):
             return Ragged.of([])
         offsets, text = _offsets_and_text(words)

@@ -1,8 +1,8 @@
-"""Counts the distinct chunks of a corpus, which is all that a BPE learner needs of it.
+"""Counts the distinct chunks of a corpus; a BPE learner needs only these counts.
 
-A chunk is a piece of text as the tokenizer's pre-tokenizer splits it; byte-level, with the space before it. Workers
-count ranges of row groups and write the counts partitioned by hash; then each partition is summed. Memory does not grow
-with the corpus, and the counts are the same for any number of ranges, partitions and workers.
+A chunk is a part of the text as the tokenizer's pre-tokenizer splits it; a byte-level chunk includes the space before
+it. Workers count ranges of row groups and write the counts partitioned by hash; then each partition is summed. Memory
+does not grow with the corpus, and the counts are the same for any number of ranges, partitions and workers.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ SPACE = "Ġ"
 STABLE_CHARACTERS = "".join(map(chr, (*range(0x21, 0x7F), *range(0xC0, 0x250), *range(0x400, 0x460))))
 """Characters (ASCII, Latin, Cyrillic) with the same properties in all versions of Unicode."""
 CHUNK_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+"
-"""The chunks of ``pre_tokenizers.ByteLevel`` in a word with a space before it."""
+"""Matches the chunks of ``pre_tokenizers.ByteLevel`` in a word with a space before it."""
 WHOLE_WORD = r" [^ ]+"
-"""The chunk where words are whole, as spaCy's tokens are."""
+"""Matches a whole word as one chunk, for example a token of spaCy."""
 _COLUMNS = ("chunk", "count")
 
 
@@ -55,7 +55,7 @@ def _schema() -> dict[str, Any]:
 
 
 def count_chunks(tokenizer: Tokenizer, batches: Iterable[pa.Array]) -> pl.DataFrame:
-    """The tokenizer's chunks of all lines: ``chunk`` and ``count``."""
+    """Count the tokenizer's chunks in all lines; columns ``chunk`` and ``count``."""
     if of_characters(tokenizer):
         found = Counter(chunk for lines in batches for line in lines.to_pylist() for chunk in _chunks(tokenizer, line))
         return pl.DataFrame({"chunk": list(found), "count": list(found.values())}, schema=_schema(), strict=True)
@@ -77,7 +77,7 @@ def count_chunks(tokenizer: Tokenizer, batches: Iterable[pa.Array]) -> pl.DataFr
 
 
 def split_into_chunks(tokenizer: Tokenizer, words: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """The chunks of words, each with a space before it, with their counts; the same chunk may occur in several rows."""
+    """Split words with a leading space into chunks with counts; a chunk may occur in several rows."""
     unchanged = "".join(
         rf"\x{{{ord(c):x}}}" for c in STABLE_CHARACTERS if tokenizer.normalizer.normalize_str(c) == f" {c}"
     )
@@ -108,7 +108,7 @@ def _chunks(tokenizer: Tokenizer, text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class ChunkCounter:
-    """The counting steps with what they share; picklable, so that other processes can run them."""
+    """The counting steps and their shared settings; picklable, so that other processes can run them."""
 
     pairs: Path
     """``pairs.parquet``."""
@@ -160,7 +160,7 @@ def count_corpus(
     splitting: WordSplitting | None = None,
     augment: Augment = NO_NOISE,
 ) -> list[Path]:
-    """Create ``folder`` with files of chunk counts for ``read_batch``; a chunk occurs in one of them."""
+    """Create ``folder`` with files of chunk counts for ``read_batch``; each chunk occurs in one file only."""
     folder.mkdir()
     with pq.ParquetFile(pairs) as file:
         total = file.metadata.num_rows

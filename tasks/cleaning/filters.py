@@ -18,7 +18,7 @@ from tasks.lazy_libraries import pl
 
 SIDES = ("source", "target")
 Evidence = tuple[str, str]
-"""What a rule measured of a pair and what it allows, as text; both empty for a rule that measures nothing."""
+"""What a rule measured on a pair and what it allows, as text; both empty for a rule that measures nothing."""
 KNOWN = "known"
 """Column that ``clean`` adds for NotIn: whether a side equals a line of an excluded set."""
 
@@ -42,26 +42,26 @@ class _NamedFilter:
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
 
     def evidence(self, pair: pl.DataFrame) -> Evidence:  # noqa: ARG002
-        """Of the one row of ``pair`` (``source``, ``target``)."""
+        """The evidence for the only row of ``pair`` (columns ``source``, ``target``)."""
         return "", ""
 
 
 def word_count(side: str) -> pl.Expr:
     """The number of words of the side."""
     text = pl.col(side)
-    # Counting single spaces is four times faster than counting words, where they are the only white space.
+    # If single spaces are the only white space, counting them is four times faster than counting words.
     odd = text.str.contains(r"^$|^ |  | $|[\s--\x20]")
     counted = pl.when(odd).then(text).otherwise(pl.lit("")).str.count_matches(r"\S+")
     return pl.when(odd).then(counted).otherwise(text.str.count_matches(" ") + 1)
 
 
 def _both(pair: pl.DataFrame, count: Callable[[pl.Expr], pl.Expr]) -> str:
-    """What ``count`` finds on each side of the one row: ``12 and 1,300``."""
+    """The value of ``count`` for each side of the only row: ``12 and 1,300``."""
     return " and ".join(f"{pair.select(count(pl.col(side))).item() or 0:,}" for side in SIDES)
 
 
 def _beside(value: float, most: float) -> str:
-    """Two decimals, or four where two look to be on the other side of the limit."""
+    """Show two decimals, or four if rounding to two would cross the limit."""
     return f"{value:.2f}" if (round(value, 2) > most) == (value > most) else f"{value:.4f}"
 
 
@@ -186,8 +186,8 @@ class Identical(_NamedFilter):
 
 @dataclass(frozen=True)
 class Script(_NamedFilter):
-    """Removes pairs with a side of which more than the share ``max_other`` of the characters are letters of another
-    script. For web text. Scripts have their Unicode names."""
+    """Removes pairs in which more than the share ``max_other`` of a side's characters are letters of another script.
+    For web text. Scripts have their Unicode names."""
 
     source: str = "Latin"
     target: str = "Latin"
@@ -225,13 +225,13 @@ STOP_WORDS: dict[str, str] = {
     "un|au|des",
     "es": "el|los|las|y|una|para|por|con|del|su|como|más|pero|sus|este|esta|muy|lo|al",
 }
-"""Common words by language, without those that are also common in another of these languages."""
+"""Common words by language, without words that are also common in another of these languages."""
 
 
 @dataclass(frozen=True)
 class Language(_NamedFilter):
-    """Removes pairs with a side in another language: with at least ``least`` common words of one of the other known
-    languages and none of its own. Finds swapped sides and text in a third language; short lines pass. For web text
+    """Removes pairs with a side in another language: it has at least ``least`` common words of another known language
+    and none of its own. Finds swapped sides and text in a third language; short lines pass. For web text
     and corpora of several languages."""
 
     source: str
@@ -377,8 +377,8 @@ class Filters:
     seed: int = 1
     """Seed of the shuffle."""
     max_rejected: float = unkeyed(0.2)
-    """Largest share of pairs that rules may remove, without repetitions and lines of the sets; above it ``clean``
-    fails, since sides may be swapped, or the encoding or language may be another. 1 disables the check; corpora of
+    """Largest share of pairs that rules may remove, not counting repetitions and lines of the sets. Above it ``clean``
+    fails: the sides may be swapped, or the encoding or language may be wrong. 1 disables the check; corpora of
     fewer than 1,000 pairs are never checked."""
 
     def __post_init__(self) -> None:

@@ -1,9 +1,9 @@
-"""Finds the place from which on line n of a text no longer translates line n of the other, because a line is missing.
+"""Finds where line n of a text no longer translates line n of the other text, because a line is missing.
 
-Lines are described by their length and by counts of characters that translations keep. Each description is taken as
-its difference from the lines around it, since sorted texts have neighbours of like length, and as jointly normal on
-both sides; a shift is where the log-likelihood ratio of "line n + shift" against "line n", summed over adjacent lines,
-becomes large (a CUSUM test).
+Lines are described by their length and by counts of characters that translations keep. The mean of the lines around is
+subtracted, since neighbours in sorted texts have similar lengths. The differences on both sides are assumed to be
+jointly normal. A shift is found where the log-likelihood ratio of "line n + shift" against "line n", summed over
+adjacent lines, becomes large (a CUSUM test).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ COUNTED = (r"[?？]", r"[!！]", r"[,;:，、]", r"\d", r"[\"“”„«»]", r"
 MOST_COUNTED = 6
 MOST_SHIFT = 10
 AROUND = 101
-"""Lines whose mean is subtracted."""
+"""Number of lines in the mean that is subtracted."""
 BLOCK = 500
-"""Lines, or a few more, over which the sides are correlated, at their best shift; few lines correlate by chance."""
+"""Lines per block (or a few more) to measure correlation at its best shift; fewer lines correlate by chance."""
 MOST_DEVIATION = 3.0
 MOST_CORRELATION = 0.9
 MOST_OF_A_LINE = 5.0
-"""Bounds of what a single line can weigh."""
+"""Bounds on the weight of a single line."""
 FEWEST_LINES = 50
 FEWEST_GAIN = 150.0
-"""A shift has so many lines and such a log-likelihood ratio; 240 unrelated lines of Common Crawl's sample have 101."""
+"""Least lines and log-likelihood ratio for a shift; 240 unrelated lines of Common Crawl reach 101."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class LineShift:
 
 
 def find_line_shift(source: pl.Series, target: pl.Series) -> LineShift | None:
-    """The most likely shift of two texts with as many lines, None if they seem to correspond throughout."""
+    """The most likely shift between two texts of equally many lines; None if they seem to correspond throughout."""
     if len(source) <= 2 * MOST_SHIFT:
         return None
     sides = _deviations(source), _deviations(target)
@@ -60,14 +60,14 @@ def _deviations(text: pl.Series) -> np.ndarray:
 
 
 def _facing(source: np.ndarray, target: np.ndarray, by: int, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of the lines from ``begin`` to ``end`` of the source those that have a line n + ``by`` in the target, and it."""
+    """The source lines n from ``begin`` to ``end`` that have a target line n + ``by``, and these target lines."""
     begin = max(begin, -by)
     end = min(end, source.shape[1] - max(by, 0))
     return source[:, begin:end], target[:, begin + by : end + by]
 
 
 def _correlation(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """The correlation of each description where the sides correspond, whatever the shift is there."""
+    """The correlation of each description between the sides: the mean over blocks, each at its best shift."""
     best = []
     lines = source.shape[1]
     for begin, end in pairwise(np.linspace(0, lines, max(lines // BLOCK, 1) + 1, dtype=int)):
@@ -80,7 +80,7 @@ def _correlation(source: np.ndarray, target: np.ndarray) -> np.ndarray:
 def _best_stretch(
     source: np.ndarray, target: np.ndarray, correlation: np.ndarray, by: int
 ) -> tuple[float, int, int, int]:
-    """The adjacent lines with the largest log-likelihood ratio for the shift: that, first and last line, the shift."""
+    """The adjacent lines with the largest log-likelihood ratio for ``by``: the ratio, first line, last line, ``by``."""
     begin = max(0, -by)
     here, shifted = _facing(source, target, by, 0, source.shape[1])
     present = target[:, begin : begin + here.shape[1]]

@@ -4,7 +4,7 @@ Their results do not depend on the number of frames, partitions or workers. The 
 
     n.raw.arrow         source and target, if another process filters them
     n.pairs.arrow       pairs that no per-pair rule rejects; batch b is bucket b of the shuffled order
-    n.rejected.arrow    the others, with the filter
+    n.rejected.arrow    the other pairs, with the filter that rejects them
     n.rule-r.arrow      values of the cross-pair rule r, with ``at``; batch p is hash partition p
     verdict.npy         the index of the first rule that rejects each pair so far, in reading order
 """
@@ -64,7 +64,7 @@ def shuffle_positions(part: str, first: int, count: int, seed: int) -> np.ndarra
 
 @dataclass(frozen=True)
 class Partitions:
-    """The cleaning steps with what they share; picklable, so that other processes can run them."""
+    """The cleaning steps and their shared settings; picklable, so that other processes can run them."""
 
     folder: Path
     filters: Filters
@@ -137,7 +137,7 @@ class Partitions:
         return pairs.select(KEPT)[order[stays]], pairs.select(KEPT)[rejected].with_columns(names)
 
     def sort_bucket_to_files(self, bucket: int, frames: int) -> tuple[Path, Path]:
-        """The files of ``sort_bucket``'s frames."""
+        """Write the two frames of ``sort_bucket``; returns their files."""
         kept, rejected = self.sort_bucket(bucket, frames)
         paths = self.file(bucket, "kept"), self.file(bucket, "left")
         write_batches(paths[0], kept)

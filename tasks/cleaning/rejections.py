@@ -1,4 +1,4 @@
-"""What each rule of a run rejected: counts, and sample pairs with what the rule measured and what it allows."""
+"""Reports what each rule of a run rejected: counts, and sample pairs with the measured and the allowed value."""
 
 import json
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from tasks.cleaning.filters import Evidence, Filter, Filters
 from tasks.cleaning.partitions import REFUSED
 
 ROWS_LOOKED_AT = 20_000
-"""Where the first pairs are enough, so that a web corpus costs no more than a small one."""
+"""Rows that ``first_rejected`` reads, so that a web corpus takes no longer than a small one."""
 
 
 def filter_evidence(rule: Filter, pair: pl.DataFrame) -> Evidence:
-    """What the rule says of the one row of ``pair``; a user's rule need not say anything."""
+    """The rule's evidence for the only row of ``pair``; empty for a user's rule without a method ``evidence``."""
     found: Evidence = rule.evidence(pair) if hasattr(rule, "evidence") else ("", "")
     return found
 
@@ -33,7 +33,7 @@ class RejectedPair:
 
 @dataclass(frozen=True)
 class RejectionReport:
-    """A rule with its description, how many and what share of all pairs it rejected, and a sample of them."""
+    """A rule's description, the number and share of all pairs that it rejected, and a sample of these pairs."""
 
     rule: str
     about: str
@@ -43,8 +43,10 @@ class RejectionReport:
 
 
 def explain_rejections(folder: Path, filters: Filters, samples: int, seed: int) -> tuple[RejectionReport, ...]:
-    """One report per rule with up to ``samples`` pairs, the same for the same seed. A pair counts for the first rule
-    that rejects it."""
+    """One report per rule with up to ``samples`` rejected pairs, the same for the same seed.
+
+    A pair counts for the first rule that rejects it.
+    """
     rejected = pl.scan_parquet(folder / "rejected.parquet")
     counts = dict(rejected.group_by("filter").len().collect().iter_rows())
     refused = refusal(folder)
@@ -63,7 +65,7 @@ def explain_rejections(folder: Path, filters: Filters, samples: int, seed: int) 
 
 
 def refusal(folder: Path) -> dict[str, Any]:
-    """``read`` and ``why`` where ``clean`` refused the text; empty where it did not."""
+    """``read`` and ``why`` if ``clean`` refused the text; empty if it did not."""
     file = folder / REFUSED
     return dict(json.loads(file.read_text())) if file.is_file() else {}
 

@@ -1,6 +1,6 @@
 """Opens a file, or a member of a tar archive, as a stream of decompressed bytes of bounded size.
 
-Nothing is unpacked to disk, so no member can escape the archive; an archive with such a member is refused anyway.
+Nothing is unpacked to disk, so no member can escape to another folder; an archive that tries this is refused.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Bounded(io.RawIOBase):
         self._left -= len(block)
         if self._left < 0:
             raise BadData(
-                f"{self._label} unpacks to more than {self._limit:,} bytes: it is taken for a bomb and refused"
+                f"{self._label} unpacks to more than {self._limit:,} bytes: refused as a decompression bomb"
             )
         buffer[: len(block)] = block
         return len(block)
@@ -70,7 +70,7 @@ def open_text(path: Path, member: str, stack: ExitStack) -> io.BufferedReader:
 
 @contextmanager
 def read_errors_named(path: Path, label: str) -> Iterator[None]:
-    """Turn every error of reading ``path`` into BadData with one sentence, that of an absent disk into DiskFault."""
+    """Turn every error of reading ``path`` into BadData with one sentence, but an absent disk into DiskFault."""
     try:
         yield
     except FileNotFoundError as error:
@@ -103,7 +103,7 @@ _Decoder = lzma.LZMADecompressor | bz2.BZ2Decompressor
 
 
 class _Streams:
-    """Every compressed stream of a file: ``lzma.open`` and ``bz2.open`` stop before a damaged one, or after padding."""
+    """Reads every compressed stream of a file; ``lzma.open`` and ``bz2.open`` end at a damaged one or after padding."""
 
     def __init__(self, stream: IO[bytes], new_decoder: Callable[[], _Decoder]) -> None:
         self._stream = stream

@@ -1,6 +1,6 @@
 """The catalogue of corpora: which files they consist of, and on which terms.
 
-``corpora.tsv`` and ``sets.tsv`` name the files and, in archives, their members; ``files.tsv`` has their URLs and sums.
+``corpora.tsv`` and ``sets.tsv`` name the files and, in archives, their members; ``files.tsv`` has URLs and checksums.
 A file is identified by its path and its checksum, so its URL may change. Mirrors have it under the same path.
 """
 
@@ -17,7 +17,7 @@ from tasks.tables import read_table
 
 FOLDER = Path(__file__).parent
 NOISE = "+"
-"""Stands before the name of each rule of noise in the name of a set: ``test+caps``."""
+"""Precedes the name of each noise rule in the name of a set: ``test+caps``."""
 EMBEDDED = "embedded:"
 """URLs with this prefix are files of ``tasks.demo``."""
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
@@ -52,7 +52,7 @@ class File:
             value = getattr(self, name)
             fits = value == "" or (len(value) == digits and set(value) <= set("0123456789abcdef"))
             require(fits, f"file.{name}", value, f"{digits} hex digits in lower case, or empty")
-        require(self.sha256 != "" or self.md5 != "", f"file.sha256 of {self.path}", "", "a sum: sha256, else md5")
+        require(self.sha256 != "" or self.md5 != "", f"file.sha256 of {self.path}", "", "a checksum: sha256, else md5")
         require(self.size >= 0, "file.size", self.size, "bytes, or 0 where it is not known")
 
     @property
@@ -128,9 +128,9 @@ class EvaluationSet:
     source: Text
     target: Text
     copies: bool = unkeyed_default(True)
-    """As that of the corpus."""
+    """Whether its licence lets sentences be copied."""
     noise_seed: int = unkeyed_default(1)
-    """Chooses the noise of a set with noise."""
+    """Seed of the noise, if the set has noise."""
 
     def __post_init__(self) -> None:
         require_name(self.name, "set.name", ".+")
@@ -139,7 +139,7 @@ class EvaluationSet:
 
     @property
     def clean_name(self) -> str:
-        """The name of the set that the noise was made from; its own without noise."""
+        """The name of the set without the rules of its noise."""
         return self.name.partition(NOISE)[0]
 
     @property
@@ -156,7 +156,7 @@ def files(corpus: Corpus, sets: tuple[EvaluationSet, ...] = ()) -> tuple[File, .
 
 
 def may_copy(arguments: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether sentences may be copied, by the canonical arguments of the stages that read the corpus and the sets."""
+    """Whether sentences may be copied, from the canonical arguments of the stages that read the corpus and sets."""
     texts = (of_stage.get(name, {}) for of_stage in arguments for name in ("corpus", "evaluation"))
     return all(text.get("copies", True) for text in texts)
 
@@ -190,9 +190,9 @@ CORPORA = _corpora()
 """By name. ``wmt14-ende`` has 1,920,209 + 2,399,123 + 201,288 = 4,520,620 pairs; 4,508,785 without those with an empty
 side."""
 SETS = _sets()
-"""By the name of the corpus and their own, the dev set first. Of newstest2014 there is the edition whose English side
-is the source: ``newstest2014`` is the official set of the evaluation, in German 2,737 pairs (sacreBLEU's ``wmt14``),
-``newstest2014_full`` has 3,003 (``wmt14/full``)."""
+"""Sets by the name of the corpus and of the set, the dev set first. newstest2014 is the edition with English as the
+source: ``newstest2014`` is the official evaluation set, with 2,737 pairs for German (sacreBLEU's ``wmt14``), and
+``newstest2014_full`` has 3,003 pairs (``wmt14/full``)."""
 
 
 @dataclass(frozen=True)

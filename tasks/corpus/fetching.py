@@ -16,7 +16,7 @@ from tasks.demo import corpus as demo_corpus
 from tasks.engine.stage import Facts, progress
 
 RESUME_AT_ONCE_BYTES = 1 << 16
-"""A URL that broke off after so many bytes is resumed at once; with fewer it could cost attempts without end."""
+"""A download that broke off after this many bytes is resumed at once; with fewer bytes it could retry forever."""
 HOW_TO_MIRROR = "Put the file under that path below a folder or URL, and name it in REPRO_MIRRORS (separated by spaces)"
 
 log = logging.getLogger(__name__)
@@ -37,9 +37,9 @@ def candidate_urls(file: File, mirrors: tuple[str, ...]) -> tuple[str, ...]:
 def fetch_file(file: File, folder: Path, mirrors: tuple[str, ...]) -> Facts:
     """Download ``file`` into ``folder`` under its own name; returns its ``bytes``, ``sha256`` and ``origin``.
 
-    Resumes a partial file in ``folder`` where the server supports ranges. Raises BadData when no URL has the file or
-    each has a wrong one, NetworkFault when a URL did not answer and no other had it, NoSpace before the disk is full.
-    A NetworkFault, after which the stage is retried, and an interrupt keep the partial file; other errors delete it.
+    Resumes a partial file in ``folder`` if the server supports ranges. Raises BadData if no URL has the right file,
+    NetworkFault if a URL did not answer and no other had the file, and NoSpace before the disk is full. The partial
+    file stays after a NetworkFault, when the stage is retried, and after an interrupt; other errors delete it.
     """
     problems: list[str] = []
     kind: type[Fault] = BadData
@@ -83,7 +83,7 @@ def _expected_checksum(file: File) -> str:
 
 
 def _download(partial: PartialFile, url: str) -> None:
-    """Download until the checksum is right. Raises Unreachable, NotFound, or _ChecksumMismatch after dropping all."""
+    """Download until the checksum is right. Raises Unreachable, NotFound, or (all bytes deleted) _ChecksumMismatch."""
     while not partial.is_complete:
         offset = partial.size
         try:
@@ -106,7 +106,7 @@ def _download(partial: PartialFile, url: str) -> None:
 
 
 def _append_from(partial: PartialFile, url: str, offset: int) -> int:
-    """Append what one request for the bytes from ``offset`` gives; returns the offset at which the server began."""
+    """Append the bytes of one request from ``offset`` on; returns the offset at which the server began."""
     file = partial.file
     with _open_source(url, offset) as source:
         if source.begin != offset:

@@ -1,6 +1,6 @@
 """Reads a field of JSON Lines: one object on each line, ``{"translation": {"en": "A dog.", "de": "Ein Hund."}}``.
 
-A field is named by its key, or by a way through nested objects: ``translation.en``. Empty lines are skipped. A null
+A field is named by its key, or by a path through nested objects: ``translation.en``. Empty lines are skipped. A null
 gives an empty line, as in Parquet; line ends inside a value become spaces.
 """
 
@@ -20,7 +20,7 @@ FIRST_LINES = 5
 
 
 def values(blocks: Iterable[list[str]], column: str, label: str) -> Iterator[list[str]]:
-    """The field of each object. Raises BadData naming the line that is no object, lacks the field or has no text."""
+    """The field of each object. Raises BadData with the line that is no object, lacks the field or has no text."""
     numbers = count(1)
     for block in blocks:
         rows = zip(block, numbers, strict=False)

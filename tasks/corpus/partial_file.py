@@ -23,7 +23,7 @@ class PartialFile:
         self.size += self._stream.write(block)
 
     def restart(self) -> None:
-        """Drop all bytes."""
+        """Delete all bytes."""
         self.size = self._stream.truncate(0)
 
     def discard(self) -> None:
@@ -51,7 +51,7 @@ class PartialFile:
         return f"{'sha256' if self.file.sha256 else 'md5'} {found}, {self.size} bytes"
 
     def facts(self, origin: str) -> dict[str, Any]:
-        """Of a complete file."""
+        """The facts of a complete file."""
         sha256 = self.file.sha256 or self._sum("sha256")
         return {"bytes": self.size, "sha256": sha256, "origin": public_address(origin)}
 

@@ -32,7 +32,7 @@ def refuse_utf16(stream: io.BufferedReader, label: str) -> None:
 
 
 def decoded(stream: io.BufferedReader, label: str) -> Iterator[pl.Series]:
-    """The lines of each block, which ends at its last line end so that no character is split."""
+    """The lines of each block. A block is cut after its last line end, so that no character is split."""
     block = stream.read(BLOCK).removeprefix(b"\xef\xbb\xbf")
     unfinished: list[bytes] = []
     held = count = 0
@@ -60,7 +60,7 @@ def segments(blocks: Iterable[list[str]], label: str) -> Iterator[list[str]]:
 
 
 def _segments(line: str, label: str) -> Iterator[str]:
-    """The segments of a line. One ends at the last ``</seg>`` before the next begins, or before the line ends."""
+    """The segments of a line. A segment ends at the last ``</seg>`` before the next segment or the line's end."""
     begin = end = -1
     for tag in _SEGMENT_TAG.finditer(line):
         if tag[0].startswith("</"):
@@ -78,7 +78,7 @@ def _segments(line: str, label: str) -> Iterator[str]:
 
 
 def _split(text: bytes) -> pl.Series:
-    """The lines of a block. They refer to its bytes: no Python object is made of any."""
+    """The lines of a block. They refer to its bytes, without a Python object for each."""
     ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n"))
     offsets = np.concatenate(([0], ends + 1, [len(text)]))
     lines = pa.LargeStringArray.from_buffers(len(ends) + 1, pa.py_buffer(offsets), pa.py_buffer(text))

@@ -49,7 +49,7 @@ def parquet(path: Path, column: str, label: str) -> Iterator[list[str]]:
 
 
 def arrow(path: Path, column: str, label: str) -> Iterator[list[str]]:
-    """A column of text of an Arrow stream, as the library datasets saves it; nulls become empty lines."""
+    """A column of text in an Arrow stream, as the library datasets saves it; nulls become empty lines."""
     with path.open("rb") as file, pa.ipc.open_stream(file) as stream:
         top, fields = _way_to(column, stream.schema, path, label)
         for batch in stream:
@@ -58,10 +58,10 @@ def arrow(path: Path, column: str, label: str) -> Iterator[list[str]]:
 
 
 def _way_to(column: str, schema: Any, path: Path, label: str) -> tuple[str, list[str]]:
-    """The column and the fields of structs in it that ``column`` names."""
+    """Split ``column`` into the name of a column and the names of nested struct fields."""
     top, *fields = [column] if column in schema.names else column.split(".")
     if schema.names.count(top) != 1:
-        raise BadData(f"{path.name} has no one column {top!r}; it has {', '.join(schema.names[:20]) or 'none'}")
+        raise BadData(f"{path.name} must have one column {top!r}; it has {', '.join(schema.names[:20]) or 'none'}")
     _check(schema.field(top).type, fields, label)
     return top, fields
 
@@ -129,5 +129,5 @@ def _check(kind: Any, fields: list[str], label: str) -> None:
 
 
 def one_line(value: bytes | None) -> str:
-    """The text without line ends; what is no UTF-8 becomes U+FFFD."""
+    """The text without line ends; invalid UTF-8 becomes U+FFFD."""
     return _LINE_ENDS.sub(" ", (value or b"").decode("utf-8", "replace"))

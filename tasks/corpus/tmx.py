@@ -1,7 +1,7 @@
-"""Reads translation memories (TMX 1.4): one language's segments as lines, one for each unit.
+"""Reads translation memories (TMX 1.4): the segments of one language as lines, one for each unit.
 
 A unit that lacks the language gives an empty line, so that both sides keep the same number. Mark-up codes inside a
-segment are dropped. Parsed as a stream by expat, which loads no external files; a file that declares entities is
+segment are dropped. expat parses the stream and loads no external files. A file that declares entities is
 refused, because they can expand without bound or read other files.
 """
 

@@ -1,1 +1,1 @@
-"""Model registration: what a version says of itself, and which alias it gets."""
+"""Model registration: the tags and description of a version, and the aliases that it gets."""

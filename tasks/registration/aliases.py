@@ -1,10 +1,10 @@
 """Decides which versions have the aliases ``candidate`` and ``champion``, and moves them there.
 
 The champion is chosen by BLEU on the dev set alone (``becomes_champion``); test scores never decide. A version within
-noise of the champion stays a candidate. While a model is stored, others may register or promote: so the registry is
-read when the aliases move. The champion of that moment is the one to beat, and what a person chose since the
-registration began stays. Registrations of one root take turns (``register_version``); those of machines that share
-MLflow alone may move an alias in the same milliseconds, and the last move stands.
+noise of the champion stays a candidate. Others may register or promote a version while a model is stored, so the
+registry is read again when the aliases move. The version is compared with the champion of that moment. An alias that a
+person moved since the registration began stays. Registrations of one root take turns (``register_version``). Machines
+that share only MLflow may move an alias at the same time; then the last move counts.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -26,17 +26,16 @@ WHY_CANDIDATE = "the newest run without overrides"
 NOISE = 0.05
 """The p-value above which a difference counts as noise."""
 SentenceTest = Callable[[Version], float | str]
-"""The two-sided p-value of the dev scores of the own version and this champion, or why there is none."""
+"""Returns the two-sided p-value of the dev scores of the new version and this champion, or why there is none."""
 
 
 def becomes_champion(
     own: Version, champion: Version | None, first: bool, min_bleu: float, test: SentenceTest
 ) -> tuple[bool, str]:
-    """Whether a version becomes champion, and why: by BLEU (13a) on the same dev set, with case unless both versions
-    write lower case.
+    """Whether a version becomes champion, and why, by BLEU (13a) on the same dev set.
 
-    ``first``: the model has no other version. With less BLEU than ``min_bleu`` no version becomes champion. Where
-    ``test`` cannot tell, the score alone decides.
+    BLEU is cased unless both versions write lower case. ``first``: the model has no other version. With less BLEU than
+    ``min_bleu`` no version becomes champion. If ``test`` has no p-value, the score alone decides.
     """
     metric = _shared_headline(own.headline, champion)
     score = own.dev_score(metric)
@@ -65,7 +64,7 @@ def _shared_headline(own: str, champion: Version | None) -> str:
 
 
 def dev_p_value(own: Artifact, champion: Version) -> float | str:
-    """A ``SentenceTest`` for the version whose scores of the dev set are ``own``: by paired bootstrap of BLEU."""
+    """A ``SentenceTest`` for the version with the dev scores ``own``: a paired bootstrap test of BLEU."""
     store = own.store
     made = store.find(own.stage, champion.tags.get(f"key.score.{champion.dev}", ""))
     if made is None or store.damage(made):
@@ -89,7 +88,7 @@ def move_aliases(
     """Give a version that is being registered the alias candidate, and champion if it wins (``becomes_champion``).
 
     ``own`` is the version, ``before`` are the model's versions when its registration began. A repeated call moves
-    nothing again. Returns the aliases that it has, why it is or is not champion, and what it was compared with.
+    nothing again. Returns the version's aliases, why it is or is not champion, and the version compared with.
     """
     now = versions(uri, own.name)
     own = next(version for version in now if version.version == own.version)
@@ -108,11 +107,11 @@ def move_aliases(
 def _champion(
     own: Version, before: Sequence[Version], now: Sequence[Version], min_bleu: float, test: SentenceTest
 ) -> tuple[Version | None, str, Version | None]:
-    """The rightful champion, why the own version is or is not it, and the version that this one was compared with."""
+    """The champion to set, why ``own`` is or is not champion, and the version that ``own`` was compared with."""
     if chosen := _chosen_by_hand(CHAMPION, before, now):
         return chosen, f"version {chosen.version} was promoted by hand during the registration", chosen
     present = holder(now, CHAMPION)
-    if present == own:  # a call before this one, which was cut off, moved the alias
+    if present == own:  # an earlier, interrupted call moved the alias
         moves = [move.reason for move in own.promotions if move.alias == CHAMPION]
         return own, moves[-1] if moves else "it has the alias already", None
     wins, reason = becomes_champion(own, present, len(now) == 1, min_bleu, test)
@@ -120,7 +119,7 @@ def _champion(
 
 
 def _chosen_by_hand(alias: str, before: Sequence[Version], now: Sequence[Version]) -> Version | None:
-    """The version that a person gave the alias since the registration began; MLflow's pages leave no reason."""
+    """The version that a person gave the alias since the registration began; MLflow's pages record no reason."""
     present = holder(now, alias)
     earlier = holder(before, alias)
     if present is None or (earlier and earlier.version == present.version):

@@ -14,9 +14,9 @@ from infra.tracking.provenance import short_commit
 INITIAL_WEIGHTS = "start"
 """The argument of a training that starts from other weights."""
 SAID_ELSEWHERE = ("set_name", "language")
-"""Arguments of stages that the name of their item, or the corpus, says already."""
+"""Arguments of stages that repeat the name of the item or a field of the corpus."""
 ALWAYS_PRESENT = ("clean", "learn_bpe", "shard", "train", "average", "translate")
-"""Stages of every run: where one has no manifest, its artifact was removed."""
+"""Stages of every run: if one has no manifest, its artifact was removed."""
 GROUPS = ("corpus", "sets", "filters", "vocabulary", "sharding", "model", "training", "averaging", "decoding")
 """The order in which fields are shown; others follow, then code, libraries and machine."""
 ORDER = " (order)"
@@ -28,7 +28,7 @@ LAST_GROUPS = ("stage", "code", "library", "machine", REMOVED)
 MODULES_SHOWN = 3
 
 Lineage = Mapping[str, Manifest]
-"""Manifests by ``stage`` or ``stage.item``, as ``tasks.registration.lineage`` gives them."""
+"""Manifests by ``stage`` or ``stage.item``, as ``tasks.registration.lineage`` returns them."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class DifferingField:
 def differing_fields(systems: Sequence[Lineage]) -> list[DifferingField]:
     """The fields in which two or more systems differ, in the order corpus, settings, code, libraries, machine.
 
-    Of a part that only some of them have (a filter, a corpus part), the part is named and not each of its fields.
+    If only some systems have a part (a filter, a corpus part), the part is listed, not each of its fields.
     """
     settings = [_settings(system) for system in systems]
     fields = []
@@ -90,8 +90,10 @@ def _settings(system: Lineage) -> Settings:
 
 
 def _named_fields(systems: Sequence[Settings]) -> Iterator[tuple[str, str, list[str]]]:
-    """Name and path of every field and the lineage entries that have it: once for all of them, or once for every entry
-    where a system has several values."""
+    """Name and path of each field, and the lineage entries that have it.
+
+    A field occurs once, or once for each entry if a system has several values.
+    """
     for path in dict.fromkeys(path for settings in systems for path in settings):
         entries = [*dict.fromkeys(entry for settings in systems for entry in settings.get(path, ()))]
         if all(len({*settings.get(path, {}).values()}) <= 1 for settings in systems):
@@ -169,8 +171,10 @@ def _made_by(systems: Sequence[Lineage]) -> Iterator[DifferingField]:
 
 
 def _codes(made: Sequence[Manifest | None]) -> tuple[str, ...]:
-    """The commit of each, with the modules that differ from the first one's; all empty where no module differs. A
-    system that does not have the stage is left alone: its settings say so."""
+    """The commit of each, with the modules that differ from the first one's; all empty if no module differs.
+
+    A system without the stage counts as equal: its settings show that the stage is missing.
+    """
     first = next((manifest.made for manifest in made if manifest), {})
     texts = []
     for manifest in made:

@@ -33,22 +33,24 @@ def _collect_lineage(store: Store, stage: str, key: str, found: dict[str, Manife
 
 
 def version_lineage(manifest: Callable[[str, str], Manifest | None], tags: Mapping[str, str]) -> dict[str, Manifest]:
-    """The manifests of the artifacts that a version's tags name, without those that were removed; ``manifest`` finds
-    that of a stage and a key."""
+    """The manifests of the artifacts that a version's tags name, without removed ones.
+
+    ``manifest`` finds the manifest of a stage and a key.
+    """
     names = {tag.removeprefix(KEY_TAG): key for tag, key in tags.items() if tag.startswith(KEY_TAG)}
     manifests = {name: manifest(name.partition(".")[0], key) for name, key in names.items()}
     return {name: manifest for name, manifest in manifests.items() if manifest}
 
 
 def training_text(weights: Artifact) -> dict[str, int | str]:
-    """What a translator must know of the training text: its languages, and ``max_pieces``, the longest side of a pair.
+    """What a translator needs of the training text: its languages, and ``max_pieces``, the longest side of a pair.
 
     A field whose manifest was deleted is missing.
     """
     fields: dict[str, Any] = {}
     manifest = weights.manifest
     # Follow these arguments, not all inputs: a training with initial weights has another run's text as an input too.
-    # ``pairs`` twice: with synthetic pairs, those of the shards are a mixture with cleaned ones.
+    # ``pairs`` twice: the pairs of the shards may be a mixture, which has cleaned pairs as its own ``pairs``.
     for argument in ("run", "shards", "pairs", "pairs"):
         manifest = weights.store.given(manifest, argument)
         if manifest:

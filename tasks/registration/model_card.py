@@ -1,6 +1,6 @@
 """The model card of a version: use, limits, data, training, scores, examples, how to load.
 
-One card serves all: the site renders its sections as HTML, ``as_markdown`` gives the ``README.md`` of an export.
+The site renders the sections of a card as HTML; ``as_markdown`` returns the ``README.md`` of an export.
 """
 
 import json
@@ -79,10 +79,10 @@ class ModelCard:
 def model_card(
     version: str, tags: Mapping[str, str], manifests: Mapping[str, Manifest], sentences_of: Callable[[str], Path | None]
 ) -> ModelCard:
-    """The card of the version ``demo/3``. Its scores are those of its tags, which outlive the artifacts.
+    """The card of the version ``demo/3``. Its scores come from its tags, which outlive the artifacts.
 
-    ``manifests`` are the version's lineage; sections about artifacts that were removed say so. ``sentences_of`` gives
-    the file of a set's translations. Examples are of the first set that no choice was made on, or else of the dev set.
+    ``manifests`` are the version's lineage; sections about artifacts that were removed say so. ``sentences_of``
+    returns the file of a set's translations. Examples are from the first set except the dev set, or else from it.
     """
     scores = scores_in_tags(tags)
     dev = tags.get("dev_set", "")

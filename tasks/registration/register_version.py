@@ -1,4 +1,4 @@
-"""Creates a version in MLflow's registry; which aliases it gets is decided in ``tasks.registration.aliases``."""
+"""Creates a version in MLflow's registry; ``tasks.registration.aliases`` decides its aliases."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ from tasks.registration.aliases import CHAMPION, UNDECIDED, SentenceTest, holder
 from tasks.registration.version_tags import model_description, model_metrics, version_description
 
 MEASURED = (f".{BLEU}", f".{CHRF}", f".{PERPLEXITY}", DEV_BLEU, TEST_BLEU, "dev_digest")
-"""Ends of the tags that distinguish a version from one that was measured otherwise."""
+"""Ends of the tags that hold measurements."""
 
 
 def register_version(
@@ -31,11 +31,11 @@ def register_version(
     source_run: str = "",
     site_url: str = "",
 ) -> dict[str, Any]:
-    """Log the model with the run and make it the next version of ``name``; returns what ``version.json`` holds.
+    """Log the model with the run and make it the next version of ``name``; returns the content of ``version.json``.
 
-    ``run_id`` is the run of the stage, ``source_run`` that of its pipeline, which the version names as its source; ""
-    for the same. Unless ``modified``, aliases are moved (``move_aliases``, ``test``), by one process of ``root`` at a
-    time. A repeated call, after one that was killed, finds its version and moves the aliases that it should have.
+    ``run_id`` is the run of the stage. ``source_run`` is the run of the pipeline, which the version names as its
+    source; "" for ``run_id``. Unless ``modified``, aliases are moved (``move_aliases``, ``test``), by one process of
+    ``root`` at a time. A call that repeats a killed one finds its version and moves the aliases that are missing.
     The description links to the pages of ``repro site`` at ``site_url``.
     """
     before = versions(uri, name)
@@ -70,8 +70,8 @@ def _known_version(
 ) -> Version | None:
     """The version that need not be created; its files are stored again if they are missing or damaged.
 
-    That is the one that an interrupted attempt of this run created, or one of the same model, made from the same inputs
-    and measured in any way, whose files were damaged: so an alias that points to it is good again.
+    It is the version that an interrupted attempt of this run created, or a version with damaged files of the same model
+    from the same inputs, whatever its scores. Once repaired, an alias that points to it works again.
     """
     made_from = {name: value for name, value in tags.items() if name.startswith(("key.", "digest."))}
     measured = {name: value for name, value in tags.items() if name.endswith(MEASURED)}

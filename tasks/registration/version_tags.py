@@ -16,7 +16,7 @@ from tasks.registration.lineage import dev_decoding
 from tasks.registration.model_card import score_table, scores_in_tags
 
 UNCHANGED = "as defined"
-"""In place of settings, for a version of a run without overrides."""
+"""Shown instead of settings for a version of a run without overrides."""
 STAGES_WITH_DIGEST = ("prepare_sets", "clean", "learn_bpe", "average")
 """Stages whose content a version was made from or measured on."""
 
@@ -56,7 +56,7 @@ def version_description(labels: Sequence[str], tags: Mapping[str, str], site_url
     """Markdown about a version; its first line, without markup, begins with what differs from the run's own settings.
 
     ``labels`` are the version (``demo/3``) and the champion that it was compared with, if any. The tag ``report`` is
-    the address of the run's report in MLflow's UI or empty, ``site_url`` that of the site.
+    the address of the run's report in MLflow's UI or empty, ``site_url`` the address of the site.
     """
     version = labels[0]
     scores = scores_in_tags(tags)
@@ -100,7 +100,7 @@ def model_metrics(tags: Mapping[str, str]) -> dict[str, float]:
 def model_description(name: str, tags: Mapping[str, str]) -> str:
     """The description of a registered model, from the tags of its first version.
 
-    The model has no tags: above the list of its versions MLflow would give a screen's half to them.
+    The model has no tags: MLflow would show them on half of the screen, above the list of versions.
     """
     source = tags.get("source_language")
     target = tags.get("target_language")

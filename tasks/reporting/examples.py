@@ -15,7 +15,7 @@ SEED = 1
 
 
 def translation_examples(sentences: pl.DataFrame) -> dict[str, list[dict[str, Any]]]:
-    """The best and the worst translations by sentence chrF (of equal ones the longer), and a random sample."""
+    """The best and the worst translations by sentence chrF (among equal scores the longer), and a random sample."""
     ranked = sentences.with_columns(words=pl.col("reference").str.count_matches(r"\S+")).sort(
         CHRF, "words", "pair_id", descending=[True, True, False]
     )
@@ -33,7 +33,7 @@ def translation_examples(sentences: pl.DataFrame) -> dict[str, list[dict[str, An
 
 
 def mark_matches(hypothesis: str, reference: str) -> list[tuple[str, bool]]:
-    """The hypothesis as runs of words, each with whether the reference has these words in the same order."""
+    """Split the hypothesis into runs of words, each with whether the reference has these words in this order."""
     words = hypothesis.split()
     matcher = difflib.SequenceMatcher(None, words, reference.split(), autojunk=False)
     return [

@@ -1,4 +1,4 @@
-"""How often each token occurs in the training text, with names that a person reads."""
+"""Counts how often each token occurs in the training text, with readable names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tasks.lazy_libraries import np, pl
 
 TOKENS_FILE = "tokens.csv"
 TOKENS_SHOWN = 20
-"""Of each side on the page; the file has all."""
+"""Tokens of each side on the page; the file has all tokens."""
 
 
 def token_counts(shards: Shards, vocabulary: TokenizerPair) -> pl.DataFrame:

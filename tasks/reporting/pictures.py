@@ -28,8 +28,10 @@ def attention_examples(folder: Path) -> list[tuple[JsonObject, NDArray[np.float6
 
 
 def all_heads(folder: Path) -> dict[str, tuple[NDArray[np.float64], list[str], list[str]]]:
-    """Each attention of the first example, as ``network_plots.attention_heads`` takes them; empty for older
-    translations, which hold the cross-attention alone."""
+    """Each attention of the first example, for ``network_plots.attention_heads``.
+
+    Empty for older translations, which hold only the cross-attention.
+    """
     described = json.loads((folder / "attention.json").read_text())
     with np.load(folder / "attention.npz") as arrays:
         if "encoder_0" not in arrays:
@@ -45,13 +47,13 @@ def all_heads(folder: Path) -> dict[str, tuple[NDArray[np.float64], list[str], l
 
 
 def given(made: Artifact, argument: str) -> Artifact | None:
-    """The artifact that the stage of ``made`` was given; None where its manifest was removed."""
+    """The artifact that the stage of ``made`` received as ``argument``; None if its manifest was removed."""
     found = made.store.given(made.manifest, argument)
     return made.store.artifact(found) if found else None
 
 
 def length_counts(shards: Shards) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """How many sentences have how many pieces, of the source and of the target."""
+    """The number of sentences with 0, 1, 2, … pieces, for the source and for the target."""
     return np.bincount(shards.lengths["source"]), np.bincount(shards.lengths["target"])
 
 
@@ -62,7 +64,7 @@ def picture_specs(
     hypotheses: Mapping[str, Artifact],
     scores: Mapping[str, Artifact],
 ) -> Iterator[tuple[str, str, Callable[[Any], bytes]]]:
-    """Name, description and drawing function (of a theme) of each picture."""
+    """Name, description and drawing function of each picture; the function takes a theme."""
     # matplotlib loads for half a second; a run of cache hits must not wait for it
     from tasks.evaluation import network_plots, plots
 

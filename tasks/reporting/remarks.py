@@ -1,4 +1,4 @@
-"""What a finished run warns of: a clock that ended it, translations that were cut, weights worse than a checkpoint."""
+"""Warns about a finished run: the clock ended it, translations were cut, or a checkpoint is better than the average."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,14 +7,14 @@ from infra.store.manifest import Manifest
 from model.metric_names import BEST_DEV_PERPLEXITY, DEV_PERPLEXITY, PERPLEXITY, STOPPED_EARLY, UPDATES
 
 CUT_SHARE = 0.05
-"""Of a set's translations; below it, single sentences went wrong."""
+"""Least share of a set's translations for a warning; below it, only single sentences failed."""
 WORSE = 1.005
-"""Ratio of perplexities; below it, they may differ by the precision in which they were computed."""
+"""Least ratio of perplexities for a warning; a smaller one may come from the precision of the computation."""
 Facts = Mapping[str, Any]
 
 
 def ended_by_clock(training: Facts, facts: Facts) -> list[str]:
-    """Says that ``training.minutes`` ended a training, by its settings and its facts."""
+    """Warns if ``training.minutes`` ended a training, according to its settings and facts."""
     seconds = facts.get("seconds", 0.0)
     planned = training.get("updates", 0)
     if not facts.get(STOPPED_EARLY) or not 0 < 60 * training.get("minutes", 0.0) <= seconds:
@@ -25,7 +25,7 @@ def ended_by_clock(training: Facts, facts: Facts) -> list[str]:
 
 
 def cut_translations(set_name: str, facts: Facts) -> list[str]:
-    """Says that ``CUT_SHARE`` of a set's translations or more have no end, by the facts of ``translate``."""
+    """Warns if ``CUT_SHARE`` or more of a set's translations have no end, according to the facts of ``translate``."""
     cut = facts.get("unfinished", 0)
     sentences = facts.get("sentences", 0)
     if not cut or cut < CUT_SHARE * sentences:
@@ -37,9 +37,9 @@ def cut_translations(set_name: str, facts: Facts) -> list[str]:
 
 
 def worse_weights(dev: str, train: Facts, score: Facts) -> list[str]:
-    """Says that the weights that ``average`` made have a higher dev perplexity than the best single checkpoint known.
+    """Warns if the averaged weights have a higher dev perplexity than the best single checkpoint known.
 
-    ``train`` has the perplexities of the last and of the best checkpoint, ``score`` is that of the dev set.
+    ``train`` has the perplexities of the last and the best checkpoint; ``score`` has the facts of the dev set.
     """
     single = {"last": train.get(DEV_PERPLEXITY), "best": train.get(BEST_DEV_PERPLEXITY)}
     known = {name: float(value) for name, value in single.items() if value}
@@ -54,8 +54,7 @@ def worse_weights(dev: str, train: Facts, score: Facts) -> list[str]:
 
 
 def about_synthetic(stage: str, facts: Facts) -> str:
-    """How many of the training pairs are synthetic, by the facts of the ``stage`` (``mix``, ``extract_best``) that made
-    them."""
+    """Describes how many training pairs are synthetic, from the facts of ``stage`` (``mix`` or ``extract_best``)."""
     pairs = facts["pairs"]
     if stage == "mix":
         return (
@@ -79,7 +78,7 @@ def run_remarks(
 
 
 def dev_set(train: Manifest | None, translations: Mapping[str, Manifest | None]) -> str:
-    """The set of ``translations`` that a training was validated on; "" where that is not known."""
+    """The set of ``translations`` that a training was validated on; "" if it is not known."""
     shards = train.arguments.get("dev") if train else None
     found = (name for name, made in translations.items() if made and made.arguments.get("pairs") == shards)
     return next(found, "") if shards else ""

@@ -1,7 +1,8 @@
-"""What the MLflow run of a stage shows of its artifact: tables, pictures, logs, the page.
+"""Makes the files about an artifact that the MLflow run of its stage shows: tables, pictures, logs, the page.
 
-Of a table larger than ``STAGE_FILE_BYTES`` it shows the first rows, of such a log the end, and says so. What is useless
-in part is whole, up to ``WHOLE_FILE_BYTES``. No sentence of a text whose licence forbids copies is shown.
+A table larger than ``STAGE_FILE_BYTES`` is cut to its first rows, such a log to its last lines, with a remark. A file
+that is useless in part is shown whole, up to ``WHOLE_FILE_BYTES``. If the licence of a text forbids copies, none of its
+sentences is shown.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FORBIDDEN = RunFile("left-out.txt", b"The licence of the text forbids copies, so
 
 
 def stage_files(call: StageCall, made: Artifact) -> Iterator[RunFile]:
-    """The files about ``made``, the artifact of ``call``; none for a stage about which there is nothing to open."""
+    """The files about ``made``, the artifact of ``call``; none if the stage has nothing to show."""
     if files := FILES.get(call.stage.name):
         yield from files(call, made)
     if quotes := QUOTES.get(call.stage.name):
@@ -41,7 +42,7 @@ def stage_files(call: StageCall, made: Artifact) -> Iterator[RunFile]:
 
 
 def table(name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> RunFile:
-    """A table as MLflow's ``log_table`` writes it; of one beyond the limit the first rows, and a row that says so."""
+    """A table as MLflow's ``log_table`` writes it. Beyond the limit it has the first rows, and a row that says so."""
     texts = [json.dumps(row, ensure_ascii=False).encode() for row in rows]
     head = json.dumps(columns, ensure_ascii=False).encode()
     ends = np.cumsum([len(text) + 2 for text in texts])
@@ -54,7 +55,7 @@ def table(name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> R
 
 
 def log_end(file: Path) -> RunFile:
-    """A log; of one beyond the limit the last lines, after a line that says so; of an empty one a sentence."""
+    """A log. Beyond the limit it has the last lines, after a line that says so. An empty log becomes a sentence."""
     size = file.stat().st_size
     with file.open("rb") as log:
         log.seek(max(0, size - STAGE_FILE_BYTES + 200))
@@ -67,7 +68,7 @@ def log_end(file: Path) -> RunFile:
 
 
 def whole(*files: Path) -> Iterator[RunFile]:
-    """Those of the files that exist; in place of one beyond the limit a sentence."""
+    """The existing files; a sentence replaces a file beyond the limit."""
     for file in files:
         size = file.stat().st_size if file.exists() else 0
         if size > WHOLE_FILE_BYTES:
@@ -78,7 +79,7 @@ def whole(*files: Path) -> Iterator[RunFile]:
 
 
 def _may_copy(call: StageCall) -> bool:
-    """Whether sentences of the texts that the stage reads, itself or by its inputs, may be copied."""
+    """Whether sentences may be copied from the texts that the stage or the stages of its inputs read."""
     inputs = (each.manifest for each in call.inputs)
     return may_copy([call.form, *(manifest.arguments for manifest in inputs if manifest)])
 

@@ -1,1 +1,1 @@
-"""A finished training, and the longer one that goes on from it."""
+"""Continues a finished training with a longer one."""

@@ -1,12 +1,12 @@
-"""A longer training goes on from a finished one: which, and with which files it begins.
+"""Finds the finished training that a longer one continues, and copies the files that the longer one needs.
 
     train/KEY/checkpoints/00000060/model.safetensors    of the artifact: weights, with training.ema their average
-    train/KEY.state/state.safetensors, position.json    beside it: Adam's moments; updates, place in the data, sums
+    train/KEY.state/state.safetensors, position.json    beside it: Adam's moments; updates, data position, checksums
 
-A call of ``train`` goes on by itself where it differs from the finished one in nothing but its length, and where the
-longer training comes to the same weights from its start: if neither a rate, nor a batch, nor which checkpoints are kept
-depends on the length. A call with ``continued`` (``training.continue``) goes on from that training in any case, with
-other rates perhaps; both read the same batches.
+A call of ``train`` continues a finished training by itself if two conditions hold: only the length differs, and a
+longer training from the start would reach the same weights. So neither the rates, nor the batches, nor the kept
+checkpoints may depend on the length. A call with ``continued`` (``training.continue``) always continues that training,
+perhaps with other rates; both read the same batches.
 """
 
 import json
@@ -30,7 +30,7 @@ STATE_FILES = ("state.safetensors", "position.json")
 LENGTH = ("updates", "epochs", "minutes")
 SAME = ("shards", "vocabulary", "model")
 SAME_TRAINING = ("seed", "batch_tokens", "batch_sentences", "batching", "optimizer", "ema", "target_ends")
-"""What a training that goes on where it is asked for has in common with the finished one."""
+"""Settings that a training with ``continued`` must share with the finished training."""
 
 
 def newest_checkpoint(out: Path) -> int:
@@ -49,9 +49,9 @@ def keep_state(out: Path, key: str) -> None:
 
 
 def origin_of(store: Store, site: Site, call: StageCall, forced: bool) -> Origin | None:
-    """The longest finished training from which ``call`` goes on: by itself, unless it is ``forced``, or as asked for.
+    """The longest finished training that ``call`` continues: by itself (unless ``forced``), or by its ``continued``.
 
-    Raises BadConfiguration where it cannot go on as it is asked to.
+    Raises BadConfiguration if it cannot continue the training in ``continued``.
     """
     keys = [] if forced else state_keys(store, "train")
     found = [origin for key in keys if (origin := _origin(store, site, call, key))]
@@ -104,7 +104,7 @@ def _without_length(form: Any) -> dict[str, Any]:
 
 
 def whole_state(store: Store, manifest: Manifest) -> int:
-    """The last update of a training whose state is here, with the weights that belong to it; 0 if there is none."""
+    """The last update of a training if its state is on this machine and fits the artifact's weights; else 0."""
     folder = state_folder(store.folder(manifest.stage, manifest.key))
     files = manifest.files
     try:
@@ -114,7 +114,7 @@ def whole_state(store: Store, manifest: Manifest) -> int:
         fits = files[_weights(f"{update:08d}")]["sha256"] == record["sums"]["model.safetensors"]
     except (OSError, ValueError, KeyError, TypeError):
         return 0
-    # A check after the last update may have found a better one; only that one was kept.
+    # The validation after the last update may have found a better checkpoint; only that checkpoint was kept.
     has_best = not best or not files.keys().isdisjoint((_weights(f"{best:08d}"), _weights("best")))
     return update if fits and has_best and (folder / STATE_FILES[0]).exists() else 0
 
@@ -124,7 +124,7 @@ def _weights(checkpoint: str) -> str:
 
 
 def continues(training: Training, shorter: Training, update: int) -> bool:
-    """Whether ``training`` has, after ``update``, the state with which ``shorter`` ended, and finds its checkpoints."""
+    """Whether ``training`` has, after ``update``, the final state of ``shorter``, and the checkpoints that it needs."""
     if training.schedule in ("linear", "clock"):  # its rates depend on the length
         return False
     if (training.minutes or math.inf) < (shorter.minutes or math.inf):
@@ -141,7 +141,7 @@ def begin_from(origin: Origin, out: Path) -> None:
     artifact = origin.artifact
     finished = artifact.path()
     partial = out / "checkpoints.partial"
-    shutil.rmtree(partial, ignore_errors=True)  # of a copy that was cut off
+    shutil.rmtree(partial, ignore_errors=True)  # of an interrupted copy
     shutil.copytree(finished / "checkpoints", partial)
     if (partial / "best").exists():
         best = int(json.loads((partial / "best.json").read_text())["update"])
