@@ -48,9 +48,7 @@ class _Bounded(io.RawIOBase):
         block = self._stream.read(len(buffer))
         self._left -= len(block)
         if self._left < 0:
-            raise BadData(
-                f"{self._label} unpacks to more than {self._limit:,} bytes: refused as a decompression bomb"
-            )
+            raise BadData(f"{self._label} unpacks to more than {self._limit:,} bytes: refused as a decompression bomb")
         buffer[: len(block)] = block
         return len(block)
 
