@@ -6,8 +6,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from flows.runner.recorded_runs import read_headers
 from flows.views.terminal import say
 from infra.errors import BadConfiguration
+from infra.processes.identity import process_state
 from infra.servers import database_copies
 from infra.servers.service_settings import FOLDER, running_service
 from infra.service import lifecycle
@@ -46,6 +48,9 @@ def backup(
     if restore:
         if lifecycle.running(root / FOLDER):
             raise BadConfiguration(f"the service under {root} uses the databases; stop it with `repro down` first")
+        at_work = [each for each in read_headers(root) if process_state(each.process) == "alive" and each.is_open]
+        if at_work:
+            raise BadConfiguration(f"{at_work[0].full_name} is at work and uses the databases; stop it first")
         for each in database_copies.restore(root, restore.absolute(), say):
             say(f"{each} is that of {restore}")
         return

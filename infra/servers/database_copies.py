@@ -3,9 +3,10 @@
 SQLite's own backup copies a consistent state of a database, also while servers write to it.
 """
 
+import shutil
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,9 +36,12 @@ def back_up(root: Path, folder: Path) -> list[Path]:
     partial = folder.with_name(f"{folder.name}.partial")  # so that a folder of the final name is complete
     partial.mkdir(parents=True, exist_ok=True)
     partial.chmod(0o700)  # Prefect's database holds addresses of notifications
-    for file in files:
-        _copy(file, partial / file.name)
-    partial.rename(folder)
+    try:
+        for file in files:
+            _copy(file, partial / file.name)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return [folder / file.name for file in files]
 
 
@@ -52,8 +56,15 @@ def restore(root: Path, folder: Path, say: Callable[[str], None]) -> list[Path]:
         raise BadConfiguration(f"{folder} is no backup: it holds neither {' nor '.join(FILES)}")
     for copy in places:
         _check(copy)
+    before = default_folder(root)
+    for file in places.values():
+        if file.is_file() and (damage := _damage(file)):
+            aside = file.with_name(f"{file.name}.damaged-{before.name}")
+            for end in ("-wal", "-shm", ""):  # SQLite would apply the log to the copy
+                with suppress(FileNotFoundError):
+                    Path(f"{file}{end}").rename(f"{aside}{end}")
+            say(f"the present {file.name} is damaged ({damage}) and kept as {aside}")
     if any(file.is_file() for file in places.values()):
-        before = default_folder(root)
         back_up(root, before)
         say(f"the present databases are kept in {before}")
     for copy, file in places.items():
@@ -77,10 +88,16 @@ def _copy(source: Path, target: Path) -> None:
 
 def _check(file: Path) -> None:
     """Raise BadData unless the file is an undamaged database."""
+    if damage := _damage(file):
+        raise BadData(f"{file} is damaged ({damage}); use another backup")
+
+
+def _damage(file: Path) -> str:
+    """Return what SQLite says of a damaged file; otherwise empty. Raises BadConfiguration for one in use."""
     try:
         with closing(open_read_only(file)) as connection:
-            verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            return str(connection.execute("PRAGMA quick_check(1)").fetchone()[0]).removesuffix("ok")
+    except sqlite3.OperationalError as error:
+        raise BadConfiguration(f"{file} cannot be read ({error}); end the runs and servers that use it") from error
     except sqlite3.DatabaseError as error:
-        verdict = f"{error}"
-    if verdict != "ok":
-        raise BadData(f"{file} is damaged ({verdict}); use another backup")
+        return f"{error}"

@@ -3,11 +3,13 @@
 import sqlite3
 import threading
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from flows.commands.backup import backup
+from flows.runner import records
 from infra.errors import BadConfiguration, BadData
 from infra.servers import database_copies
 from infra.servers.database_copies import back_up
@@ -96,4 +98,29 @@ def test_a_running_service_is_not_restored_under(root: Path, monkeypatch: pytest
     back_up(root, root / "backups" / "one")
     monkeypatch.setattr("flows.commands.backup.lifecycle.running", lambda _: object())
     with pytest.raises(BadConfiguration, match="stop it with `repro down` first"):
+        backup(restore=root / "backups" / "one")
+
+
+def test_a_damaged_database_is_kept_aside_and_replaced(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    back_up(root, root / "backups" / "one")
+    (root / "mlflow.db").write_bytes(b"no database" * 1000)
+    backup(restore=root / "backups" / "one")
+    assert rows(root / "mlflow.db") == [1, 2]
+    (aside,) = root.glob("mlflow.db.damaged-*")
+    assert aside.read_bytes() == b"no database" * 1000
+    assert f"kept as {aside}" in capsys.readouterr().err
+
+
+def test_an_interrupted_backup_leaves_nothing(root: Path) -> None:
+    (root / "prefect/prefect.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(BadData, match=r"prefect\.db is damaged"):
+        backup()
+    assert not [*(root / "backups").iterdir()]
+
+
+def test_no_database_is_replaced_under_a_run_at_work(root: Path) -> None:
+    back_up(root, root / "backups" / "one")
+    asked = dict.fromkeys(("run", "from_stage", "until", "site"), "demo") | {"force": (), "overrides": ()}
+    records.write(root, "demo", asked, [], records.RUNNING, datetime.now(UTC))
+    with pytest.raises(BadConfiguration, match="demo is at work"):
         backup(restore=root / "backups" / "one")
