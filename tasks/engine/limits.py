@@ -3,7 +3,6 @@
 A limit is not part of any key: it checks a finished artifact. An artifact that breaks a limit is kept.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from infra.store.store import Artifact
 from model.metric_names import TOKENS_PER_SECOND
 
 FORM = "[warn] STAGE[.ITEM].FACT >= or <= NUMBER, as in score.dev.bleu >= 20"
-_PATTERN = re.compile(r"(warn +)?(\w+)\.(?:(\S+)\.)?([\w@]+) *(>=|<=) *([-+]?\d[\d.]*(?:[eE][-+]?\d+)?)")
+_PATTERN = re.compile(r"(warn +)?(\w+)\.(?:(\S+)\.)?(\w+) *(>=|<=) *([-+]?\d[\d.]*(?:[eE][-+]?\d+)?)")
 SHARES: Mapping[str, tuple[str, str]] = {
     "rejected_share": ("rejected", "read"),
     "length_ratio": ("source_pieces", "target_pieces"),
@@ -119,9 +118,6 @@ class Limits:
 
 def _value(artifact: Artifact, fact: str) -> float | None:
     facts: Mapping[str, Any] = artifact.facts
-    name, _, update = fact.partition("@")
-    if update:
-        return _at(artifact, name, int(update))
     if fact in SHARES and fact not in facts:
         part, whole = (facts.get(each) for each in SHARES[fact])
         if not (isinstance(part, int | float) and isinstance(whole, int | float) and whole):
@@ -133,12 +129,3 @@ def _value(artifact: Artifact, fact: str) -> float | None:
         return {"seconds": manifest.seconds, "bytes": float(bytes_of(manifest))}[fact] if manifest else None
     found = facts.get(fact)
     return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
-
-
-def _at(artifact: Artifact, metric: str, update: int) -> float | None:
-    """The first value of a metric that the training logged at this update or later."""
-    for line in (artifact.path() / "metrics.jsonl").read_text().splitlines():
-        row = json.loads(line)
-        if row.get("done", 0) >= update and metric in row:
-            return float(row[metric])
-    return None
