@@ -52,8 +52,6 @@ class Site:
     """MLflow's address (MLFLOW_TRACKING_URI, or the running service); empty: a SQLite file under ``root``."""
     tracking_file: str = ""
     """The SQLite file of the running service, if its MLflow is in use."""
-    pages: str = ""
-    """Address of the pages of ``repro site`` (REPRO_SITE_URL), for links to them; empty: they are not served."""
     launcher: LauncherName = "local"
     """How jobs are started (REPRO_LAUNCHER). With slurm and kubernetes, other machines need ``root`` and this project
     at the same paths."""
@@ -154,7 +152,6 @@ class Site:
             mirrors=tuple(os.environ.get("REPRO_MIRRORS", "").split()) or site.mirrors,
             tracking_uri=served.mlflow if served else mlflow or site.tracking_uri,
             tracking_file=served.mlflow_file if served else "",
-            pages=os.environ.get("REPRO_SITE_URL", "").rstrip("/") or site.pages,
             dask=os.environ.get("REPRO_DASK") or site.dask,
             gpus=visible_gpus(os.environ) if read["device"] in ("auto", "cuda") else (),
             strict=_word("REPRO_STRICT", "01"[site.strict], Literal["0", "1"]) == "1",

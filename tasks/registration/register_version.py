@@ -29,14 +29,12 @@ def register_version(
     min_champion_bleu: float,
     test: SentenceTest,
     source_run: str = "",
-    site_url: str = "",
 ) -> dict[str, Any]:
     """Log the model with the run and make it the next version of ``name``; returns the content of ``version.json``.
 
     ``run_id`` is the run of the stage. ``source_run`` is the run of the pipeline, which the version names as its
     source; "" for ``run_id``. Unless ``modified``, aliases are moved (``move_aliases``, ``test``), by one process of
     ``root`` at a time. A call that repeats a killed one finds its version and moves the aliases that are missing.
-    The description links to the pages of ``repro site`` at ``site_url``.
     """
     before = versions(uri, name)
     version = _known_version(uri, before, run_id, tags, model)
@@ -54,7 +52,7 @@ def register_version(
     if version.stage_run == run_id and version.tags.get("decision") != decision:
         labels = [f"{name}/{each.version}" for each in (version, champion) if each]
         all_tags = {**all_tags, "decision": decision}
-        set_decision(uri, version, decision, version_description(labels, all_tags, site_url))
+        set_decision(uri, version, decision, version_description(labels, all_tags))
     return {
         "name": name,
         "version": version.version,

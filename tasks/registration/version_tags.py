@@ -52,11 +52,11 @@ def version_tags(
     return tags
 
 
-def version_description(labels: Sequence[str], tags: Mapping[str, str], site_url: str) -> str:
+def version_description(labels: Sequence[str], tags: Mapping[str, str]) -> str:
     """Markdown about a version; its first line, without markup, begins with what differs from the run's own settings.
 
     ``labels`` are the version (``demo/3``) and the champion that it was compared with, if any. The tag ``report`` is
-    the address of the run's report in MLflow's UI or empty, ``site_url`` the address of the site.
+    the address of the run's report in MLflow's UI or empty.
     """
     version = labels[0]
     scores = scores_in_tags(tags)
@@ -72,20 +72,12 @@ def version_description(labels: Sequence[str], tags: Mapping[str, str], site_url
         f"Protocol: `{tags['dev_signature']}`",
         f"Decision when it was registered: {tags['decision']}",
         f"[Report]({report})" if report else "",
-        f"Lineage: {lineage_of(version, site_url)}",
+        f"Lineage: `repro show {version}`",
         f"`repro translate --model {version} < in > out`",
         f"`repro compare {' '.join(labels)}`" if len(labels) > 1 else "",
         "\n".join(f"- {stage} was made before its {change}" for stage, change in changes.items()),
     ]
     return "\n\n".join(filter(None, parts))
-
-
-def lineage_of(version: str, site_url: str) -> str:
-    """Where to read what ``version`` was made from: a link where the site is served, else its file and a command."""
-    name, _, number = version.rpartition("/")
-    page = version_page(name, int(number))
-    linked = f"[{page}]({site_url}/{page}#lineage)"
-    return linked if site_url else f"`repro show {version}`, or `{page}` in the folder of `repro site`"
 
 
 def model_metrics(tags: Mapping[str, str]) -> dict[str, float]:

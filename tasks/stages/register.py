@@ -141,7 +141,6 @@ def register(
         min_champion_bleu,
         partial(dev_p_value, scores[dev]),
         record.run_id,
-        site().pages,
     )
     progress(2, 3, "report")
     card = model_card(
