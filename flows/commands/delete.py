@@ -21,6 +21,9 @@ def delete(
     aliased: Annotated[
         bool, Parameter(help="also a version with an alias, such as the champion; its aliases go too")
     ] = False,
+    records: Annotated[
+        bool, Parameter(help="also the records of runs that keep its weights, so that `repro gc --delete` frees them")
+    ] = False,
 ) -> None:
     """Delete a model version with its files in MLflow. Says what goes and what stays, and asks once.
 
@@ -30,6 +33,8 @@ def delete(
     For example:
 
     repro delete demo/3
+
+    repro delete demo/3 --records && repro gc --delete
     """
     from flows.inspection.deletion import delete as delete_planned
     from flows.inspection.deletion import plan_deletion
@@ -38,6 +43,8 @@ def delete(
     if not version.partition("/")[2].isdigit():
         raise BadConfiguration(f"version is {version!r}, allowed is one by its number, as in demo/3")
     site = configured_site()
+    if records and site.remote:
+        raise BadConfiguration("--records is given, allowed is that where no bucket has records too")
     chosen = resolve(site.registry, version)
     if chosen.aliases and not aliased:
         others = f"give another one the alias (`repro promote {chosen.name}/NUMBER --why …`), or add --aliased"
@@ -50,17 +57,21 @@ def delete(
     aliases = f", its aliases {', '.join(chosen.aliases)}" if chosen.aliases else ""
     say(f"goes: {version} in MLflow{aliases}, {files}")
     stay = f"; {len(planned.for_gc)} artifacts that nothing else needs: `repro gc` removes them"
-    say(f"stays: its runs and their records{stay if planned.for_gc else ''}")
+    say(f"stays: its runs{'' if records else ' and their records'}{stay if planned.for_gc else ''}")
     if planned.records:
         also = ", in the bucket too" if site.remote else ""
         files = shlex.join(map(str, planned.records))
-        say(f"these records keep its weights; to free them, remove the records{also}: rm {files}; repro gc --delete")
+        say(
+            f"goes: {files}, whose runs have its weights; then `repro gc --delete` frees them"
+            if records
+            else f"these records keep its weights; add --records, or later{also}: rm {files}; repro gc --delete"
+        )
     if planned.children:
         say(f"stays: {', '.join(planned.children)}, whose training began from it")
     if not yes and not _agrees(version):
         say("nothing was deleted")
         return
-    delete_planned(site, planned)
+    delete_planned(site, planned, records=records)
     print_text(f"deleted {version}")
 
 

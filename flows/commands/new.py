@@ -15,7 +15,7 @@ from flows.runs.own_text import TextFile, TextReport, remarks_on_columns, remark
 from flows.runs.paper_rows import parse_run_name
 from flows.runs.piped_text import save_pipes
 from flows.runs.reversal import SWAPPED
-from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, fitting, for_pairs, within
+from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, SLOWED, fitting, for_pairs, within
 from flows.runs.toml_runs import SUFFIX, toml_of
 from flows.views.terminal import say
 from infra.errors import BadConfiguration, Fault
@@ -25,8 +25,6 @@ from tasks.cleaning.filters import SIDES, NotIn
 from tasks.durations import duration, seconds_of
 
 Pair = tuple[str, str]
-SLOWED = 1.2
-"""The slowdown by other work from which on it is said."""
 POOR_UPDATES = 600
 """By the measurements in docs/own-text.md, fewer updates give a poor model."""
 

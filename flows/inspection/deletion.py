@@ -13,7 +13,7 @@ from pathlib import Path
 
 from flows.inspection.artifact_graph import ArtifactGraph, Name, artifacts_of_tags, read_graph
 from flows.inspection.garbage_collection import needed_artifacts
-from flows.runner.recorded_runs import read_headers
+from flows.runner.recorded_runs import read_headers, with_stages
 from infra.processes.locks import try_file_lock
 from infra.site import Site, open_store
 from infra.store.store import Store
@@ -35,7 +35,7 @@ class Deletion:
     for_gc: Sequence[Name]
     """Artifacts that only this version keeps."""
     records: Sequence[Path]
-    """The records that keep its weights."""
+    """The records that have its weights, which no other version has."""
     children: Sequence[str]
     """Versions whose training began from it; they stay."""
 
@@ -49,7 +49,8 @@ def plan_deletion(site: Site, version: Version) -> Deletion:
     shared = {artifact for each in others.values() for artifact in artifacts_of_tags(each)}
     for_gc = [each for each, why in needed.items() if why == f"version {version.label}" and each not in shared]
     weights = {name for name in artifacts_of_tags(version) if name[0] == "average"}
-    records = [each.path for each in read_headers(store.root) if f"run {each.full_name}" in map(needed.get, weights)]
+    wholes = filter(None, map(with_stages, read_headers(store.root)))
+    records = [each.path for each in wholes if (weights - shared) & {(row.stage, row.key) for row in each.stages}]
     children = [label for label, each in others.items() if weights & read_by_training(each, graph)]
     folder = stored_folder(site.registry, version)
     below = folder and MODEL_ID.search(f"{folder}") and folder.is_relative_to(site.root.absolute())
@@ -63,9 +64,11 @@ def read_by_training(version: Version, graph: ArtifactGraph) -> set[Name]:
     return {source for name in artifacts_of_tags(version) if name[0] == "train" for source in graph.inputs(name)}
 
 
-def delete(site: Site, planned: Deletion) -> None:
-    """Remove what was planned, first the version, so that nothing names what is gone."""
+def delete(site: Site, planned: Deletion, *, records: bool = False) -> None:
+    """Remove what was planned, first the version, so that nothing names what is gone; the ``records`` if asked for."""
     delete_version(site.tracking, planned.version)
+    for path in planned.records if records else ():
+        path.unlink(missing_ok=True)
     for stage, key in planned.registrations:
         with try_file_lock(planned.store.lock_file(stage, key)) as free:
             if free:

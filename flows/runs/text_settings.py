@@ -20,6 +20,8 @@ OTHER_SHARE = 0.1
 TABLE = read_table(Path(__file__).with_suffix(".tsv"))
 """By rising number of pairs: the fields in which the run of a size is changed."""
 FEWEST_UPDATES = 50
+SLOWED = 1.2
+"""The slowdown by other work from which on it is said."""
 ENOUGH = 0.4
 """The share of its updates below which a smaller model learns more in the time."""
 
@@ -77,7 +79,9 @@ def within(budget: float, runs: list[Run], time_of_update: Callable[[Run], Updat
             schedule = "clock" if run.training.schedule == "linear" else run.training.schedule
             training = replace(run.training, minutes=round(left / 60, 2), schedule=schedule)
             return replace(run, training=training), time
-    needed = (FEWEST_UPDATES * time.seconds + OTHER_STAGES * time.slowdown) / (1 - OTHER_SHARE)
+    needed = (FEWEST_UPDATES * time.seconds + OTHER_STAGES * time.slowdown) / (1 - OTHER_SHARE) / 60
+    beside = f" beside this machine's other work, {needed / time.slowdown + 1:.0f}m without it"
     raise BadConfiguration(
-        f"--budget is {budget / 60:.0f}m, allowed is at least {needed / 60 + 1:.0f}m for this text, now"
+        f"--budget is {budget / 60:.0f}m, allowed is at least {needed + 1:.0f}m for this text"
+        f"{beside if time.slowdown > SLOWED else ''}"
     )

@@ -48,7 +48,7 @@ def scores_table(names: Sequence[str], comparisons: Sequence[Sequence[Comparison
     for set_name, measure in dict.fromkeys(place for rows in by_row for place in rows):
         found = [rows.get((set_name, measure)) for rows in by_row]
         known = next(row for row in found if row)
-        cells = [f"{number_text(row.b)} {row.b - row.a:+.2f} p {row.p:.3f}" if row else "" for row in found]
+        cells = [f"{number_text(row.b)} {row.b - row.a:+.2f} p {_p_value(row.p)}" if row else "" for row in found]
         table.add_row(set_name, measure, number_text(known.a), *cells, known.protocol)
     return table
 
@@ -74,6 +74,10 @@ def decision_table(found: Decision) -> Table:
         measured = (f"{gap.effect:+.2f}", gap.interval, gap.verdict_on(found.question.detect)) if gap else ()
         table.add_row(f"{seed}", f"{a.scores[0]:.2f}", f"{b.scores[0]:.2f}", *measured)
     return table
+
+
+def _p_value(p: float) -> str:
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"  # 1,000 resampled sets can show no less
 
 
 def _group(scores: Mapping[int, float]) -> str:

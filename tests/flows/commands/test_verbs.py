@@ -15,6 +15,7 @@ from flows.commands.down import down
 from flows.commands.logs import logs
 from flows.commands.stop import stop
 from flows.inspection.deletion import plan_deletion, read_by_training
+from flows.inspection.garbage_collection import find_garbage
 from flows.runner import records, stopping
 from flows.runner.recorded_runs import read_headers, read_run
 from flows.runner.records import FINISHED, KILLED, RUNNING
@@ -131,9 +132,14 @@ def test_a_version_is_deleted_with_what_serves_it_alone(capsys: pytest.CaptureFi
     with pytest.raises(BadConfiguration, match="allowed is one by its number"):
         delete("small@champion", yes=True, aliased=True)
     assert versions(site.registry)
-    delete("small/1", yes=True, aliased=True)
+    record = next(read_headers(site.root, "small")).path
+    with pytest.raises(BadConfiguration, match="nobody can be asked"):
+        delete("small/1", aliased=True)
+    assert f"rm {record}; repro gc" in capsys.readouterr().err
+    delete("small/1", yes=True, aliased=True, records=True)
     assert not versions(site.registry)
-    assert f"rm {next(read_headers(site.root, 'small')).path}; repro gc" in capsys.readouterr().err
+    assert not record.exists()
+    assert planned.version.tags["key.average"] in {each.key for each in find_garbage(site).removable}
     assert planned.folder
     assert not planned.folder.exists()
     assert [row.stage for row in plan(RunRequest("small")).rows if row.state != "cached"] == ["register"]
