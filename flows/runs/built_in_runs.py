@@ -18,7 +18,7 @@ DATA_LIMITS = (
     "warn shard.train.length_ratio >= 0.5",
     "warn shard.train.length_ratio <= 2",
 )
-"""What training text should be like in any of these languages."""
+"""Limits that training text in any of these languages should keep."""
 
 DEMO = Run(
     name="demo",
@@ -194,7 +194,7 @@ PAPER_BASE = Run(
     corpus=CORPORA["wmt14-ende"],
     sets=tuple(SETS["wmt14-ende"].values()),
     dev="newstest2013",
-    # The paper names no cleaning (§5.1): `profile=paper` is this run without it, as the rows of `repro paper` are.
+    # The paper names no cleaning (§5.1): `profile=paper` removes it from this run, as in the rows of `repro paper`.
     filters=standard_filters("en", "de", Length(1, 150), WMT14_SETS),
     vocabulary=Vocabulary(size=37_000),
     sharding=Sharding(max_pieces=256),

@@ -14,7 +14,7 @@ from infra.tracking.registry import versions
 
 
 def _fields(context: Any) -> list[str]:
-    """``training.updates=`` and the like: the fields of the run that is named, or of the demo."""
+    """Completes the fields of the named run, or of the demo, as ``training.updates=``."""
     typed = context.get("run")
     return [f"{path}=" for path in field_paths(RUNS.get(typed.value if typed else "", DEMO))]
 

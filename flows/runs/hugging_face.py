@@ -1,6 +1,6 @@
-"""The files of a dataset on the Hugging Face Hub, at one revision.
+"""Downloads files of a dataset on the Hugging Face Hub at one revision.
 
-``hf://datasets/OWNER/NAME@REVISION/PATH``: without a revision it is the newest; PATH may have ``*``.
+``hf://datasets/OWNER/NAME@REVISION/PATH``: the default is the newest revision; PATH may contain ``*``.
 """
 
 import fnmatch
@@ -14,13 +14,13 @@ SCHEME = "hf://"
 ADDRESS = re.compile(r"hf://datasets/(?P<name>[^/@]+/[^/@]+)(?:@(?P<revision>[^/]+))?/(?P<path>.+)")
 JSON = (".json", ".jsonl")
 PARQUET = "hf://datasets/{}@refs%2Fconvert%2Fparquet/default/train/*.parquet"
-"""Where the Hub has a dataset of another format as Parquet."""
+"""Address of the Parquet copy that the Hub makes of datasets in other formats."""
 
 
 def hub_files(address: str, option: str) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """Download the files that ``address`` means; give their places in the Hub's cache and the addresses that pin them.
+    """Download the files that match ``address``; return their paths in the Hub's cache and their pinned addresses.
 
-    Raises BadConfiguration naming the ``option`` where there are none, NetworkFault where the Hub does not answer.
+    Raises BadConfiguration that names the ``option`` if no file matches, NetworkFault if the Hub does not answer.
     """
     match = ADDRESS.fullmatch(address)
     if not match:

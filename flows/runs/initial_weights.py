@@ -1,7 +1,7 @@
-"""Initial weights and vocabulary of a training whose ``training.start`` names a registered version.
+"""Finds initial weights and vocabulary for a training whose ``training.start`` names a registered version.
 
 A version was registered from sealed artifacts. Those artifacts become inputs of the run, so that its keys depend on the
-version's content and not on its name. Only looks, so a plan may call it.
+version's content and not on its name. This module only reads, so a plan may call it.
 """
 
 import json
@@ -21,13 +21,13 @@ FIELDS_THAT_MAY_DIFFER = ("p_drop", "p_drop_attention", "p_drop_relu", "init")
 
 @dataclass(frozen=True)
 class InitialWeights:
-    """A version and its source artifacts, or a training to go on from. Each tuple is empty, or holds one artifact."""
+    """A version and its source artifacts, or a training to continue. Each tuple is empty, or holds one artifact."""
 
     version: str
     """``name/number``, or ``RUN/train``."""
     weights: tuple[Artifact, ...] = ()
     vocabulary: tuple[Artifact, ...] = ()
-    """That of the weights, which are of use with no other."""
+    """The vocabulary that the weights were trained with."""
     continued: tuple[Artifact, ...] = ()
 
 
@@ -49,7 +49,7 @@ def initial_weights_of(run: Run, site: Site, store: Store) -> InitialWeights | N
 
 
 def shape_difference(own: Model, name: str, theirs: Model) -> str:
-    """The first field by which the weights of ``name`` mean something else in a run of the model ``own``, or ""."""
+    """Describe the first field that makes the weights of ``name`` unfit for the model ``own``; "" if they fit."""
     for field, value in asdict(theirs).items():
         counts = field not in FIELDS_THAT_MAY_DIFFER and (field != "max_positions" or own.learns_positions)
         if counts and getattr(own, field) != value:
@@ -58,7 +58,7 @@ def shape_difference(own: Model, name: str, theirs: Model) -> str:
 
 
 def _source_artifact(version: Version, stage: str, store: Store) -> Artifact:
-    """The artifact of ``stage`` that the version was registered from; its content must be the same as then."""
+    """Find the artifact of ``stage`` that the version was registered from; its content must not have changed."""
     name = version.label
     key, content = (version.tags.get(f"{tag}.{stage}", "") for tag in ("key", "digest"))
     if not key or not content:

@@ -1,4 +1,4 @@
-"""Filters that follow the languages of a corpus; what is not known of a language is left out."""
+"""Chooses filters for the languages of a corpus; omits a filter that lacks data on a language."""
 
 from tasks.cleaning.filters import (
     STOP_WORDS,
@@ -27,9 +27,9 @@ _SCRIPTS = {
     **{"Greek": "el", "Armenian": "hy", "Georgian": "ka", "Bengali": "bn", "Tamil": "ta", "Hangul": "ko"},
 }
 SCRIPT_OF = {language: script for script, languages in _SCRIPTS.items() for language in languages.split()}
-"""The script of languages that are written in one, by their ISO 639-1 code."""
+"""The script of each language that uses one script, by ISO 639-1 code."""
 WITHOUT_SPACES = frozenset(("ja", "zh", "th", "lo", "km", "my", "bo", "yue", "dz"))
-"""Languages that write no spaces between words, so that nothing can be said of their words."""
+"""Languages without spaces between words: filters cannot count or measure their words."""
 
 
 def standard_filters(source: str, target: str, words: Length, exclude: tuple[str, ...]) -> Filters:

@@ -8,10 +8,10 @@ from tasks.corpus.catalogue import NOISE
 
 
 def named_sets(members: Sequence[Any], known: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """The members of ``sets`` as tables: a name becomes that of ``known`` or of a member, with the noise it names.
+    """Return ``sets`` as tables: a name becomes the table of its set in ``known`` or ``members``, with its noise.
 
-    ``+test+caps`` adds a set to the known ones. Raises ValueError for a name of no set, and where some names add and
-    others do not.
+    ``+test+caps`` adds a set to the known ones. Raises ValueError for an unknown name, and if only some names begin
+    with ``+``.
     """
     names = [name for name in members if isinstance(name, str)]
     adds = [name for name in names if name.startswith(NOISE)]

@@ -21,23 +21,23 @@ from tasks.corpus.catalogue import EvaluationSet
 log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 ADDED_UP = ("preset", "filters.rules", "sets")
-"""Paths of which each assignment counts: ``filters.rules=+Length`` changes the rules that are there."""
+"""Paths whose assignments add up: ``filters.rules=+Length`` changes the present rules."""
 STRICT_NUMERICS = ("training.numerics=strict", "decoding.numerics=strict")
-"""What ``--strict-numerics`` stands for (docs/reproducibility.md)."""
+"""The assignments of ``--strict-numerics`` (docs/reproducibility.md)."""
 RULE_ITEM = re.compile(r"([+-]?)(\w+)(?:\(([^()]*)\))?")
 SEPARATOR = " · "
 SAME_PATHS = {"training.continue": "training.continue_from"}
-"""Paths that people type for fields whose name Python does not allow."""
+"""Paths that users type, and their fields: ``continue`` is a reserved word of Python."""
 
 
 def override(run: Value, assignments: Sequence[str]) -> Value:
-    """``run`` with each ``path=value`` applied. Raises BadConfiguration naming field, value and what is allowed.
+    """Apply each ``path=value`` to ``run``. Raises BadConfiguration with the field, its value and what is allowed.
 
     A path names fields, and members of tuples by their class: ``filters.rules.LengthRatio.max=1.5``. ``filters.rules``
-    also takes a list of rules, or of changes to them; ``sets`` takes names (``flows.runs.noised_sets``).
-    ``preset=NAME`` and ``profile=NAME`` stand for the assignments in ``flows.runs.presets``; other assignments then
-    change them. The last of two values for one path counts. Otherwise the order does not matter: checks run after all
-    values are set.
+    also takes a list of rules or of changes to the rules; ``sets`` takes names (``flows.runs.noised_sets``).
+    ``preset=NAME`` and ``profile=NAME`` stand for the assignments in ``flows.runs.presets``; other assignments take
+    precedence over these. The last of two values for one path counts. Otherwise the order does not matter: checks run
+    after all values are set.
     """
     for path, text in _single_fields(assignments):
         try:
@@ -55,7 +55,7 @@ def override(run: Value, assignments: Sequence[str]) -> Value:
 
 
 def _with_saved_averaged(run: Any, assignments: Sequence[str]) -> Any:
-    """The unchecked run; where assigned updates save fewer checkpoints than it averages, it averages these."""
+    """Return the unchecked run; it averages fewer checkpoints if the assigned updates save fewer."""
     training = run.training
     assigned = {assignment.partition("=")[0] for assignment in assignments}
     count = run.averaging.count
@@ -73,7 +73,7 @@ def _with_saved_averaged(run: Any, assignments: Sequence[str]) -> Any:
 
 
 def _single_fields(assignments: Sequence[str]) -> list[tuple[str, str]]:
-    """Paths of single fields with their texts: those of presets, then of profiles, then the others by their path."""
+    """Return (path, text) of single fields: first from presets, then from profiles, then the others sorted by path."""
     pairs = [_split(assignment) for assignment in assignments]
     found: list[tuple[str, str]] = []
     for name, named in NAMED.items():
@@ -93,12 +93,12 @@ def _split(assignment: str) -> tuple[str, str]:
 
 
 def as_options(assignments: Sequence[str]) -> str:
-    """The assignments as a command line has them, each with a space before it; "" for none."""
+    """Write the assignments as options of a command line, each with a space before it; "" for none."""
     return "".join(f" --set {assignment}" for assignment in assignments)
 
 
 def without_replaced(assignments: Sequence[str]) -> tuple[str, ...]:
-    """The assignments without those that a later one for the same path replaces. Lists of rules and presets add up."""
+    """Remove assignments that a later one for the same path replaces. Presets, rules and sets add up."""
     last: dict[str, str] = {}
     for assignment in assignments:
         path = assignment.partition("=")[0]
@@ -107,8 +107,10 @@ def without_replaced(assignments: Sequence[str]) -> tuple[str, ...]:
 
 
 def _check_used(run: Any, assignments: Sequence[str]) -> None:
-    """Raise ValueError for an assigned height of the learning rate that the run's schedule does not use. Values of a
-    preset, and of the run itself, may be left unused when the schedule is another."""
+    """Raise ValueError for an assigned ``peak`` or ``factor`` that the learning-rate schedule does not use.
+
+    Unused values of a preset, and of the run itself, are allowed.
+    """
     assigned = {assignment.partition("=")[0] for assignment in assignments}
     for path, uses_paper, used in (("training.factor", True, "peak"), ("training.peak", False, "factor")):
         if path in assigned and (run.training.schedule == "paper") != uses_paper:
@@ -117,7 +119,7 @@ def _check_used(run: Any, assignments: Sequence[str]) -> None:
 
 
 def value_of(run: Any, path: str, text: str) -> object:
-    """The value that ``path=text`` gives the field, in the field's type; it need not fit the run's other values."""
+    """Return the value that ``path=text`` gives the field; does not check it against the run's other values."""
     try:
         found = _with_field(run, path.split("."), text, path)
     except ValueError as error:
@@ -176,7 +178,7 @@ def field_paths(holder: Any, prefix: str = "") -> list[str]:
 
 
 def _rules_from(text: str, present: Sequence[Filter], whole: str) -> tuple[Filter, ...]:
-    """The rules that ``text`` says, where the run has ``present``.
+    """Parse rules, or changes to the rules ``present`` of the run.
 
     Empty,Length(min=2,max=60),NotIn    these rules
     +Distinct(on=source),-Identical     the run's rules, with one more at the end and one fewer
@@ -204,7 +206,7 @@ def _rules_from(text: str, present: Sequence[Filter], whole: str) -> tuple[Filte
 
 @cache
 def warn_once(sentence: str) -> None:
-    """Log a warning, once in a process: a request is resolved several times."""
+    """Log a warning once per process: a request is resolved several times."""
     log.warning("%s", sentence)
 
 
@@ -226,18 +228,18 @@ def _checked(value: Any) -> Any:
 
 
 def settings_text(overrides: Sequence[str]) -> str:
-    """The overrides in words, each with the last part of its path: ``p_drop 0.2 · Length.max 70``; "" for none."""
+    """Describe the overrides, each by the last part of its path: ``p_drop 0.2 · Length.max 70``; "" for none."""
     return SEPARATOR.join(_setting(*each.partition("=")[::2]) for each in overrides)
 
 
 def run_title(name: str, overrides: Sequence[str]) -> str:
-    """The run's name and its settings: ``demo · seed 3``; a setting that is the name, as of ``seed 3``, once."""
+    """Join the run's name and its settings: ``demo · seed 3``; omits a setting that equals the name."""
     settings = settings_text(overrides).split(SEPARATOR)
     return SEPARATOR.join(dict.fromkeys(filter(None, (name, *settings))))
 
 
 def _setting(path: str, value: str) -> str:
     *parents, last = path.split(".")
-    # A filter has a name of its own: ``filters.rules.Length.max``.
+    # A filter's class stays in the name: ``filters.rules.Length.max``.
     named = f"{parents[-1]}.{last}" if parents and parents[-1][:1].isupper() else last
     return f"{named} {value}"

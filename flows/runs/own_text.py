@@ -1,4 +1,4 @@
-"""A run of a user's own text: what the text looks like, and the run that is made from it (``repro new``)."""
+"""Examines a user's own text and makes a run of it (``repro new``)."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,34 +26,34 @@ HELD_OUT = 1_000
 HELD_OUT_SHARE = 0.05
 FEWEST_HELD_OUT = 200
 SEED = 1
-"""At most so many pairs and this share are held out as a dev set, but at least so many; the seed chooses them."""
+"""A dev set of held-out pairs: at most HELD_OUT pairs and this share of the text; SEED chooses them."""
 FEWEST_DEV = 50
-"""Pairs of a dev set that a user gives: the BLEU of fewer says nothing."""
+"""Fewest pairs of a dev set that a user gives: with fewer, BLEU is too noisy."""
 MARKUP = r"(?i)</?[a-z][a-z0-9]*(?:\s[^<>]*)?/?>|<!--|&(?:[a-z][a-z0-9]{1,7}|#[0-9]{1,6}|#x[0-9a-f]{1,6});"
 CONTROL = r"[\p{Cc}--\s]"
-"""Control characters but white space."""
+"""Control characters except white space."""
 CHARACTERS_OF_PIECE = 4
-"""A rough mean, for how long an update takes."""
+"""A rough mean, to estimate the time of an update."""
 MANY = 0.2
-"""The share of lines from which on swapped sides and repeated lines are said."""
+"""Above this share of pairs, swapped sides and lines of a dev or test set are reported."""
 MANY_BROKEN = 0.01
-"""The share of lines from which on broken characters are said: single ones are usual."""
+"""Above this share of pairs, broken characters are reported: a few are usual."""
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file of a user's, or a column of one (``pairs.tsv:2``), or files of a dataset on the Hugging Face Hub."""
+    """A user's file, a column of it (``pairs.tsv:2``), or files of a dataset on the Hugging Face Hub."""
 
     path: Path
     column: str = ""
     shards: tuple[Path, ...] = ()
-    """The places of the dataset's files on this machine; none where ``path`` is a file."""
+    """Local paths of the dataset's files; empty if ``path`` is a file."""
     urls: tuple[str, ...] = ()
     """The addresses of the dataset's files."""
 
     @classmethod
     def parse(cls, words: str, option: str) -> "TextFile":
-        """``FILE`` or ``FILE:COLUMN``; raises BadConfiguration naming the option if it does not exist or fit."""
+        """Parse ``FILE`` or ``FILE:COLUMN``. Raises BadConfiguration for a file or column that does not fit."""
         if words.startswith(SCHEME):
             return cls._on_hub(words, option)
         whole = Path(words).expanduser()
@@ -88,16 +88,16 @@ class TextFile:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Those that have the text, in their order."""
+        """The files that hold the text, in order."""
         return self.shards or (self.path,)
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where each of the files is, as a run names it."""
+        """The address of each file, as a run names it."""
         return self.urls or tuple(map(_address, self.files))
 
     def texts(self, run: str, addresses: Collection[str]) -> list[Text]:
-        """The texts as a run has them, one for each file; ``addresses`` are those of all its files."""
+        """Return the texts for a run, one per file; ``addresses`` are those of all files of the run."""
         files = (
             File(f"{run}/{short_name(url, addresses)}", url, sha256_of(path), size=path.stat().st_size)
             for path, url in zip(self.files, self.addresses, strict=True)
@@ -106,7 +106,7 @@ class TextFile:
 
 
 def short_name(address: str, addresses: Collection[str]) -> str:
-    """The file's name, with as many of its folders as no other of the addresses ends with: ``train.en``."""
+    """Return the shortest end of the path that no other address shares: ``train.en``, else ``a/train.en``."""
     parts = address.removeprefix(SCHEME).lstrip("/").split("/")
     names = ("/".join(parts[-count:]) for count in range(1, len(parts)))
     unique = (name for name in names if sum(f"/{each}".endswith(f"/{name}") for each in addresses) == 1)
@@ -114,7 +114,7 @@ def short_name(address: str, addresses: Collection[str]) -> str:
 
 
 def _address(path: Path) -> str:
-    """The way to a file from the working folder where it lies below that, so that NAME.toml may move with it."""
+    """Return the path, relative if it is below the working folder: NAME.toml and text can move together."""
     absolute = path.parent.resolve() / path.name  # a link keeps its name, whose suffix tells the format
     here = Path.cwd()
     return f"{absolute.relative_to(here) if absolute.is_relative_to(here) else absolute}"
@@ -122,7 +122,7 @@ def _address(path: Path) -> str:
 
 @dataclass
 class TextReport:
-    """What was seen in the training text."""
+    """What ``look`` found in the training text."""
 
     pairs: int = 0
     looked_at: int = 0
@@ -130,30 +130,30 @@ class TextReport:
     samples: dict[str, tuple[str, str]] = field(default_factory=dict)
     """For each rule, a pair that it rejects."""
     swapped: int = 0
-    """Pairs that look as if their sides were exchanged."""
+    """Pairs whose sides seem to be exchanged."""
     repeated: int = 0
-    """Repetitions among the pairs that the rules keep."""
+    """Repeated pairs among those that the rules keep."""
     markup: int = 0
     """Pairs with HTML that the rules keep."""
     marked: str = ""
-    """The first of these pairs."""
+    """The first pair with HTML."""
     control: int = 0
-    """Pairs with control characters, before the normalisation."""
+    """Pairs with control characters before normalisation."""
     held_out: int = 0
-    """Pairs of the text that the held-out dev set has, repeated ones too; no rule is tried on them."""
+    """Pairs that are also in the held-out dev set, repeated ones too; no rule is tried on them."""
     shift: LineShift | None = None
 
     @property
     def rejected(self) -> int:
-        """Pairs that a rule rejects, but for those with a line of a dev or test set."""
+        """Pairs that a rule rejects, except pairs with a line of a dev or test set."""
         return sum(self.rejected_by.values()) - self.rejected_by.get(NotIn().name, 0)
 
 
 def read(source: TextFile, target: TextFile) -> Iterator[pl.DataFrame]:
-    """Frames of aligned pairs. Raises BadData if the sides differ in length or a file cannot be read."""
+    """Yield frames of aligned pairs. Raises BadData if the sides differ in length or a file cannot be read."""
 
     def text(path: Path, column: str) -> Text:
-        return Text(File(f"own/{path.name}", sha256="0" * 64), column=column)  # no sum is needed to read it
+        return Text(File(f"own/{path.name}", sha256="0" * 64), column=column)  # reading needs no checksum
 
     if len(source.files) != len(target.files):
         counts = f"{len(source.files)} and {len(target.files)} files"
@@ -163,7 +163,7 @@ def read(source: TextFile, target: TextFile) -> Iterator[pl.DataFrame]:
 
 
 def measure(source: TextFile, target: TextFile) -> tuple[int, int]:
-    """The number of pairs, and about how many pieces a sentence of the source has."""
+    """Count the pairs, and estimate the pieces per source sentence."""
     pairs = characters = 0
     for frame in read(source, target):
         pairs += frame.height
@@ -181,7 +181,7 @@ def look(
 ) -> TextReport:
     """Try the rules on the first ``LOOKED_AT`` of the text's ``pairs``.
 
-    ``known``: the evaluation sets; ``held_out``: the one of them whose pairs are from this text.
+    ``known``: the evaluation sets; ``held_out``: the evaluation set that was taken from this text.
     """
     report = TextReport(pairs)
     frames = list[pl.DataFrame]()
@@ -216,7 +216,7 @@ def look(
 
 
 def exchanged(frame: pl.DataFrame, filters: Filters) -> int:
-    """The number of pairs that look as if their sides were exchanged; 0 if the filters do not tell the languages."""
+    """Count the pairs whose sides seem to be exchanged; 0 if no filter can recognise the languages."""
     own = next((rule for rule in filters.rules if isinstance(rule, Language)), None)
     if own is None:
         return 0
@@ -225,7 +225,7 @@ def exchanged(frame: pl.DataFrame, filters: Filters) -> int:
 
 
 def guess_language(file: TextFile, frame: pl.DataFrame, side: str) -> str:
-    """The language by the file's name (``train.de.gz``) or by common words; "" if neither tells."""
+    """Guess the language from the file's name (``train.de.gz``) or from common words; "" if unknown."""
     name = file.path.name
     for packed in COMPRESSED:
         name = name.removesuffix(packed)
@@ -238,7 +238,7 @@ def guess_language(file: TextFile, frame: pl.DataFrame, side: str) -> str:
 
 
 def hold_out(source: TextFile, target: TextFile, pairs: int, filters: Filters) -> pl.DataFrame:
-    """The pairs of a dev set, as they are in the text, chosen by seed among those that the filters keep."""
+    """Choose pairs for a dev set by seed, unchanged, among those that the filters keep."""
     count = max(FEWEST_HELD_OUT, min(HELD_OUT, int(HELD_OUT_SHARE * pairs)))
     best = pl.DataFrame()
     first = 0
@@ -262,7 +262,7 @@ def run_of(
     train: tuple[TextFile, TextFile],
     sets: Mapping[str, tuple[TextFile, TextFile]],
 ) -> Run:
-    """A run of this text with the model and training of ``like``; the first of the sets is the dev set."""
+    """Make a run of this text with the model and training of ``like``; the first set is the dev set."""
     addresses = {address for pair in (train, *sets.values()) for file in pair for address in file.addresses}
     text = partial(_only_text, name, addresses)
     texts = list(zip(*(file.texts(name, addresses) for file in train), strict=True))
@@ -278,25 +278,25 @@ def run_of(
         sets=evaluation,
         dev=evaluation[0].name,
         filters=filters_of(like, languages, tuple(sets)),
-        expect=DATA_LIMITS,  # how well a model of this text does, nobody knows
+        expect=DATA_LIMITS,  # the scores of a model of this text are unknown
     )
 
 
 def _only_text(run: str, addresses: Collection[str], name: str, file: TextFile) -> Text:
-    """The text of one side of the evaluation set ``name``."""
+    """Return the text of one side of the evaluation set ``name``."""
     if (count := len(file.files)) > 1:
         raise BadConfiguration(f"{name} is {file.path}, in {count} files, allowed is one: save it as one shard")
     return file.texts(run, addresses)[0]
 
 
 def filters_of(like: Run, languages: tuple[str, str], exclude: tuple[str, ...]) -> Filters:
-    """Rules for these languages; limits of length are those of ``like``."""
+    """Choose rules for these languages, with the length limits of ``like``."""
     words = next((rule for rule in like.filters.rules if isinstance(rule, Length)), Length(1, 150))
     return standard_filters(*languages, words, exclude)
 
 
 def remarks_on_text(report: TextReport, run: Run) -> Iterator[str]:
-    """Sentences about the training text."""
+    """Yield warnings about the training text."""
     looked_at = report.looked_at
     rejected_by = report.rejected_by
     languages = run.corpus.source_language, run.corpus.target_language
@@ -326,7 +326,7 @@ def remarks_on_text(report: TextReport, run: Run) -> Iterator[str]:
 
 
 def remarks_on_set(name: str, frame: pl.DataFrame, run: Run) -> Iterator[str]:
-    """Sentences about a dev or test set; ``frame`` has its pairs."""
+    """Yield warnings about a dev or test set; ``frame`` holds its pairs."""
     if (count := exchanged(frame, run.filters)) > MANY * frame.height:
         languages = run.corpus.source_language, run.corpus.target_language
         yield f"{name}: " + _exchanged(f"in {count:,} pairs", languages, "give its files in the other order")
@@ -338,7 +338,7 @@ def remarks_on_set(name: str, frame: pl.DataFrame, run: Run) -> Iterator[str]:
 
 
 def remarks_on_columns(sides: tuple[TextFile, TextFile], first: tuple[str, str]) -> Iterator[str]:
-    """A sentence if the columns are numbered and the ``first`` row looks like their names."""
+    """Warn if the columns are given by number and the ``first`` row looks like column names."""
     if all(side.column.isdigit() for side in sides) and all(value.isidentifier() for value in first):
         yield (
             f"the first row, {first[0]!r} and {first[1]!r}, may be the names of the columns; if so, give these in "

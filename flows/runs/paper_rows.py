@@ -1,7 +1,7 @@
-"""The rows of the paper's Tables 2 and 3 as runs, on the paper's corpus or scaled down on the corpus of another run.
+"""Makes runs of the rows of the paper's Tables 2 and 3, on the paper's corpus or scaled down on another run's corpus.
 
 On the paper's corpus, text is not cleaned (the profile ``paper``). On another corpus, text, sets, vocabulary, schedule
-and norm come from that run and everything else from the paper. The name ``demo-paper-A1-scale8`` holds corpus, row and
+and norm come from its run, everything else from the paper. The name ``demo-paper-A1-scale8`` holds corpus, row and
 scale, so ``parse_run_name`` can rebuild the run from it.
 """
 
@@ -25,13 +25,13 @@ TABLE_2 = {
     "table2-big-enfr": PAPER_BIG_ENFR,
 }
 CLEANED = TABLE_2 | {name.removeprefix(f"{PAPER}-"): run for name, run in VARIATIONS.items()}
-"""The run with cleaned text of each row but base and big, whose runs are those of Table 2."""
+"""The run with cleaned text of each row, except base and big: they are table2-base and table2-big."""
 UNCLEANED = override(PAPER_BASE, ("profile=paper",)).filters
-"""How the rows clean: the paper names no cleaning (§5.1)."""
+"""The filters of the rows: the paper names no cleaning (§5.1)."""
 
 
 def row_run_name(row: str, corpus: str, scale: int) -> str:
-    """The name of ``row_run(row, corpus, scale)``."""
+    """Return the name of ``row_run(row, corpus, scale)``."""
     return f"{corpus}-paper-{row}-scale{scale}"
 
 
@@ -40,7 +40,7 @@ def _uncleaned(row: str, run: Run) -> Run:
 
 
 def _of_table_3(row: str, run: Run) -> Run:
-    """The run scored as Table 3 is: newstest2013 alone, by the last checkpoint."""
+    """Score the run as in Table 3: newstest2013 alone, by the last checkpoint."""
     about = f"Table 3, row {row}: the last checkpoint, newstest2013"
     sets = (SETS["wmt14-ende"]["newstest2013"],)
     return replace(_uncleaned(row, run), about=about, sets=sets, evaluate=(), averaging=Averaging(1))
@@ -50,14 +50,14 @@ BASE_ROW = _of_table_3("base", PAPER_BASE)
 
 
 def _variant(name: str, about: str, model: Model = BASE_ROW.model, decoding: Decoding = BASE_ROW.decoding) -> Run:
-    """Base of Table 3 with another model or search, in padded batches, which every model supports."""
+    """Change the model or search of Table 3's base; uses padded batches, which every model supports."""
     training = replace(BASE_ROW.training, batching="buckets")
     base = replace(BASE_ROW, model=model, training=training, decoding=decoding)
     return replace(base, name=row_run_name(name, PAPER, 1), about=about)
 
 
 GROUPS = {"norms": ("post-ln", "pre-ln"), "searches": ("own-greedy", "own-beam", "torch-greedy", "torch-beam")}
-"""Names for rows that are compared with one another: the place of the norms; layers and search."""
+"""Groups of rows to compare: the place of layer norm; layers and search."""
 VARIANTS = {
     **{
         f"{norm}-ln": _variant(f"{norm}-ln", f"base with {norm}-LN", replace(PAPER_BASE.model, norm=norm))
@@ -85,29 +85,29 @@ MADE = {
 PAPER_RUNS = {row: MADE[row] for row in ROWS}
 """Each row at the paper's size, on the paper's corpus."""
 DEFAULT_SCALE = 8
-"""The scale on any corpus but the paper's, unless the request names one."""
+"""The default scale on every corpus except the paper's."""
 SHORTENED_UPDATES = {"demo": 400}
-"""Fewer updates than the run of the corpus has: 6 layers take longer than the demo's 2."""
+"""Updates of rows on a corpus where its run has more: 6 layers take longer than the demo's 2."""
 NAMING = ("name", "about", "sets", "evaluate")
-"""Fields in which a run may differ from a row that it is: ``wmt14-ende-A1`` with the profile ``paper`` is row A1."""
+"""Fields in which a run and its row may differ: ``wmt14-ende-A1`` with the profile ``paper`` is row A1."""
 RUN_NAME = re.compile(r"(.+)-paper-(.+)-scale([1-9]\d*)")
 
 
 def corpora() -> tuple[str, ...]:
-    """The corpora that rows can run on: the paper's, and that of every run outside the paper."""
+    """List the corpora for rows: the paper's, and those of all runs that are not rows of the paper."""
     paper = [run.name for run in CLEANED.values()]
     return (PAPER, *(name for name in RUNS if name not in paper))
 
 
 def rows_on(corpus: str) -> tuple[str, ...]:
-    """The rows for the languages of the corpus. Raises BadConfiguration for an unknown corpus."""
+    """List the rows for the languages of the corpus. Raises BadConfiguration for an unknown corpus."""
     if corpus not in corpora():
         raise BadConfiguration(f"unknown corpus {corpus!r}, known are: {', '.join(corpora())}")
     return tuple(row for row in PAPER_RUNS if corpus == PAPER or ROWS[row].languages == "English-German")
 
 
 def parse_rows(words: str, corpus: str) -> tuple[str, ...]:
-    """The rows in ``base,A1``; ``all`` are the paper's, ``norms`` and ``searches`` those of ``GROUPS``.
+    """Parse rows such as ``base,A1``; ``all`` means the paper's rows, ``norms`` and ``searches`` are in ``GROUPS``.
 
     Raises BadConfiguration for an unknown or repeated row.
     """
@@ -125,7 +125,7 @@ def parse_rows(words: str, corpus: str) -> tuple[str, ...]:
 
 
 def effective_scale(scale: int, corpus: str) -> int:
-    """The scale, or the default of the corpus for 0. Raises BadConfiguration for a negative one."""
+    """Return the scale, or the corpus's default for 0. Raises BadConfiguration for a negative one."""
     if scale < 0:
         raise BadConfiguration(
             f"--scale is {scale}, allowed is a whole number of at least 1, or 0 for the corpus's own"
@@ -134,7 +134,7 @@ def effective_scale(scale: int, corpus: str) -> int:
 
 
 def row_run(row: str, corpus: str, scale: int) -> Run:
-    """The row on the corpus, with the widths of its model divided by ``scale``."""
+    """Make the run of a row on a corpus, with the model's widths divided by ``scale``."""
     own = PAPER_RUNS[row]
     if corpus == PAPER and scale == 1:
         return own
@@ -160,13 +160,13 @@ def row_run(row: str, corpus: str, scale: int) -> Run:
 
 
 def scale_model(model: Model, scale: int) -> Model:
-    """The model with its widths divided, at least 1 each and d_model even (§3.5); layers and heads stay."""
+    """Divide the model's widths; each stays at least 1, d_model even (§3.5). Layers and heads stay."""
     widths = {name: max(1, getattr(model, name) // scale) for name in ("d_ff", "d_k", "d_v")}
     return replace(model, d_model=max(2, model.d_model // scale // 2 * 2), **widths)
 
 
 def parse_run_name(name: str) -> Run | None:
-    """The run of a row by its name, or None for any other name. Raises BadConfiguration for an unknown row."""
+    """Make the run of a row from its name; None for any other name. Raises BadConfiguration for an unknown row."""
     found = RUN_NAME.fullmatch(name)
     if not found:
         return None
@@ -179,7 +179,7 @@ def parse_run_name(name: str) -> Run | None:
 
 
 def paper_row_of(run: Run) -> tuple[PaperRow, ...]:
-    """The row of the paper that a run reproduces, overrides included; empty for any other run."""
+    """Find the paper's row that a run reproduces, also with overrides; empty for any other run."""
     found = RUN_NAME.fullmatch(run.name)
     cleaned = {value.name: row for row, value in CLEANED.items()}
     corpus, row, number = found.groups() if found else (PAPER, cleaned.get(run.name, ""), "1")
@@ -195,7 +195,7 @@ def paper_row_of(run: Run) -> tuple[PaperRow, ...]:
 
 
 def _comparison_set(run: Run, row: str) -> str:
-    """The set to compare with the paper's: dev for Table 3; for Table 2 a test set if the run has one."""
+    """Choose the set to compare with the paper's: dev for Table 3; for Table 2 a test set if the run has one."""
     names = [each.name for each in run.sets]
     if ROWS[row].set_name in names:
         return ROWS[row].set_name

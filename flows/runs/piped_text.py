@@ -10,13 +10,13 @@ from tasks.corpus.archives import MAGIC
 
 STANDARD_INPUT = "-"
 DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
-"""Where a path names a file that is open already, which can be read once."""
+"""Paths that begin so name an open file, which can be read only once."""
 
 
 def save_pipes(words: Sequence[str], name: str, replace: bool) -> Iterator[str]:
-    """The words, FILE or FILE:COLUMN, where each pipe is replaced by the file NAME.piped-N that now has its text.
+    """Yield the words (FILE or FILE:COLUMN); saves each pipe as NAME.piped-N and puts that file in its place.
 
-    A pipe is ``-``, a named one, or what the shell passes for ``<(zcat a.gz)``. The suffix follows the first line:
+    A pipe is ``-``, a named one, or what the shell passes for ``<(zcat a.gz)``. The first line decides the suffix:
     ``.txt`` without a column, else ``.jsonl``, ``.tsv`` or ``.csv``.
     """
     saved: dict[str, Path] = {}

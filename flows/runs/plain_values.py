@@ -1,7 +1,7 @@
-"""Runs as plain values (tables, lists, text, numbers), as TOML and ``--set`` have them, and back.
+"""Converts runs to plain values (tables, lists, text, numbers), as in TOML and ``--set``, and back.
 
-``plain(run)`` has all fields; ``from_plain(Run, plain(run), "run")`` is the run again. A member of a tuple of rules
-names its class in ``rule``, a value of one of several classes names its own in ``kind``; ``"none"`` stands for None.
+``plain(run)`` has all fields; ``from_plain(Run, plain(run), "run")`` is the run again. A rule names its class in
+``rule``; a value that may have several classes names its class in ``kind``; ``"none"`` means None.
 """
 
 from collections.abc import Mapping
@@ -29,13 +29,13 @@ RULE = "rule"
 KIND = "kind"
 NONE = "none"
 COMPACT = (File, Text)
-"""Classes of which only the fields are written that differ from their defaults."""
+"""Classes that are written without fields that have their default value."""
 
 
 def plain(value: Any, kind: Any = None) -> Any:
-    """A configuration as plain values; ``kind`` is the declared type of the field that holds it.
+    """Convert a configuration to plain values; ``kind`` is the declared type of its field.
 
-    Raises BadConfiguration for a rule of a class of the user's own, which only Python can name.
+    Raises BadConfiguration for a rule of the user's own class, which only Python can name.
     """
     if value is None:
         return NONE
@@ -61,10 +61,10 @@ def plain(value: Any, kind: Any = None) -> Any:
 
 
 def from_plain(kind: Any, value: Any, path: str) -> Any:
-    """The value of the declared type ``kind``; ``path`` is its name in error messages.
+    """Convert a plain value to the declared type ``kind``; ``path`` is its name in error messages.
 
-    Text stands for a number, for true or false, and with commas for a list, as ``--set`` has them. Raises ValueError
-    naming the field, its value and what is allowed.
+    Text may hold a number, true or false, or a list with commas, as in ``--set``. Raises ValueError with the field, its
+    value and what is allowed.
     """
     if value == NONE and NoneType in get_args(kind):
         return None
@@ -98,19 +98,19 @@ def from_plain(kind: Any, value: Any, path: str) -> Any:
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables of ``below`` with the values of ``above`` in their place; lists are replaced as a whole."""
+    """Replace values of ``below`` by those of ``above``, table by table; a list is replaced as a whole."""
     found = dict(below)
     for name, value in above.items():
         inner = found.get(name)
         if isinstance(inner, dict) and isinstance(value, dict):
-            # A value of another class shares no field.
+            # A value of another class keeps no field.
             value = merged(inner if value.get(KIND) in (None, inner.get(KIND)) else {}, value)
         found[name] = value
     return found
 
 
 def difference(base: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``merged(base, …)`` needs to give ``table``, which has the fields of ``base``."""
+    """Return the smallest table ``above`` for which ``merged(base, above)`` is ``table``."""
     found: dict[str, Any] = {}
     for name, value in table.items():
         before = base.get(name)
@@ -123,13 +123,13 @@ def difference(base: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, A
 
 
 def _classes(kind: Any) -> list[type]:
-    """The dataclasses that a field of this type can hold."""
+    """List the dataclasses that a field of this type can hold."""
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     return [each for each in kinds if isinstance(each, type) and is_dataclass(each)]
 
 
 def _member(known: Mapping[str, type], value: Any, path: str, by: str) -> Any:
-    """A value of the class that its entry ``by`` names."""
+    """Make a value of the class that the entry ``by`` names."""
     name = value.get(by) if isinstance(value, dict) else None
     if not isinstance(name, str):
         raise ValueError(f"{path} is {_short(value)}, allowed is a table with {by}, one of {', '.join(known)}")
@@ -139,7 +139,7 @@ def _member(known: Mapping[str, type], value: Any, path: str, by: str) -> Any:
 
 
 def _record(kind: Any, value: Any, path: str) -> Any:
-    """A dataclass of the values in a table. Raises ValueError naming a field that does not exist or is missing."""
+    """Make a dataclass from a table. Raises ValueError that names an unknown or missing field."""
     if not isinstance(value, dict):
         raise ValueError(f"{path} is {_short(value)}, allowed is a table")
     known = {field.name: field for field in fields(kind)}

@@ -5,4 +5,4 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 NAMED: Mapping[str, Mapping[str, Sequence[str]]] = tomllib.loads(Path(__file__).with_name("presets.toml").read_text())
-"""What ``preset=NAME`` and ``profile=NAME`` stand for, in the order in which they apply."""
+"""The assignments of each ``preset=NAME`` and ``profile=NAME``; presets apply before profiles."""

@@ -1,7 +1,7 @@
-"""What runs gave when they were recorded, from ``expected.json``: scores with a tolerance, and SHA-256 sums of files.
+"""Reads the recorded results of runs from ``expected.json``: scores with a tolerance, and SHA-256 sums of files.
 
-``digests`` are by kind of machine, as results with fast numerics are equal to the bit on one kind alone; ``strict`` are
-those of the run with strict numerics, on any x86 CPU. Sums are by stage (``translate dev``) and file.
+``digests`` has sums for each kind of machine: fast numerics give equal bits only on machines of one kind. ``strict``
+has sums for strict numerics, on any x86 CPU. Sums are by stage (``translate dev``) and file.
 """
 
 import json
@@ -20,23 +20,23 @@ Sums = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True)
 class RecordedResults:
-    """What is recorded of a built-in run."""
+    """The recorded results of a built-in run."""
 
     scores: Mapping[str, Mapping[str, float]]
     """Measures by evaluation set."""
     tolerance: Mapping[str, float]
-    """How far each measure may be away, in its own points: rounding that differs moves a small model by so much."""
+    """The largest allowed difference of each measure, in its own points: different rounding changes a small model."""
     digests: Mapping[str, Sums] = field(default_factory=dict)
     strict: Sums = field(default_factory=dict)
 
 
 def recorded_results() -> dict[str, RecordedResults]:
-    """What is recorded, by run."""
+    """Read the recorded results by run."""
     return {name: RecordedResults(**known) for name, known in json.loads(EXPECTED.read_text()).items()}
 
 
 def recorded_sums(run: Run) -> Sums:
-    """Sums of files by stage (``translate dev``); empty where none are known for exactly this run."""
+    """Find the sums of files by stage (``translate dev``); empty if none are recorded for exactly this run."""
     if (run.training.numerics, run.decoding.numerics) != ("strict", "strict"):
         return {}
     known = recorded_results().get(run.name)

@@ -23,14 +23,14 @@ Pair = TypeVar("Pair", Part, EvaluationSet)
 
 
 SWAPPED = "-swapped"
-"""Ends the name of a run with its sides swapped."""
+"""Suffix of the name of a run with swapped sides."""
 
 
 def swapped_run(run: Run) -> Run:
-    """The run of the other direction: ``multi30k-ende-swapped`` translates German to English.
+    """Make the run of the other direction: ``multi30k-ende-swapped`` translates German to English.
 
     Texts, languages, sets and rules change sides; all else stays. Raises BadConfiguration for a run that cannot be
-    swapped, as one with back-translation, whose monolingual text has the wrong language.
+    swapped: with back-translation, the monolingual text would have the wrong language.
     """
     name = f"{run.name}{SWAPPED}"
     try:
@@ -40,8 +40,7 @@ def swapped_run(run: Run) -> Run:
 
 
 def reversed_run(run: Run, seed: int, updates: int = 0) -> Run:
-    """The run with source and target swapped, trained with ``seed``, for ``updates`` or, where they are 0, as long as
-    the run."""
+    """Swap source and target, and train with ``seed`` for ``updates``; 0: as long as the run."""
     training = replace(run.training, seed=seed, start="")
     return _swap_sides(
         run,
@@ -64,7 +63,7 @@ def _swap_sides(run: Run, **changes: Any) -> Run:
 
 
 def monolingual_filters(run: Run) -> Filters:
-    """Filters for monolingual text: what the run removes for one line alone, lines of its sets, and repetitions."""
+    """Choose filters for monolingual text: of single lines as in the run, of lines of its sets, of repetitions."""
     rules: list[Filter] = [Empty(), InvalidUnicode(), NoLetters(), OverlongWord()]
     rules += [rule for rule in run.filters.rules if isinstance(rule, Length)]
     language = run.corpus.target_language
@@ -83,7 +82,7 @@ def _swap(pair: Pair) -> Pair:
 
 
 def _swap_rule(rule: Filter) -> Filter:
-    """The rule for swapped sides, for every rule that has values for each side or is about one of them."""
+    """Swap the sides of a rule that has values for each side or concerns one side."""
     values = vars(rule)
     if {"source", "target"} <= values.keys():
         return replace(rule, source=values["target"], target=values["source"])  # type: ignore[type-var]

@@ -16,13 +16,13 @@ from tasks.stages.shard import Sharding
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that decides the result. Where to compute it is decided by the ``Site``.
+    """Everything that decides the result. The ``Site`` decides where it is computed.
 
-    Raises ValueError if the parts do not fit together, naming the field, its value and what is allowed.
+    Raises ValueError with the field, its value and what is allowed if the parts do not fit together.
     """
 
     name: str
-    """Names its records, its artifacts and its registered model."""
+    """The name of its records, artifacts and registered model."""
     about: str
     """One line for ``repro show``."""
     corpus: Corpus
@@ -30,30 +30,30 @@ class Run:
     sets: tuple[EvaluationSet, ...]
     """Evaluation sets. Adding one does not repeat the training."""
     dev: str
-    """The set that training validates on and that decides on ``champion``; never a test set."""
+    """The set for validation during training and for the choice of ``champion``; never a test set."""
     filters: Filters
     """How the training text is cleaned; the paper names no cleaning."""
     vocabulary: Vocabulary
     """How text becomes tokens (§5.1)."""
     sharding: Sharding
-    """Which pairs are left out for their length, and how they are stored."""
+    """Limits on the length of pairs, and how pairs are stored."""
     model: Model
     """The Transformer's shape (§3, Table 3)."""
     training: Training
     """Batches, schedule, optimizer, regularisation (§5)."""
     averaging: Averaging
-    """Which checkpoints become the model (§6.1)."""
+    """The checkpoints that are averaged into the model (§6.1)."""
     decoding: Decoding
-    """How evaluation sets are translated, and registered versions by default (§6.1)."""
+    """Search settings for evaluation sets, and the default of registered versions (§6.1)."""
     evaluate: tuple[str, ...] = ()
-    """The sets to translate and score, with the dev set among them; empty for all. A sweep scores the dev set alone."""
+    """The sets to translate and score, including the dev set; empty for all. A sweep scores only the dev set."""
     min_champion_bleu: float = MIN_CHAMPION_BLEU
     """BLEU on the dev set, from 0 to 100, below which a version never becomes ``champion``; 0 for no limit."""
     expect: tuple[str, ...] = ()
     """Limits on facts of stages, such as `score.dev.bleu >= 20` or `warn train.seconds <= 3600`. A breach fails the
     stage as bad data, but keeps its artifact, or warns. They enter no key."""
     synthetic: BackTranslation | Distillation | None = None
-    """How synthetic training pairs are made; None: the pairs of the corpus alone."""
+    """How synthetic training pairs are made; None: only the pairs of the corpus."""
     augment: Augment = NO_NOISE
     """Noised copies of training pairs, which make the model robust; none without shares."""
 
@@ -78,7 +78,7 @@ class Run:
             require(beside, "evaluate" if self.evaluate else "sets", each.name, allowed)
         texts = self.synthetic.monolingual if isinstance(self.synthetic, BackTranslation) else self.corpus
         sums: dict[str, tuple[str, str]] = {}
-        for file in (*files(self.corpus, self.sets), *files(texts)):  # downloads are known by their path
+        for file in (*files(self.corpus, self.sets), *files(texts)):  # the path identifies a download
             same = sums.setdefault(file.path, (file.sha256, file.md5)) == (file.sha256, file.md5)
             require(same, "file.path", file.path, "a path of its own for each file: another has it, with another sum")
         if isinstance(self.synthetic, BackTranslation):
@@ -90,7 +90,7 @@ class Run:
         count = self.averaging.count
         keep = self.training.keep
         patience = self.training.patience
-        enough = count <= keep or self.training.keep_epochs > 0  # the checkpoints of an epoch are known as its updates
+        enough = count <= keep or self.training.keep_epochs > 0  # keep_epochs keeps checkpoints by epoch, not by count
         require(enough, "averaging.count", count, f"at most training.keep, which is {keep}")
         which = self.averaging.which
         require(which != "best" or patience > 0, "averaging.which", which, "last, where training.patience is 0")
@@ -98,7 +98,7 @@ class Run:
         seed = self.training.seed
         seeds = self.decoding.ensemble
         require(not seeds or seed in seeds, "decoding.ensemble", seeds, f"seeds with training.seed, {seed}, among them")
-        # The updates of an epoch are known once its batches are; averaging checks the count again.
+        # The number of updates in an epoch is unknown before batching; averaging checks the count again.
         lengths = [] if self.training.epochs else [self.training.updates]
         if isinstance(self.synthetic, BackTranslation) and self.synthetic.updates:
             lengths.append(self.synthetic.updates)
@@ -141,6 +141,6 @@ class Run:
 
 
 def fewest_updates(training: Training, updates: int) -> int:
-    """The number of updates after which a training of ``updates`` ends at the earliest."""
+    """Return the smallest number of updates after which a training of ``updates`` can end."""
     # The first validation is the best so far; training can stop after ``patience`` more.
     return min(updates, (training.patience + 1) * training.dev_every) if training.patience else updates

@@ -12,29 +12,31 @@ from tasks.stages.mix import PREFIX
 
 REVERSE = "reverse"
 MONOLINGUAL = "monolingual"
-"""Items of the stages that serve the reverse model (``reverse/dev``), and that of the monolingual text's ``clean``."""
+"""Items of the stages of the reverse model (``reverse/dev``), and of ``clean`` of the monolingual text."""
 TEACHER = "teacher"
-"""Items of the stages that serve the teachers: ``teacher/train``, ``teacher/seed-1``."""
+"""Items of the stages of the teachers: ``teacher/train``, ``teacher/seed-1``."""
 COUNTED_AS = {REVERSE: "translate_text", TEACHER: "translate_text"}
-"""The stages of the reverse model and of the teachers come before ``mix``, whatever their own stage."""
+"""Stages of the reverse model and the teachers are ordered as ``translate_text``, before ``mix``."""
 
 
 @dataclass(frozen=True)
 class BackTranslation:
-    """Back-translation (Sennrich et al., 2016): text of the target language, translated into the source language by a
-    model of the reverse direction, is added to the training pairs. The reverse model is the run with its languages
-    swapped; its stages belong to the run. The vocabulary is learned from the pairs of the corpus alone."""
+    """Back-translation (Sennrich et al., 2016): adds translated monolingual text to the training pairs.
+
+    A reverse model translates text of the target language into the source language. It is the run with swapped
+    languages; its stages belong to the run. The vocabulary is learned only from the pairs of the corpus.
+    """
 
     monolingual: Corpus
-    """Text of the target language, as made by ``monolingual``."""
+    """Text of the target language, made by ``monolingual``."""
     lines: int = 0
-    """Most lines to translate, a random choice; 0: all."""
+    """The largest number of lines to translate, chosen at random; 0: all."""
     tag: str = "<BT>"
     """The piece that begins synthetic sources (Caswell et al., 2019); it is added to the vocabulary. Empty: no tag."""
     decoding: Decoding = Decoding()  # noqa: RUF009 - frozen
-    """How the reverse model searches."""
+    """Search settings of the reverse model."""
     seed: int = 1
-    """Seed of the reverse model's training, which ``training.seed`` does not change."""
+    """Seed of the reverse model's training; independent of ``training.seed``."""
     updates: int = 0
     """Updates of the reverse model's training; 0: as long as the run's."""
 
@@ -56,7 +58,7 @@ class BackTranslation:
         )
 
     def check(self, corpus: Corpus, start: str) -> None:
-        """Raise ValueError unless it fits a run's corpus and its ``training.start``."""
+        """Raise ValueError unless the settings fit the run's corpus and ``training.start``."""
         text = self.monolingual
         language = text.target_language
         allowed = f"text of the target language, {corpus.target_language}"
@@ -69,10 +71,12 @@ class BackTranslation:
 
 @dataclass(frozen=True)
 class Distillation:
-    """Sequence-level distillation (Kim and Rush, 2016): the run's model, the student, is trained on translations of the
-    training sources by a larger model, the teacher, in place of the references. Of the ``n_best`` translations of a
-    source, the student gets the one with the greatest sentence BLEU against the reference. The teachers have the run's
-    pairs, vocabulary and ``training``, but for ``training.start``; their stages belong to the run."""
+    """Sequence-level distillation (Kim and Rush, 2016): trains the run's model on a teacher's translations.
+
+    The student, the run's model, learns from translations of the training sources by a larger teacher, not from the
+    references. Of ``n_best`` translations of a source, it gets the one with the highest sentence BLEU. The teachers use
+    the run's pairs, vocabulary and ``training``, except ``training.start``; their stages belong to the run.
+    """
 
     teacher: Model
     seeds: tuple[int, ...] = (1,)
@@ -80,9 +84,9 @@ class Distillation:
     n_best: int = 4
     """Translations of a source to choose from; 1: the best by the search's score."""
     references: bool = False
-    """Whether the student learns the references too: two pairs of each source (Gordon and Duh, 2019)."""
+    """Whether to train the student on the references too: two pairs per source (Gordon and Duh, 2019)."""
     decoding: Decoding = Decoding()  # noqa: RUF009 - frozen
-    """How the teachers search."""
+    """Search settings of the teachers."""
 
     def __post_init__(self) -> None:
         seeds = self.seeds
@@ -97,5 +101,5 @@ class Distillation:
 
 
 def monolingual(name: str, language: str, texts: Mapping[str, Text]) -> Corpus:
-    """Text of one language as a corpus whose parts, by name, have the same text on both sides."""
+    """Make a corpus of text of one language: each named part has the same text on both sides."""
     return Corpus(name, language, language, tuple(Part(part, text, text) for part, text in texts.items()))

@@ -1,4 +1,4 @@
-"""Model and training for an amount of text (``repro new``), by the table ``text_settings.tsv``; docs/own-text.md."""
+"""Chooses model and training by the amount of text (``repro new``) from ``text_settings.tsv``; see docs/own-text.md."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,28 +13,28 @@ from model.config.keying import require
 from tasks.tables import read_table
 
 BASES = {"tiny": MULTI30K_ENDE, "small": WMT14_SAMPLE_ENDE, "base": PAPER_BASE}
-"""The run whose other settings a size has."""
+"""The run that each size takes its other settings from."""
 OTHER_STAGES = 90.0
 OTHER_SHARE = 0.1
-"""Of a budget so many seconds, times the slowdown, and this share are for the stages other than the training."""
+"""Stages other than training get OTHER_STAGES seconds, times the slowdown, and OTHER_SHARE of a budget."""
 TABLE = read_table(Path(__file__).with_suffix(".tsv"))
-"""By rising number of pairs: the fields in which the run of a size is changed."""
+"""Changes to the run of a size, in rows of increasing numbers of pairs."""
 FEWEST_UPDATES = 50
 SLOWED = 1.2
 """The slowdown by other work from which on it is said."""
 ENOUGH = 0.4
-"""The share of its updates below which a smaller model learns more in the time."""
+"""If the time allows less than this share of a model's updates, a smaller model learns more."""
 
 
 class UpdateTime(NamedTuple):
-    """Seconds of an update beside the other work on this machine, which makes them ``slowdown`` times as many."""
+    """Seconds per update on this machine; other work on it makes updates ``slowdown`` times as slow."""
 
     seconds: float
     slowdown: float = 1.0
 
 
 def _of_length(run: Run, updates: int) -> Run:
-    """The run with so many updates; its warm-up, checkpoints and dev checks keep their shares of them."""
+    """Set the number of updates; scales warm-up, checkpoint and dev intervals with it."""
     share = updates / run.training.updates
     names = ("warmup", "checkpoint_every", "dev_every")
     shortened = {name: max(1, round(getattr(run.training, name) * share)) for name in names}
@@ -42,7 +42,7 @@ def _of_length(run: Run, updates: int) -> Run:
 
 
 def fitting(pairs: int, size: str = "") -> list[Run]:
-    """The run for so many pairs, then those for less text, each smaller; of one ``size`` if it is given."""
+    """List the run for this many pairs, then smaller runs for less text; only of ``size`` if it is given."""
     rows = [row for row in TABLE if size in ("", row["size"])]
     return [_run_of(row) for row in rows if int(row["pairs"]) <= pairs][::-1] or [_run_of(rows[0])]
 
@@ -53,20 +53,20 @@ def _run_of(row: dict[str, str]) -> Run:
 
 
 def for_pairs(run: Run, pairs: int) -> Run:
-    """The run with a vocabulary that so many pairs can fill.
+    """Limit the vocabulary to a size that this many pairs can fill.
 
-    BPE cannot learn more pieces than the text has repeated pairs of pieces; small text is no use for rare ones.
+    BPE cannot learn more pieces than the text has repeated pairs of pieces, and small text cannot train rare ones.
     """
     size = min(run.vocabulary.size, max(1_000, pairs * 2 // 3))
     return replace(run, vocabulary=replace(run.vocabulary, size=size))
 
 
 def within(budget: float, runs: list[Run], time_of_update: Callable[[Run], UpdateTime]) -> tuple[Run, UpdateTime]:
-    """The first of the runs that learns enough in the seconds of a budget, and the time of its updates.
+    """Choose the first run that learns enough within ``budget`` seconds; return it with the time of its updates.
 
-    The clock ends its training, whose updates would do for a machine without other work; a rate that falls linearly
-    falls by the clock. Raises BadConfiguration if even the last of them has too few updates beside the other work, and
-    ValueError for a training that no clock can end.
+    The clock ends its training: its updates are those of a machine without other work, and a linear schedule follows
+    the clock. Raises BadConfiguration if even the last run gets too few updates, ValueError for a training that counts
+    epochs.
     """
     epochs = runs[0].training.epochs
     require(epochs == 0, "training.epochs", epochs, "0, and a number of updates")

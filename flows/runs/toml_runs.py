@@ -4,9 +4,9 @@
     [training]
     updates = 9_000
 
-The name of the run is that of the file, unless it has ``name``. A relative ``url`` of a file of text is a path below
-the folder of the TOML file. Lists, such as ``sets`` and ``filters.rules``, replace those of the other run. A name in
-``sets`` is one of its sets, perhaps with noise: ``sets = ["val", "val+caps"]``.
+The run has the name of the file, unless ``name`` is set. A relative ``url`` of a text file is a path below the folder
+of the TOML file. Lists, such as ``sets`` and ``filters.rules``, replace those of the other run. A name in ``sets``
+means a set of the other run, perhaps with noise: ``sets = ["val", "val+caps"]``.
 """
 
 import json
@@ -28,10 +28,10 @@ EXTENDS = "extends"
 
 
 def run_from_toml(path: Path, find: Callable[[str], Run], extended_by: tuple[Path, ...] = ()) -> Run:
-    """The run in a file; ``find`` gives the run that ``extends`` names, unless that is a file too.
+    """Read the run in a file; ``find`` returns the run that ``extends`` names if it is not a file.
 
-    ``extended_by`` are the files that extend this one. Raises BadConfiguration naming the file, and the field, its
-    value and what is allowed.
+    ``extended_by`` are the files that extend this one. Raises BadConfiguration with the file, the field, its value and
+    what is allowed.
     """
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
@@ -62,9 +62,9 @@ def run_from_toml(path: Path, find: Callable[[str], Run], extended_by: tuple[Pat
 
 
 def toml_of(run: Run, base: Run | None = None, base_name: str = "") -> str:
-    """The run as TOML: all fields, or with ``base`` those that differ from it.
+    """Write the run as TOML: all fields, or only those that differ from ``base``.
 
-    The comments are the fields' own documentation.
+    Comments hold the documentation of the fields.
     """
     table = plain(run)
     head = ""
@@ -88,7 +88,7 @@ def _locate(value: Any, folder: Path) -> None:
 
 
 def _lines(table: Mapping[str, Any], kind: type | None, path: str) -> Iterator[str]:
-    """The lines of a table: values first, then the tables in it."""
+    """Yield the lines of a table: values first, then inner tables."""
     documented, hints = (field_documentation(kind), get_type_hints(kind)) if kind else ({}, {})
     inner = {name: value for name, value in table.items() if _is_table(value, hints.get(name))}
     for name, value in table.items():
@@ -116,7 +116,7 @@ def _is_table(value: Any, kind: Any) -> bool:
 
 
 def _class_of(kind: Any, member: Mapping[str, Any]) -> type | None:
-    """The class of a value of a field of this type, as far as documentation needs it."""
+    """Find the class of a field's value, to look up its documentation."""
     if RULE in member:
         return RULES[member[RULE]]
     kinds = [each for each in (kind, *get_args(kind)) if isinstance(each, type) and is_dataclass(each)]
@@ -126,7 +126,7 @@ def _class_of(kind: Any, member: Mapping[str, Any]) -> type | None:
 
 @cache
 def field_documentation(kind: Any) -> dict[str, str]:
-    """The text below each field in the source of a configuration class."""
+    """Read the text below each field in the source of a configuration class."""
     import ast
     import inspect
 
