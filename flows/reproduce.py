@@ -1,4 +1,4 @@
-"""The whole DAG on one screen. The current engine (``tasks.engine.stage.engine``) plans or runs it."""
+"""Defines the whole DAG on one screen. The current engine (``tasks.engine.stage.engine``) plans or runs it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -41,17 +41,17 @@ StageName = Literal[
     "register",
 ]
 STAGES: tuple[StageName, ...] = get_args(StageName)
-"""All stages in their order; only runs with synthetic pairs have ``SYNTHETIC_STAGES``."""
+"""All stages in order; only runs with synthetic pairs have ``SYNTHETIC_STAGES``."""
 SYNTHETIC_STAGES: tuple[StageName, ...] = ("translate_text", "mix", "extract_best")
 
 
 def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
-    """From archives to a registered model version; ``modified`` marks a run with overrides, which moves no alias.
+    """Go from archives to a registered model version; ``modified`` marks a run with overrides, which moves no alias.
 
-    Beside the main way stand three extras, which most runs do not have: weights and vocabulary of a registered version
-    (``training.start``) or a training to go on from (``training.continue``), both given as ``initial``; synthetic pairs
-    (``flows.synthetic_text``); and models of further seeds with their ensemble (``decoding.ensemble``), which are made
-    and scored as the run's own, but not registered.
+    A run may have three extras. ``initial`` holds weights and vocabulary of a registered version (``training.start``)
+    or a training to continue (``training.continue``). ``flows.synthetic_text`` makes synthetic pairs.
+    ``decoding.ensemble`` makes models of further seeds and their ensemble: they are scored like the run's own model,
+    but not registered.
     """
     # Text
     archives = download_archives(run)
@@ -128,7 +128,7 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
 
 
 def download_archives(run: Run) -> dict[str, Artifact]:
-    """Download every file that the run reads; gives the downloads by file path."""
+    """Download every file that the run reads; return the downloads by file path."""
     needed = [*files(run.corpus, run.sets)]
     if isinstance(run.synthetic, BackTranslation):
         needed += files(run.synthetic.monolingual)
@@ -137,7 +137,7 @@ def download_archives(run: Run) -> dict[str, Artifact]:
 
 
 def prepare_all_sets(run: Run, archives: Mapping[str, Artifact]) -> dict[str, Artifact]:
-    """Prepare every evaluation set of the run; gives them by name."""
+    """Prepare every evaluation set of the run; return them by name."""
     prepared = {}
     for each in run.sets:
         source = archives[each.source.file.path]
@@ -161,7 +161,7 @@ def translate_sets(
     sets: Mapping[str, Artifact],
     set_shards: Mapping[str, Artifact],
 ) -> dict[str, Artifact]:
-    """Translate every evaluated set by a model, or by an ensemble of several; gives the translations by set."""
+    """Translate every evaluated set with a model or an ensemble; return the translations by set."""
     first_model = models[0]
     other_models = models[1:]
     hypotheses = {}
@@ -176,7 +176,7 @@ def translate_sets(
 def score_sets(
     run: Run, system: str, hypotheses: Mapping[str, Artifact], evaluated: Mapping[str, Artifact]
 ) -> dict[str, Artifact]:
-    """Score the translations of every evaluated set; gives the scores by set, of one with noise after the clean's."""
+    """Score the translations of every evaluated set, a noised set after its clean set; return the scores by set."""
     scores: dict[str, Artifact] = {}
     sets = [each for each in run.sets if each.name in hypotheses]
     for each in sorted(sets, key=lambda each: len(each.noise)):

@@ -1,4 +1,4 @@
-"""The stages that make a run's synthetic pairs: other models of the run, their translations, the pairs of these."""
+"""Calls the stages that make a run's synthetic pairs: train further models, translate, and build pairs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,7 +23,7 @@ from tasks.stages.translate_text import translate_text
 def training_pairs(
     run: Run, archives: Mapping[str, Artifact], sets: Mapping[str, Artifact], corpus: Artifact, vocabulary: Artifact
 ) -> Artifact:
-    """The pairs that the run's model is trained on: those of ``corpus``, or what ``run.synthetic`` makes of them.
+    """Return the training pairs of the run's model: those of ``corpus``, with the changes of ``run.synthetic``.
 
     ``archives`` are the downloads by file path, ``sets`` the run's prepared sets by name, ``corpus`` its cleaned pairs.
     """
@@ -39,7 +39,7 @@ def training_pairs(
 def back_translated(
     run: Run, how: BackTranslation, archives: Mapping[str, Artifact], sets: Mapping[str, Artifact], corpus: Artifact
 ) -> Artifact:
-    """The pairs of ``corpus`` and those of back-translation. No monolingual line is a line of one of the sets."""
+    """Add back-translated pairs to ``corpus``. Removes monolingual lines that occur in a set."""
     texts = {file.path: archives[file.path] for file in files(how.monolingual)}
     filters = monolingual_filters(run)
     excluded = tuple(sets[name] for name in filters.exclude)
@@ -50,7 +50,7 @@ def back_translated(
 
 
 def reverse_model(run: Run, archives: Mapping[str, Artifact]) -> tuple[Artifact, Artifact]:
-    """Weights and vocabulary of ``run``, the reversed one: the stages from ``prepare_sets`` to ``average``."""
+    """Make weights and vocabulary of the reversed ``run``: the stages from ``prepare_sets`` to ``average``."""
     sets = {
         s.name: prepare_sets.for_item(f"{REVERSE}/{s.name}")(
             s, archives[s.source.file.path], archives[s.target.file.path]
@@ -70,7 +70,7 @@ def reverse_model(run: Run, archives: Mapping[str, Artifact]) -> tuple[Artifact,
 
 
 def distilled(run: Run, how: Distillation, dev: Artifact, corpus: Artifact, vocabulary: Artifact) -> Artifact:
-    """The sources of ``corpus`` with translations by the teachers, which are trained on ``corpus``."""
+    """Train the teachers on ``corpus`` and pair its sources with their translations."""
     shards = shard.for_item(f"{TEACHER}/train")(corpus, vocabulary, run.sharding)
     encoded = shard.for_item(f"{TEACHER}/{run.dev}")(dev, vocabulary, KEEP_EVERY_PAIR)
     teachers = []

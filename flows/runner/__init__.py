@@ -1,1 +1,1 @@
-"""A request planned and run: one run, its seeds, or rows of the paper."""
+"""Plans and runs a request: one run, its seeds, or rows of the paper."""

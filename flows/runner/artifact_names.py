@@ -1,8 +1,8 @@
-"""Readable names of artifacts: ``demo/clean`` is the newest artifact of the stage clean of the run demo.
+"""Finds artifacts by readable names: ``demo/clean`` is the newest artifact of the stage clean of the run demo.
 
-``demo`` names all artifacts of the run, ``demo/score`` those of one stage, ``demo/score/test`` that of one item. Which
-records of the run count is decided in ``named_runs``. A number after the slash names a model version: ``demo/3``.
-``system:google`` names the artifacts of translations that something else made (``systems``).
+``demo`` names all artifacts of the run, ``demo/score`` those of one stage, ``demo/score/test`` that of one item.
+``named_runs`` decides which records of the run count. A number after the slash names a model version: ``demo/3``.
+``system:google`` names the artifacts of translations by another system (``systems``).
 """
 
 import logging
@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ArtifactName:
-    """A run as its records name it, and a stage and an item, which are "" for all."""
+    """A run as its records name it, a stage and an item; "" stands for all."""
 
     run: str
     stage: str = ""
     item: str = ""
     asked: str = field(default="", compare=False)
-    """The run as it was written, such as ``FILE.py:NAME``."""
+    """The run as the user wrote it, such as ``FILE.py:NAME``."""
 
     def __str__(self) -> str:
         return "/".join(filter(None, (self.run, self.stage, self.item)))
@@ -43,9 +43,9 @@ class ArtifactName:
 
 
 def parse_name(text: str) -> ArtifactName:
-    """The parts of ``RUN``, ``RUN/STAGE`` or ``RUN/STAGE/ITEM``; RUN may be ``FILE.toml`` or ``FILE.py:NAME``.
+    """Parse ``RUN``, ``RUN/STAGE`` or ``RUN/STAGE/ITEM``; RUN may be ``FILE.toml`` or ``FILE.py:NAME``.
 
-    Raises BadConfiguration for an unknown stage, for a stage of no run, and for a file without that run.
+    Raises BadConfiguration for an unknown stage, a stage without a run, and a file without that run.
     """
     run, _, place = recorded_name(text).partition("/")
     stage, _, item = place.partition("/")
@@ -56,14 +56,14 @@ def parse_name(text: str) -> ArtifactName:
 
 
 def check_stage(name: str, where: str = "") -> None:
-    """Raise BadConfiguration for an unknown stage; "" is none."""
+    """Raise BadConfiguration for an unknown stage; "" is allowed."""
     if name and name not in STAGES:
         hint = did_you_mean(name, STAGES) or ","
         raise BadConfiguration(f"unknown stage {name!r}{where}{hint} known are: {', '.join(STAGES)}")
 
 
 def named_with_settings(text: str) -> tuple[str, tuple[str, ...]]:
-    """The run and the overrides of ``demo`` or ``demo --set model.p_drop=0.2``. Raises BadConfiguration."""
+    """Parse run and overrides of ``demo`` or ``demo --set model.p_drop=0.2``. Raises BadConfiguration."""
     run, *overrides = (part.strip() for part in text.split(" --set "))
     if not run or (" " in run and not is_file(run)):
         raise BadConfiguration(f"{text!r} is named, allowed is a run, perhaps with settings: 'demo --set FIELD=VALUE'")
@@ -77,10 +77,10 @@ def is_version(text: str) -> bool:
 
 
 def find_artifacts(store: Store, text: str, overrides: Sequence[str] = ()) -> dict[ArtifactName, str]:
-    """The keys of all artifacts that the text names, in the order of the stages; "" names those of every run.
+    """Find the keys of all artifacts that the text names, in the order of the stages; "" means every run.
 
-    Warns where they are of a run with overrides that were not asked for. An artifact may have been removed since.
-    Raises BadConfiguration if no record has such an artifact.
+    Warns if the run has overrides that the user did not ask for. An artifact may have been removed since. Raises
+    BadConfiguration if no record has such an artifact.
     """
     if text.startswith(SYSTEM):
         made = [artifact for each in system_scores(store, text).values() for artifact in each.artifacts]
@@ -100,7 +100,7 @@ def find_artifacts(store: Store, text: str, overrides: Sequence[str] = ()) -> di
 
 
 def model_manifests(store: Store, text: str, stage: str, overrides: Sequence[str] = ()) -> dict[str, Manifest]:
-    """The manifests of one stage by item, of the model that ``RUN``, ``RUN/STAGE`` or ``RUN/STAGE/ITEM`` means.
+    """Find the manifests of one stage by item, for the model that ``RUN``, ``RUN/STAGE`` or ``RUN/STAGE/ITEM`` names.
 
     Raises BadConfiguration if the text names another stage, no finished run has the stage, or an artifact is missing.
     """
@@ -120,7 +120,7 @@ def model_manifests(store: Store, text: str, stage: str, overrides: Sequence[str
 
 
 def existing_manifest(store: Store, text: str, stage: str, key: str) -> Manifest:
-    """The manifest of an artifact that ``text`` needs. Raises BadConfiguration if it is missing."""
+    """Find the manifest of an artifact that ``text`` needs. Raises BadConfiguration if it is missing."""
     manifest = store.find(stage, key)
     if manifest is None:
         raise BadConfiguration(
@@ -130,7 +130,7 @@ def existing_manifest(store: Store, text: str, stage: str, key: str) -> Manifest
 
 
 def _name_run(store: Store, run: str, overrides: Sequence[str], asked: str) -> NamedRun:
-    """What the run means; warns where it is one with overrides that were not asked for."""
+    """Find the records that the run's name means; warns if they have overrides that the user did not ask for."""
     named = name_run(same_object(read_runs(store.root, run), asked), run, overrides)
     if named.remark:
         log.warning("%s", named.remark)
@@ -138,7 +138,7 @@ def _name_run(store: Store, run: str, overrides: Sequence[str], asked: str) -> N
 
 
 def _on_record(store: Store, run: str) -> str:
-    """The settings with which the run is on record; if it is not, the runs that are."""
+    """List the settings of the run on record; without a record, list the recorded runs."""
     headers = [header for header in read_headers(store.root, run) if not header.is_trial]
     settings = dict.fromkeys(as_options(header.overrides) for header in headers)
     return ", ".join(f"{run}{each}" for each in settings) or ", ".join(run_names(store.root)) or "no run"

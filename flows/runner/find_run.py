@@ -19,15 +19,14 @@ from tasks.corpus.catalogue import File, files
 from tasks.engine.own_classes import load_user_file
 
 RUN = re.compile(rf"(.*?\.toml|.*?\.py:[^/@]*?)({SWAPPED})?(?=[/@]|\Z)|[^/]*", re.DOTALL)
-"""A run at the beginning of a name: a user's file in any folder, else what stands before the first slash."""
+"""Matches a run at the beginning of a name: a user's file in any folder, else the text before the first slash."""
 
 
 def find_run(name: str, *, bare: bool = True) -> Run:
-    """The run ``demo``, ``demo-paper-A1-scale8``, ``my-run.toml`` or ``my_runs.py:NAME``; with ``-swapped`` behind it,
-    the one of the other direction.
+    """Find the run ``demo``, ``demo-paper-A1-scale8``, ``my-run.toml`` or ``my_runs.py:NAME``.
 
-    ``bare``: ``my-run`` means ``my-run.toml`` of the working folder, where that is a run of this name. Raises
-    BadConfiguration for an unknown one.
+    The suffix ``-swapped`` swaps source and target. ``bare``: ``my-run`` may mean ``my-run.toml`` in the working
+    folder, if that file holds a run of this name. Raises BadConfiguration for an unknown run.
     """
     if name.endswith(SWAPPED):
         return swapped_run(find_run(name.removesuffix(SWAPPED), bare=bare))
@@ -48,24 +47,24 @@ def find_run(name: str, *, bare: bool = True) -> Run:
 
 
 def own_files() -> list[str]:
-    """The files of the working folder that may be runs."""
+    """List the files in the working folder that may hold runs."""
     return [f"{file}" for file in Path().glob(f"*{SUFFIX}")]
 
 
 def is_file(name: str) -> bool:
-    """Whether the name is that of a run in a user's file."""
+    """Whether the name means a run in a user's file."""
     return ".py:" in name or name.removesuffix(SWAPPED).endswith(SUFFIX)
 
 
 def split_name(text: str) -> tuple[str, str]:
-    """The run and what follows it: ``/clean`` of ``../mine.toml/clean``; of a file also ``@champion``."""
+    """Split ``../mine.toml/clean`` into run and rest, here ``/clean``; for a file also ``@champion``."""
     match = RUN.match(text)
     end = match.end() if match else 0
     return text[:end], text[end:]
 
 
 def recorded_name(text: str) -> str:
-    """The text with the name of a run in place of its file: ``mine/clean`` for ``../mine.toml/clean``.
+    """Replace a run's file by the run's name: ``mine/clean`` for ``../mine.toml/clean``.
 
     Raises BadConfiguration for a file without that run.
     """
@@ -74,28 +73,28 @@ def recorded_name(text: str) -> str:
 
 
 def short_name(text: str) -> str:
-    """``recorded_name``, but of a Python file the words themselves: two of its runs may have one name."""
+    """Return ``recorded_name``, but keep the words of a Python file: two of its runs may have one name."""
     return text if ":" in text else recorded_name(text)
 
 
 def find_version(name: str, site: Site) -> Version:
-    """The version ``demo@champion``, ``demo/3``, ``demo`` or ``mine.toml``. Raises BadConfiguration."""
+    """Find the version ``demo@champion``, ``demo/3``, ``demo`` or ``mine.toml``. Raises BadConfiguration."""
     return resolve(site.tracking, recorded_name(name))
 
 
 def without_path(name: str) -> str:
-    """The name without the folder, the file and its ending: what a user's run is called where the file is not read."""
+    """Guess the name of a user's run without reading its file: removes the folder, the file and the suffix."""
     return name.rpartition("/")[2].rpartition(":")[2].replace(SUFFIX, "") if is_file(name) else name
 
 
 def swapped_name(name: str) -> str:
-    """The name of the run with its sides swapped; of an artifact of it where ``name`` is RUN/STAGE."""
+    """Return the name of the run with swapped sides, or of its artifact if ``name`` is RUN/STAGE."""
     run, place = split_name(name)
     return f"{run}{SWAPPED}{place}"
 
 
 def check_sets(run: Run) -> None:
-    """Warn of a run that is scored on sets of another corpus, as a built-in run with its corpus replaced is.
+    """Warn if a run is scored on sets of another corpus, such as a built-in run whose corpus was replaced.
 
     Raises BadConfiguration if the other corpus has other languages.
     """
@@ -118,7 +117,7 @@ def check_sets(run: Run) -> None:
 
 
 def warn_of_changed_files(run: Run) -> None:
-    """Warn if files of the run on this machine are no longer those that it pins. Reads each file whose size fits."""
+    """Warn if local files of the run differ from the pinned checksums. Reads each file whose size is unchanged."""
     changed = [file.url for file in files(run.corpus, run.sets) if _is_changed(file)]
     if changed:
         warn_once(
@@ -134,7 +133,7 @@ def _is_changed(file: File) -> bool:
     try:
         size = path.stat().st_size
         return (file.size or size) != size or sha256_of(path) != file.sha256
-    except OSError:  # downloads say so, where they need it
+    except OSError:  # a download that needs the file reports this
         return False
 
 

@@ -1,7 +1,7 @@
-"""Runs several runs of one intent as a group: seeds of a run, rows of the paper, trials of a sweep.
+"""Runs several runs as a group: seeds of a run, rows of the paper, trials of a sweep.
 
-In MLflow a group is a run above those of its members; a later call with the name of the group goes on with it. A member
-whose stages are all cached is taken from the store. A member that fails stops no other.
+In MLflow a group is the parent run of its members; a later call with the group's name continues it. A member whose
+stages are all cached is taken from the store. A member that fails does not stop the others.
 """
 
 import hashlib
@@ -29,16 +29,16 @@ Say = Callable[[str], None]
 
 
 def digest(settings: Any) -> str:
-    """Six characters that stand for what a group's name does not say."""
+    """Hash the settings that a group's name omits to six characters."""
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:6]
 
 
 @dataclass(frozen=True)
 class Group:
-    """What the runs of one intent have in common."""
+    """What the runs of a group have in common."""
 
     name: str
-    """As the records of its members have it: ``sweep demo-3f2a91``, ``paper-demo-scale8``."""
+    """The name in the records of its members: ``sweep demo-3f2a91``, ``paper-demo-scale8``."""
     title: str
     noun: str
     """``seed``, ``row`` or ``trial``."""
@@ -47,11 +47,11 @@ class Group:
     overrides: tuple[str, ...]
     params: Mapping[str, Any] = field(default_factory=dict)
     members: Mapping[str, ResolvedRun] = field(default_factory=dict)
-    """Empty for a sweep, whose members depend on each other's scores."""
+    """Empty for a sweep: scores of earlier trials decide the next ones."""
 
     @cached_property
     def cached_plans(self) -> Mapping[str, RunPlan]:
-        """The plans of the members before the first with work; those after it may find stages that it made."""
+        """Plans of the members before the first one with work; later members may reuse the stages that it makes."""
         plans: dict[str, RunPlan] = {}
         for member, resolved in self.members.items():
             planned = make_plan(resolved)
@@ -68,19 +68,19 @@ class Group:
 
 @dataclass(frozen=True)
 class GroupResults:
-    """What a group came to: the outcome of each member."""
+    """The outcome of each member of a group."""
 
     group: Group
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
 
     @property
     def failures(self) -> dict[str, str]:
-        """The failure of each member that has one."""
+        """The failure of each failed member."""
         return {member: outcome.failure for member, outcome in self.outcomes.items() if outcome.failure}
 
     @property
     def failure(self) -> str:
-        """Why the group failed; "" if it did not."""
+        """Why the group failed; "" if it succeeded."""
         noun = self.group.noun
         failures = "; ".join(f"{noun} {member}: {failure}" for member, failure in self.failures.items())
         return f"{len(self.failures)} of {len(self.outcomes)} {noun}s failed: {failures}" if failures else ""
@@ -97,13 +97,13 @@ class GroupResults:
 
     @property
     def markdown(self) -> str:
-        """The table of its members."""
+        """The table of members and scores."""
         rows = [[name.removesuffix(f".{BLEU}"), f"{bleu:.2f}"] for name, bleu in self.facts.items()]
         return table([f"{self.group.noun} and set", "BLEU"], rows)
 
     @property
     def files(self) -> Sequence[Path]:
-        """The artifacts of its run in MLflow."""
+        """Files to log to the group's run in MLflow."""
         return ()
 
 
@@ -144,12 +144,12 @@ class Members:
             return self.run_one(planned)
         except StageFailed as failed:
             return failed.outcome
-        except (Fault, OSError) as error:  # an unreachable server, a missing folder: the next member may succeed
+        except (Fault, OSError) as error:  # such as an unreachable server: the next member may succeed
             return Outcome(resolved.run.name, failure=describe(error))
 
 
 def run_group(group: Group, run_one: RunOne, say: Say, work: Callable[[Members], R]) -> R:
-    """Begin the run of the group in MLflow, or go on with it, do the work below it, and end it with the results."""
+    """Start or continue the group's run in MLflow, do the work below it, and end it with the results."""
     tracker = Tracker(group.site.tracking, group.site.root.absolute() / "mlflow-artifacts", token=group.name)
     parent = tracker.start(group.experiment, group.title, {OVERRIDES: " ".join(group.overrides)}, group.params)
     with ending(tracker) as end:
@@ -164,7 +164,7 @@ def run_group(group: Group, run_one: RunOne, say: Say, work: Callable[[Members],
 def run_members(
     group: Group, at_once: int, run_one: RunOne, say: Say, results: Callable[[Mapping[str, Outcome]], R]
 ) -> R:
-    """Run the members of the group, ``at_once`` at a time. Without work there is no run in MLflow."""
+    """Run the members of the group, ``at_once`` at a time. Without work, starts no run in MLflow."""
 
     def work(members: Members) -> R:
         def run_member(name: str, own: ResolvedRun) -> Outcome:

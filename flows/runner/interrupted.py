@@ -1,4 +1,4 @@
-"""Runs that were interrupted because their process or machine died.
+"""Finds and closes runs that were interrupted because their process or machine died.
 
 ``unfinished`` lists them, each with the command that resumes it. ``close_dead_runs`` closes the flow runs and task runs
 at Prefect's server, the runs in MLflow and the records that would otherwise stay "Running" for ever.
@@ -21,7 +21,7 @@ FLOWS = ("reproduce", "paper", "sweep", "check")
 
 
 def unfinished(site: Site) -> list[RecordedRun]:
-    """Interrupted runs of this machine that were neither resumed nor forgotten since, newest first.
+    """List interrupted runs of this machine that were neither resumed nor forgotten since, newest first.
 
     Runs with different overrides or a different ``--until`` are different runs. A run with forced stages also resumes
     an interrupted run without them, but not the reverse, because the forced stages may already exist.
@@ -39,9 +39,9 @@ def unfinished(site: Site) -> list[RecordedRun]:
 
 
 def attempt_to_resume(site: Site, run: str, request: Mapping[str, Any], *, again: bool = False) -> RecordedRun | None:
-    """The newest record of ``run`` with the same request if that run was interrupted, else None.
+    """Return the newest record of the same request of ``run`` if it was interrupted, else None.
 
-    ``again``: the caller retries that flow run, so the run has ended in any case, and a failed one is resumed too.
+    ``again``: the caller retries that flow run, so the run has ended; a failed run is resumed too.
     """
     wanted = {name: request[name] for name in records.REQUEST_FIELDS} | {"force": list(request["force"])}
     for record in read_headers(site.root, run):
@@ -61,8 +61,8 @@ def forget(site: Site, interrupted: Iterable[RecordedRun]) -> None:
 def close_dead_runs(site: Site) -> int:
     """Close the runs that dead processes left "Running" at Prefect's server, in MLflow and in records.
 
-    Returns the number of runs. A run with work calls it when it starts, a worker when a flow's process was killed;
-    `repro status --close` and `repro up` do too. If a server does not answer, the next call closes its runs.
+    Returns the number of runs. Callers are each run with work at its start, a worker after a flow's process was killed,
+    `repro status --close` and `repro up`. If a server does not answer, the next call closes its runs.
     """
     closed = close_abandoned(FLOWS) if server_configured() else 0
     return max(closed, _close_records(site))

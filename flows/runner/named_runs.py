@@ -1,16 +1,15 @@
-"""Decides what the name of a run means: which of its records count. Nothing else chooses among records by a name.
+"""Decides which records the name of a run means. No other module chooses records by name.
 
-Among the records without overrides (a limit by ``expect`` changes no result, so it is none), or with those that are
-given, and never among trials of a sweep:
+It considers the records without overrides, or with the given ones, and never trials of a sweep. ``expect`` does not
+count as an override, since limits change no result.
 
-- Artifacts (``show``, ``verify``, ``api.artifact``): of each stage those of the newest record in
-  which the whole stage has artifacts, whether that run finished or not.
-- The model (``export``, ``compare``, ``api.scores`` and ``curves``): weights, scores and curves of one record, the
-  newest finished one that has scores.
-- A group of seeds (``compare --seeds``): the model of each seed, whose overrides otherwise are those that are given.
+- Artifacts (``show``, ``verify``, ``api.artifact``): for each stage, the artifacts of the newest record with the whole
+stage, finished or not. - The model (``export``, ``compare``, ``api.scores`` and ``curves``): weights, scores and curves
+of one record: the newest finished record with scores. - A group of seeds (``compare --seeds``): the model of each seed;
+all other overrides are the given ones.
 
-Names of versions (``demo@champion``, and ``demo`` where only a version can be meant) are for
-``infra.tracking.registry.resolve``.
+``infra.tracking.registry.resolve`` resolves names of versions: ``demo@champion``, and ``demo`` where only a version is
+allowed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,12 +28,12 @@ SEED_FIELD = "training.seed"
 
 @dataclass(frozen=True)
 class NamedRun:
-    """The records that a name means, all with the same overrides that change results, the newest first."""
+    """The records that a name means, the newest first; all have the same overrides that change results."""
 
     run: str
     records: Sequence[RecordedRun]
     remark: str = ""
-    """Which overrides they have, where the name gives none and no run without them is on record; else ""."""
+    """The overrides of the records if the name gives none but every recorded run has some; else ""."""
 
     @property
     def artifacts(self) -> dict[Place, str]:
@@ -50,10 +49,10 @@ class NamedRun:
             for item, key in items.items():
                 if key:
                     made.setdefault(item, key)
-        return made  # no record has the whole stage
+        return made  # no record has the whole stage: the newest artifact of each item
 
     def of_model(self, stage: str) -> dict[str, str]:
-        """The keys of a stage by item, of the run's model; empty where no finished run has the stage."""
+        """The keys of a stage by item for the run's model; empty if no finished run has the stage."""
         finished = [each for each in self.records if each.outcome == FINISHED and _items(each, stage)]
         scored = (each for each in finished if _items(each, "score"))
         chosen = next(scored, next(iter(finished), None))
@@ -61,17 +60,17 @@ class NamedRun:
 
 
 def same_object(records: Iterable[RecordedRun], asked: str) -> list[RecordedRun]:
-    """The records of a run but those of other objects: runs of ``FILE.py:A`` and ``FILE.py:B`` may have one name."""
+    """Remove records of other objects: the runs ``FILE.py:A`` and ``FILE.py:B`` may have the same name."""
     return [each for each in records if len({object_of(asked), object_of(each.asked.get("run", ""))} - {""}) < 2]
 
 
 def object_of(asked: str) -> str:
-    """File and object of ``folder/FILE.py:NAME``; "" where a run was not asked for so."""
+    """Return file and object of ``folder/FILE.py:NAME``; "" for a run that was named otherwise."""
     return Path(asked).name if ":" in asked else ""
 
 
 def name_run(records: Iterable[RecordedRun], run: str, overrides: Sequence[str] = ()) -> NamedRun:
-    """What ``run`` means, with the overrides of a command; ``records`` are those of the run, the newest first."""
+    """Choose the records that ``run`` and ``overrides`` mean among the run's ``records``, the newest first."""
     own = [each for each in records if not each.is_trial]
     same = [each for each in own if _effective(each.overrides) == _effective(overrides)]
     if same or overrides or not own:
@@ -83,7 +82,7 @@ def name_run(records: Iterable[RecordedRun], run: str, overrides: Sequence[str] 
 
 
 def name_seeds(records: Iterable[RecordedRun], run: str, overrides: Sequence[str] = ()) -> list[NamedRun]:
-    """What ``run`` means for each ``training.seed`` on record, else with these overrides, the newest first."""
+    """Choose the records of each recorded ``training.seed`` with otherwise these overrides, the newest first."""
     by_seed: dict[tuple[str, ...], list[RecordedRun]] = {}
     for each in records:
         if not each.is_trial and _without_seed(each.overrides) == _without_seed(overrides):
@@ -96,10 +95,10 @@ def _without_seed(overrides: Sequence[str]) -> tuple[str, ...]:
 
 
 def _effective(overrides: Sequence[str]) -> tuple[str, ...]:
-    """The overrides that may change results."""
+    """Keep the overrides that may change results."""
     return tuple(each for each in without_replaced(overrides) if changes_results((each,)))
 
 
 def _items(record: RecordedRun, stage: str) -> dict[str, str]:
-    """The keys of a stage by item; "" for an item without an artifact."""
+    """Map each item of a stage to its key; "" for an item without an artifact."""
     return {row.item: row.key if row.has_artifact else "" for row in record.stages if row.stage == stage}

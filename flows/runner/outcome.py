@@ -1,4 +1,4 @@
-"""The outcome of a run or of a plan: one result for each stage, and what can be read from them."""
+"""The outcome of a run or of a plan: one result per stage, and values derived from them."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from tasks.reporting.remarks import run_remarks
 
 @dataclass
 class Outcome:
-    """The results of a run's stages in the order in which they ended; ``failure`` is empty unless one failed."""
+    """The results of a run's stages in the order in which they ended; ``failure`` is empty unless a stage failed."""
 
     run: str
     rows: list[StageResult] = field(default_factory=list)
@@ -29,14 +29,14 @@ class Outcome:
         return {item: card for item, card in self.scores.items() if is_own(item)}
 
     def remarks(self, dev: str) -> list[str]:
-        """What the facts of translations and of the run's own model warn of; ``dev`` is the run's dev set."""
+        """Warnings from the facts of translations and of the run's own model; ``dev`` is the run's dev set."""
         of_train = [(row.form, row.facts) for row in self.rows if (row.stage, row.item) == ("train", OWN_MODEL)]
         form, train = next(iter(of_train), ({}, {}))
         translations = {row.item: row.facts for row in self.rows if row.stage == "translate"}
         return run_remarks(dev, form.get("training", {}), train, translations, self.own_scores)
 
     def seed_spreads(self, own_seed: int) -> list[SeedSpread]:
-        """The scores by seed, where the run has models of several; ``own_seed`` is that of the run's own model."""
+        """The scores by seed if the run has models of several seeds; ``own_seed`` is the seed of its own model."""
         by_set: dict[str, dict[str, dict[str, Any]]] = {}
         for item, card in self.scores.items():
             name, system = (item, seed_item(own_seed)) if is_own(item) else item.rsplit("/", 1)
@@ -51,7 +51,7 @@ class Outcome:
 
 
 class StageFailed(Exception):
-    """A stage failed; ``outcome`` has its failure and the stages that were done before it."""
+    """A stage failed; ``outcome`` has the failure and the stages that finished before it."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.failure)
@@ -59,14 +59,14 @@ class StageFailed(Exception):
 
 
 def cached_outcome(planned: Outcome) -> Outcome | None:
-    """The outcome of a run in which every stage is a hit; None where there is work, or where a limit is broken."""
+    """Return the plan as the outcome if every stage is cached; None if there is work or a limit is broken."""
     if any(row.state != "cached" or row.is_refused for row in planned.rows):
         return None
     return planned
 
 
 def stage_folder(row: StageResult, site: Site) -> Path:
-    """The folder of a stage that is done, fetched if the store is remote."""
+    """Return the folder of a finished stage, downloaded if the store is remote."""
     store = open_store(site)
     manifest = store.find(row.stage, row.key)
     return store.artifact(manifest).path() if manifest else Path(row.path)

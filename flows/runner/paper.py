@@ -80,17 +80,17 @@ class PaperRequest:
 
     @property
     def title(self) -> str:
-        """The heading and the settings."""
+        """The heading, with the settings."""
         return ", ".join([self.heading, *without_replaced(self.overrides)])
 
     @property
     def record_name(self) -> str:
-        """The name of its records: the folder of the pages of all rows on this corpus at this scale."""
+        """The name of its records, and of the folder with the pages of all rows on this corpus at this scale."""
         return f"paper-{self.corpus}-scale{effective_scale(self.scale, self.corpus)}"
 
     @property
     def page_name(self) -> str:
-        """The name of the folder of its page there: the rows, and a digest of the settings if it has some."""
+        """The folder of its page inside the records' folder: the rows, and a digest of any settings."""
         settings = sorted(without_replaced(self.overrides))
         ending = [digest(settings)] if settings else []
         return "-".join([*(word.strip() for word in self.rows.split(",")), *ending])
@@ -161,13 +161,13 @@ def write_pages(paper: PaperResults) -> None:
 
 
 def row_curves(resolved: ResolvedRun, outcome: Outcome) -> LayerCurves:
-    """The signs of collapse of a row's training, by layer; empty if it did not get so far."""
+    """Read the signs of collapse of a row's training, by layer; empty before the training finished."""
     trained = [r for r in outcome.rows if r.stage == "train" and r.path]
     return layer_curves(stage_folder(trained[0], resolved.site) / "metrics.jsonl") if trained else {}
 
 
 def compare_row(resolved: ResolvedRun, outcome: Outcome) -> PaperComparison:
-    """Compare a row with the paper, as far as its run got."""
+    """Compare a row with the paper, using the stages that its run finished."""
     (row,) = paper_row_of(resolved.run)
     training = next((r.facts for r in outcome.rows if r.stage == "train" and r.path), {})
     scored = [r for r in outcome.rows if r.stage == "score" and r.item == row.set_name and r.path]

@@ -1,7 +1,7 @@
-"""The runs on record, read in this one place: a record that cannot be read is skipped with one warning.
+"""Reads the records of runs. Skips a record that cannot be read, with one warning.
 
-A record of an older version lacks fields, one that somebody edited may have any. What is optional has a default here;
-without the rest, a run, its overrides, its outcome and its stages, a file says nothing of a run.
+A record of an older version lacks fields; an edited record may have any. Optional fields have a default here. A record
+without the required fields (run, overrides, outcome, stages) cannot be used.
 """
 
 import json
@@ -25,7 +25,7 @@ from infra.store.store import Store
 
 log = logging.getLogger(__name__)
 SWEEP = "sweep "
-"""Begins the group of a trial."""
+"""Prefix of a trial's group."""
 WAS_INTERRUPTED = "was interrupted"
 DIED = "its process ended without a word, as by `kill -9` (signal 9), for want of memory, or with its machine"
 TEXTS = "a list of texts"
@@ -33,7 +33,7 @@ NUMBER = (int, float)
 RUN_FORM = {"run": str, "overrides": TEXTS, "outcome": str, "asked": dict, "checks": list}
 TEXT_FIELDS = ("failure", "ended", "who", "commit", "process", "attempt", "group", "title", "closed")
 RUN_DEFAULTS: Mapping[str, Any] = {"asked": {}, "checks": [], **dict.fromkeys(TEXT_FIELDS, "")}
-"""Fields that older records may lack, or a header."""
+"""Defaults of fields that older records or headers may lack."""
 REQUEST_FORM = {name: TEXTS if name == "force" else str for name in REQUEST_FIELDS}
 CHECK_FORM = {"place": str, "limit": str, "bound": NUMBER, "warns": int, "value": (*NUMBER, NoneType), "holds": int}
 STAGE_FORM = {"stage": str, "item": str, "key": str, "state": str, "seconds": NUMBER, "failures": TEXTS}
@@ -41,7 +41,7 @@ STAGE_DEFAULTS: Mapping[str, Any] = {"seconds": 0.0, "failures": []}
 
 
 class UnreadableRecord(BadData):
-    """A file under ``runs/`` that does not say of which run it is the record, or with what outcome or stages."""
+    """A file under ``runs/`` that does not name its run, outcome or stages."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class RecordedStage:
     """``cached``, ``completed``, ``failed``; while the run is at work also ``miss``, ``waits``."""
     seconds: float
     failures: tuple[str, ...]
-    """Why each failed try failed; the stage was tried again after all but perhaps the last."""
+    """Why each failed try failed. The stage was tried again after each, except perhaps the last."""
 
     @property
     def label(self) -> str:
@@ -71,7 +71,7 @@ class RecordedStage:
 
     @property
     def was_cached(self) -> bool:
-        return self.state in ("cached", "hit")  # a release before wrote hit
+        return self.state in ("cached", "hit")  # earlier releases wrote hit
 
     @property
     def has_artifact(self) -> bool:
@@ -85,8 +85,8 @@ class RecordedRun:
     run: str
     overrides: tuple[str, ...]
     outcome: str
-    """FINISHED, FAILED, KILLED or RUNNING, of earlier releases also PRUNED; KILLED also where the process of a RUNNING
-    one is gone."""
+    """FINISHED, FAILED, KILLED or RUNNING; earlier releases also wrote PRUNED. A RUNNING record counts as KILLED once
+    its process is gone."""
     failure: str
     """Which stage failed, and why."""
     who: str
@@ -95,30 +95,30 @@ class RecordedRun:
     """The fields of its request: ``flows.runner.records.REQUEST_FIELDS``."""
     started: datetime
     ended: datetime | None
-    """None while it runs, where it was killed, and in records from before it was written."""
+    """None while it runs, after a kill, and in old records."""
     path: Path
     forced_attempt: str
     """The attempt that its forced stages belong to."""
     process: str
-    """The identity of the process that carries it out (``infra.processes.identity``)."""
+    """The identity of the process that runs it (``infra.processes.identity``)."""
     is_open: bool
-    """Whether the file says that it runs: if its ``outcome`` is KILLED, nobody closed it."""
+    """Whether the file says RUNNING; a KILLED run with such a file was never closed."""
     group: str = ""
     """``sweep demo-3f2a91``, ``paper-demo-scale8``; "" for a run of its own and in older records."""
     title: str = ""
-    """What it is in its group: ``trial 2 · p_drop 0.2``."""
+    """Its name in the group: ``trial 2 · p_drop 0.2``."""
     is_closed: bool = False
-    """Whether `repro status --close` took it off the list of interrupted runs."""
+    """Whether `repro status --close` removed it from the list of interrupted runs."""
     checks: tuple[Mapping[str, Any], ...] = ()
-    """Of its limits: ``CHECK_FORM``, for example the place ``score dev bleu``."""
+    """The checks of its limits (``CHECK_FORM``), for example at the place ``score dev bleu``."""
     stages: tuple[RecordedStage, ...] = ()
-    """Empty where only the header was read (``read_headers``)."""
+    """Empty if only the header was read (``read_headers``)."""
     start_number: int = 1
-    """1 for the first start of a request, 2 if it is repeated after one that did not finish, and so on."""
+    """1 for the first start of a request, 2 for the start after an unfinished one, and so on."""
 
     @property
     def end(self) -> str:
-        """Its outcome as it is shown: STOPPED, not KILLED, where it ended in order, after `repro stop` or Ctrl-C."""
+        """The outcome to show: STOPPED in place of KILLED after an orderly end by `repro stop` or Ctrl-C."""
         return "STOPPED" if self.outcome == KILLED and self.failure != DIED else self.outcome
 
     @property
@@ -128,12 +128,12 @@ class RecordedRun:
 
     @property
     def pid(self) -> str:
-        """The number of its process; "" in older records."""
+        """The process id; "" in older records."""
         return "".join(self.process.split("/")[3:4])
 
     @property
     def command(self) -> str:
-        """The command line that asks for the same."""
+        """The command line of the same request."""
         return command_of(self.run, self.overrides, self.asked)
 
     @property
@@ -148,7 +148,7 @@ class RecordedRun:
 
     @property
     def seconds(self) -> float:
-        """Time of the stages that this run made or tried; stages that ran at the same time count each."""
+        """Total time of the stages that this run made or tried; parallel stages count separately."""
         return sum(stage.seconds for stage in self.stages if not stage.was_cached)
 
     @property
@@ -170,13 +170,13 @@ class RecordedRun:
 
 
 def failure_text(failure: str) -> str:
-    """``failed: …``; WAS_INTERRUPTED for an end by Ctrl-C or SIGTERM, which older records name by the exception."""
+    """Describe a failure: ``failed: …``, or WAS_INTERRUPTED after Ctrl-C or SIGTERM (in older records an exception)."""
     is_signal = failure.startswith((INTERRUPTED, "KeyboardInterrupt", "SystemExit"))
     return WAS_INTERRUPTED if is_signal else f"failed: {failure}"
 
 
 def command_of(run: str, overrides: Sequence[str], request: Mapping[str, Any]) -> str:
-    """The command line of a request as a record has it."""
+    """Write the command line of a recorded request."""
     arguments = ["repro", "run", request.get("run") or run]
     arguments += [argument for value in overrides for argument in ("--set", value)]
     arguments += ["--from", request["from_stage"]] if request.get("from_stage") else []
@@ -187,29 +187,29 @@ def command_of(run: str, overrides: Sequence[str], request: Mapping[str, Any]) -
 
 
 def read_headers(root: Path, name: str = "") -> Iterator[RecordedRun]:
-    """The starts of a run, or of all for "", newest first and without their stages, which may be long."""
+    """Read the starts of a run, or of all runs for "", newest first, without their possibly long stages."""
     return _readable(root, name, read_header)
 
 
 def read_runs(root: Path, name: str = "") -> Iterator[RecordedRun]:
-    """The starts of a run, or of all for "", newest first."""
+    """Read the starts of a run, or of all runs for "", newest first."""
     return _readable(root, name, read_run)
 
 
 def with_stages(header: RecordedRun) -> RecordedRun | None:
-    """The same record with its stages; None, after one warning, where these cannot be read."""
+    """Read the same record with its stages; None, after one warning, if they cannot be read."""
     return _or_none(read_run, header.path)
 
 
 def read_header(path: Path) -> RecordedRun:
-    """A record without its stages. Raises UnreadableRecord."""
+    """Read a record without its stages. Raises UnreadableRecord."""
     whole = _text(path)
     before, found, _ = whole.partition(b'\n "stages"')
     return _parsed(path, _fields(path, before.rstrip().rstrip(b",") + b"}" if found else whole))
 
 
 def read_run(path: Path) -> RecordedRun:
-    """A record with its stages. Raises UnreadableRecord."""
+    """Read a record with its stages. Raises UnreadableRecord."""
     fields = _fields(path, _text(path))
     try:
         rows = [_typed(row, STAGE_FORM, STAGE_DEFAULTS) for row in _typed(fields, {"stages": list})["stages"]]
@@ -220,9 +220,9 @@ def read_run(path: Path) -> RecordedRun:
 
 
 def read_history(store: Store, run: str = "", since: datetime | None = None) -> list[RecordedRun]:
-    """The starts of runs with their ``start_number``, newest first: of one run, or all for ""; from ``since`` on.
+    """Read the starts of one run, or of all for "", from ``since`` on, newest first, with ``start_number``.
 
-    Earlier starts count whatever ``since`` is.
+    ``start_number`` also counts starts before ``since``.
     """
     records.receive_records(store, run)
     starts: dict[tuple[Any, ...], int] = {}
@@ -242,29 +242,29 @@ def read_history(store: Store, run: str = "", since: datetime | None = None) -> 
 
 
 def with_overrides(starts: Iterable[RecordedRun], overrides: Sequence[str]) -> list[RecordedRun]:
-    """The starts with these overrides; where there is none, those that have others beside them."""
+    """Choose the starts with exactly these overrides; if there are none, those with further overrides."""
     found = [each for each in starts if {*overrides} <= {*each.overrides}]
     return [each for each in found if overrides and each.overrides == tuple(overrides)] or found
 
 
 def last_sign(store: Store, start: RecordedRun) -> datetime:
-    """When a start whose process died last wrote its record, or a file of a stage that it left unfinished."""
+    """Return when a dead start last wrote its record or a file of an unfinished stage."""
     unmade = [each for each in start.stages if not each.has_artifact]
     folders = [folder for each in unmade for folder in store.unfinished_folders(each.stage, each.key)]
     times = [start.started.timestamp()]
     for path in (start.path, *(path for folder in folders for path in folder.glob("*"))):
-        with suppress(OSError):  # another start resumes it meanwhile
+        with suppress(OSError):  # another start may resume it now
             times.append(path.stat().st_mtime)
     return datetime.fromtimestamp(max(times), UTC)
 
 
 def run_names(root: Path) -> list[str]:
-    """The runs that have a readable record."""
+    """List the runs that have a readable record."""
     return sorted({each.run for each in read_headers(root)})
 
 
 def findable(name: str, root: Path) -> str:
-    """The words by which ``find_run`` finds a run: its name, else the file that a record of it names; warns of that."""
+    """Return the words by which ``find_run`` finds a run: its name, else, with a warning, the file in a record."""
     if is_file(name) or is_name(name, name):
         return name
     asked: list[str] = [*dict.fromkeys(each.asked.get("run", name) for each in read_headers(root, name))]
@@ -283,7 +283,7 @@ def is_name(words: str, name: str) -> bool:
 
 
 def last_arguments(root: Path, name: str) -> dict[tuple[str, str], Any]:
-    """The arguments of each (stage, item) in the newest record of the run; empty if there is none."""
+    """Return the arguments of each (stage, item) in the run's newest record; empty if there is none."""
     for each in read_runs(root, name):
         rows = _fields(each.path, _text(each.path))["stages"]
         return {(row["stage"], row.get("item", "")): row["form"] for row in rows if isinstance(row.get("form"), dict)}
@@ -291,7 +291,7 @@ def last_arguments(root: Path, name: str) -> dict[tuple[str, str], Any]:
 
 
 def newest_artifacts(root: Path, name: str, overrides: Sequence[str]) -> set[tuple[str, str]]:
-    """Stage and key of each artifact in the newest record of the run with these overrides."""
+    """Return (stage, key) of each artifact in the newest record of the run with these overrides."""
     newest = next((each for each in read_runs(root, name) if each.overrides == tuple(overrides)), None)
     return {(stage.stage, stage.key) for stage in newest.stages} if newest else set()
 
@@ -361,7 +361,7 @@ def _unreadable(path: Path, error: Exception) -> UnreadableRecord:
 
 
 def _typed(fields: Any, form: Mapping[str, Any], defaults: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-    """The fields that ``form`` names, where their values have its types; only those with a default may be missing."""
+    """Return the fields that ``form`` names. Raises TypeError for a wrong type, KeyError for a missing field."""
     if not isinstance(fields, dict):
         raise TypeError(f"{fields!r:.40} is no JSON object")
     found = {name: fields[name] if name in fields or name not in defaults else defaults[name] for name in form}

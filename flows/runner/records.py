@@ -19,9 +19,9 @@ from tasks.engine.planner import StageResult
 REQUEST_FIELDS = ("run", "from_stage", "until", "force", "site")
 """The fields of a request that its record holds under ``asked``. The overrides are a field of their own."""
 NAME_FORMAT = "%Y%m%dT%H%M%S-%f"
-"""The start time (UTC) in the name of a record; such names sort by time."""
+"""Format of the start time (UTC) that names a record: names sort by time."""
 FILE_NAME = re.compile(r"\d{8}T\d{6}-\d{6}\.json")
-"""Other files beside records compare rows of the paper, or, by earlier versions, seeds."""
+"""Name of a record. Other files in the folder compare rows of the paper; earlier versions also compared seeds."""
 RUNNING = "RUNNING"
 KILLED = "KILLED"
 FINISHED = "FINISHED"
@@ -29,16 +29,16 @@ FINISHED = "FINISHED"
 
 
 def start_time(root: Path, name: str) -> datetime:
-    """The start time for a new record of the run: now, but after every existing record.
+    """Choose the start time for a new record of the run: now, but later than every existing record.
 
-    A record from before the clock was set back is dated in the future. It would otherwise stay the newest one, and a
+    If the clock was set back, an older record has a date in the future. It would otherwise stay the newest one, and a
     killed run would be listed for ever.
     """
     now = datetime.now(UTC)
     newest = max((path.stem for path in record_files(root, name)), default="")
     if newest > f"{now:{NAME_FORMAT}}":
         with suppress(ValueError, OverflowError):  # a file that this module did not write
-            # Two runs that start at once differ by the second term.
+            # The second term separates two runs that start at the same time.
             later = timedelta(microseconds=1 + now.microsecond)
             return datetime.strptime(newest, NAME_FORMAT).replace(tzinfo=UTC) + later
     return now
@@ -57,12 +57,12 @@ def write(
     group: str = "",
     title: str = "",
 ) -> Path:
-    """Write the record of the run that ``started`` then, over an earlier record of it; returns the file.
+    """Write the record of the run that began at ``started``, over an earlier record of it; return the file.
 
     ``request`` holds the fields of the request, ``attempt`` is the attempt that its forced stages belong to,
-    ``failure`` says which stage failed and why, ``checks`` are those of its limits, ``group`` names
-    the sweep or the rows of the paper that it belongs to, where it is ``title``. The record names the calling process
-    as the one that runs it.
+    ``failure`` says which stage failed and why, ``checks`` are the checks of its limits, ``group`` names its sweep or
+    its rows of the paper, ``title`` is its name in that group. The record names the calling process as the process of
+    the run.
     """
     record = {
         "run": name,
@@ -82,13 +82,13 @@ def write(
     path = record_file(root, name, started)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, _as_text(record))
-    for folder in (path.parent, path.parents[1], root):  # garbage collection would miss a record that lost its name
+    for folder in (path.parent, path.parents[1], root):  # a crash may lose a name that is not synced
         sync(folder)
     return path
 
 
 def _stage_form(row: StageResult) -> dict[str, Any]:
-    """A stage as a record holds it; ``failures`` only where there are any."""
+    """Convert a stage for the record; omits empty ``failures``."""
     form: dict[str, Any] = {"stage": row.stage, "item": row.item, "key": row.key, "state": row.state}
     form |= {"seconds": row.seconds, "form": row.form}
     return form | ({"failures": list(row.failures)} if row.failures else {})
@@ -101,12 +101,12 @@ def _check_form(check: Check) -> dict[str, Any]:
 
 
 def change(path: Path, **fields: str) -> None:
-    """Replace fields of a record, or add them before its stages: there the header is read."""
+    """Replace fields of a record, or add them before its stages, so that they belong to the header."""
     write_atomically(path, _as_text({**fields, **json.loads(path.read_text()), **fields}))
 
 
 def write_paper(path: Path, pages: Mapping[str, str], results: Mapping[str, Any]) -> None:
-    """Write the results of rows of the paper over earlier ones: ``pages`` and JSON, beside ``path`` by their suffixes.
+    """Write the results of rows of the paper over earlier ones: ``pages`` by suffix, and JSON, named like ``path``.
 
     The record of each row's run holds its stages.
     """
@@ -117,7 +117,7 @@ def write_paper(path: Path, pages: Mapping[str, str], results: Mapping[str, Any]
 
 
 def record_folder(name: str) -> str:
-    """The folder of a run's records, below the root."""
+    """Return the folder of a run's records, relative to the root."""
     return f"runs/{file_name(name)}"
 
 
@@ -127,13 +127,13 @@ def receive_records(store: Store, name: str = "") -> None:
 
 
 def record_files(root: Path, name: str = "") -> list[Path]:
-    """The records of a run, or of all runs for "", the newest first."""
+    """List the records of a run, or of all runs for "", the newest first."""
     found = root.glob(f"{record_folder(name) if name else 'runs/*'}/*.json")
     return sorted(filter(lambda path: FILE_NAME.fullmatch(path.name), found), key=lambda path: path.name, reverse=True)
 
 
 def record_file(root: Path, name: str, started: datetime) -> Path:
-    """The record of the run that ``started`` then."""
+    """Return the path of the record of the run that began at ``started``."""
     return root / record_folder(name) / f"{started:{NAME_FORMAT}}.json"
 
 

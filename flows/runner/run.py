@@ -1,4 +1,4 @@
-"""Runs a resolved request: its stages under a runner, its record under the root, its run in MLflow."""
+"""Runs a resolved request: runs its stages, writes its record under the root, and logs a run to MLflow."""
 
 import shlex
 import threading
@@ -23,7 +23,7 @@ from tasks.engine.stage import engine
 from tasks.reporting.stage_files import stage_files
 
 TRACKED_SETTINGS = ("vocabulary", "sharding", "model", "training", "averaging", "decoding")
-"""The parts of a run that are parameters of its run in MLflow."""
+"""The parts of a run that are logged to MLflow as parameters."""
 
 
 @contextmanager
@@ -32,9 +32,9 @@ def running(
     display: Display,
     make_runner: Callable[[RunSettings], Runner] = Runner,
 ) -> Iterator[Outcome]:
-    """Make what is missing of the stages that the block calls; raises StageFailed, or what the plan refuses.
+    """Make the missing stages that the block calls. Raises StageFailed, or the fault that the plan found.
 
-    Gives the outcome, which is complete after the block.
+    Yields the outcome, which is complete after the block.
     """
     resolved = planned.resolved
     site = resolved.site
@@ -46,7 +46,7 @@ def running(
     lock = threading.Lock()
 
     def keep_record() -> None:
-        with lock:  # stages may end at once
+        with lock:  # stages may end at the same time
             known = {row.key for row in runner.rows}
             rows = [*runner.rows, *(row for row in planned.outcome.rows if row.key not in known)]
             record.write(rows, RUNNING)
@@ -70,9 +70,9 @@ def running(
     try:
         with ending(tracker) as end:
             try:
-                # From its start the record names what the run is about to use, so that garbage collection keeps it.
+                # From the start the record names all artifacts of the run, so that garbage collection keeps them.
                 keep_record()
-                if cached_outcome(planned.outcome) is None:  # a run that makes nothing is not worth a run in MLflow
+                if cached_outcome(planned.outcome) is None:  # without work, no run in MLflow
                     display.say(f"jobs run {site.place}")
                     _start_tracking(tracker, planned)
                 with engine(runner), suppress(StopPipeline):
@@ -87,10 +87,10 @@ def running(
 
 
 class RunRecord:
-    """The record of one start of a run: a file that is written again whenever the run gets further.
+    """The record of one start of a run: a file that is rewritten as the run progresses.
 
     ``dispatch`` writes it before it starts a server (``until_running``), ``running`` after each stage and at the end,
-    and ``dispatch`` again if the run had nothing left to do (``close``). A run without work has it written once
+    and ``dispatch`` again if the run had nothing left to do (``close``). For a run without work it is written once
     (``conclude``).
     """
 
@@ -99,7 +99,7 @@ class RunRecord:
         self.say = say
 
     def write(self, rows: Sequence[StageResult], status: str, failure: str = "", checks: Sequence[Check] = ()) -> None:
-        """Write the record with these stages; says why it cannot, at the end of the run only."""
+        """Write the record with these stages; reports an error only at the end of the run."""
         planned = self.planned
         resolved = planned.resolved
         store = planned.store
@@ -119,13 +119,13 @@ class RunRecord:
             )
             store.share(file)
         except (OSError, Fault) as error:
-            # What prevents the record may also end the run, with a message of its own: say this once, at the end.
+            # The same error may also end the run with its own message: report it once, at the end.
             if status != RUNNING:
                 self.say(f"this run left no record: {error}")
 
     @contextmanager
     def until_running(self) -> Iterator[None]:
-        """Keep the record while a server is started, so that a run is on it that is killed before it begins."""
+        """Write the record before a server starts, so that a run killed this early is on record."""
         rows = self.planned.outcome.rows
         self.write(rows, RUNNING)
         try:
@@ -133,21 +133,21 @@ class RunRecord:
         except BaseException as error:
             if self._is_open():
                 failed = isinstance(error, Exception)
-                # A forced attempt that was cut off goes on with the next start: nothing of it ran in this one.
+                # Nothing of a resumed attempt ran here: KILLED lets the next start continue it.
                 status = "FAILED" if failed and not self.planned.scope.attempt.is_resumed else KILLED
                 self.write(rows, status, f"run failed: {describe(error)}" if failed else "")
             raise
 
     def close(self, outcome: Outcome) -> None:
-        """Mark the record as finished, unless the run did: another run made all artifacts first."""
+        """Mark the record as finished if the run did not: another run made all artifacts first."""
         if self._is_open():
             self.write(outcome.rows, FINISHED)
 
     def conclude(self, cached: Outcome) -> None:
-        """Record a request that is done without a run, unless its newest record names the same artifacts.
+        """Record a request whose artifacts all exist, unless its newest record names the same artifacts.
 
-        So nobody resumes a run that was cut off after its last stage, and garbage collection keeps what was asked for
-        last.
+        Thus a run that was killed after its last stage is not resumed, and garbage collection keeps the artifacts of
+        the last request.
         """
         planned = self.planned
         resolved = planned.resolved
@@ -182,7 +182,7 @@ def _start_tracking(tracker: Tracker, planned: RunPlan) -> None:
 
 
 def _failure(resolved: ResolvedRun, rows: Sequence[StageResult], error: Exception) -> str:
-    """Which stage failed and why; a stage does not know its run, so its commands have RUN in that place."""
+    """Say which stage failed and why. Replaces RUN in a stage's commands, since a stage does not know its run."""
     failed = next((row for row in rows if row.state == "failed"), None)
     label = failed.place if failed else "run"
     run = shlex.join([resolved.run.name, *(word for each in resolved.request.overrides for word in ("--set", each))])

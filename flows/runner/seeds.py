@@ -1,7 +1,7 @@
-"""Run one run with several seeds and compare their scores. Each seed is a separate run.
+"""Runs one run with several seeds and compares their scores. Each seed is a separate run.
 
-All seeds share the stages before training. The seed that the run declares needs no override, so it is the run itself
-and moves aliases; other seeds are runs with an override, which move none.
+All seeds share the stages before training. The run's own seed needs no override, so this run moves aliases. Other seeds
+are runs with an override and move none.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ class SeedResults(GroupResults):
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """The seeds of ``1,2,3``; raises BadConfiguration for anything but two or more different whole numbers."""
+    """Parse seeds such as ``1,2,3``. Raises BadConfiguration unless they are two or more different whole numbers."""
     parts = [part.strip() for part in text.split(",")]
     seeds = tuple(int(part) for part in parts if part.isdecimal())
     if len(seeds) < len(parts) or len(set(seeds)) < len(seeds) or len(seeds) < 2:
@@ -63,7 +63,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def requests_by_seed(resolved: ResolvedRun, seeds: Sequence[int]) -> Iterator[tuple[int, RunRequest]]:
-    """Yield the request for each seed. Only the first one forces stages before training."""
+    """Yield the request for each seed. Only the first request forces stages before training."""
     request = resolved.request
     if request.until and STAGES.index(request.until) < FIRST_SEEDED_STAGE:
         raise BadConfiguration(

@@ -1,4 +1,4 @@
-"""Makes stages that a command such as ``repro gap`` calls outside a run, in an MLflow run of their own."""
+"""Makes stages for commands outside a run, such as ``repro gap``, and logs them to an MLflow run."""
 
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -15,13 +15,13 @@ from tasks.engine.stage import engine
 from tasks.reporting.stage_files import stage_files
 
 ANY_STAGE = Scope(())
-"""Without a last one, so without an order."""
+"""No last stage, so no order of stages."""
 
 
 def make(
     site: Site, display: Display, experiment: str, title: str, tags: Mapping[str, str], stages: Callable[[], Artifact]
 ) -> Artifact:
-    """Make what is missing of the stages; gives what they return. Raises the Fault of a stage that fails."""
+    """Make the missing stages and return the result of ``stages``. Raises the Fault of a stage that fails."""
     store = open_store(site)
     planner = Planner(store, site, ANY_STAGE)
     with engine(planner):

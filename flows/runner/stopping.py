@@ -1,9 +1,9 @@
-"""Stops a run at work: in a process of this machine, on a worker of the service, or left behind in a batch queue.
+"""Stops a running run: in a process of this machine, on a worker of the service, or as a job in a batch queue.
 
-A process gets SIGTERM: it ends its jobs, those in a queue too, after a last checkpoint. One that is ending already goes
-on with that, where a second Ctrl-C would cut it short. The flow run of a
-deployment is cancelled at Prefect's server, whose worker then ends the process, on whichever machine that is. Where the
-process was killed, a job in a queue may have survived it; that one is cancelled by its name.
+A process gets SIGTERM: it saves a last checkpoint and ends its jobs, also those in a queue. A process that is already
+ending continues to do so, while a second Ctrl-C would abort it. For a deployment, Prefect's server cancels the flow
+run, and its worker ends the process on any machine. After a killed process, a job may remain in a queue; it is
+cancelled by its name.
 """
 
 import os
@@ -24,12 +24,12 @@ from infra.site import Site, open_store
 from tasks.engine.jobs import LAUNCHERS
 
 END_SECONDS = signals.PATIENCE_SECONDS + 30.0
-"""How long a run may take to end: its last checkpoint, its record, and a worker that looks every few seconds."""
+"""How long a run may take to end: last checkpoint, record, and a worker that polls every few seconds."""
 POLL_SECONDS = 0.5
 
 
 def starts_at_work(site: Site, run: str) -> list[RecordedRun]:
-    """The starts of a run that are at work, the newest first. Raises BadConfiguration for a run without a record."""
+    """List the running starts of a run, the newest first. Raises BadConfiguration for a run without a record."""
     store = open_store(site)
     receive_records(store, run)
     known = [*read_headers(store.root, run)]
@@ -40,9 +40,9 @@ def starts_at_work(site: Site, run: str) -> list[RecordedRun]:
 
 
 def stop_start(site: Site, start: RecordedRun, say: Callable[[str], None]) -> RecordedRun:
-    """Stop a start that is at work, and wait for its end; gives its record then.
+    """Stop a running start, wait for its end, and return its record.
 
-    Raises Fault where it cannot be reached from here, or has not ended after END_SECONDS.
+    Raises Fault if it cannot be stopped from here, or has not ended after END_SECONDS.
     """
     if start.group:
         say(f"{start.run} is {start.part}: what started it goes with it")
@@ -70,9 +70,9 @@ def stop_start(site: Site, start: RecordedRun, say: Callable[[str], None]) -> Re
 
 
 def stop_left_jobs(site: Site, run: str, overrides: Sequence[str], say: Callable[[str], None]) -> RecordedRun | None:
-    """End the jobs that a batch queue still has of a killed launcher: of the newest start with these overrides.
+    """End the jobs that a killed launcher left in a batch queue, for the newest start with these overrides.
 
-    Gives that start; None if there is no such job. Raises Fault for one that does not end.
+    Returns that start; None if there is no such job. Raises Fault for a job that does not end.
     """
     launcher = LAUNCHERS[site.launcher]()
     starts = with_overrides(read_headers(site.root, run), overrides)

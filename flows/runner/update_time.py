@@ -1,4 +1,4 @@
-"""How long an update of a training takes on this machine, by a few updates of its model (``model.speed``)."""
+"""Measures the time of a training update on this machine with a few updates of the model (``model.speed``)."""
 
 import json
 import tempfile
@@ -15,7 +15,7 @@ from tasks.engine.stage import JobRequest
 
 
 def time_of_update(run: Run, length: int) -> UpdateTime:
-    """The time of an update over sentences of ``length`` pieces, in one process; takes a few seconds itself.
+    """Measure the time of an update with sentences of ``length`` pieces, in one process. Takes a few seconds.
 
     Raises BadConfiguration for a model or a training that this machine cannot run.
     """

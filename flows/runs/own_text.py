@@ -26,7 +26,7 @@ HELD_OUT = 1_000
 HELD_OUT_SHARE = 0.05
 FEWEST_HELD_OUT = 200
 SEED = 1
-"""A dev set of held-out pairs: at most HELD_OUT pairs and this share of the text; SEED chooses them."""
+"""Held-out dev set: HELD_OUT_SHARE of the pairs, from FEWEST_HELD_OUT to HELD_OUT pairs; SEED chooses them."""
 FEWEST_DEV = 50
 """Fewest pairs of a dev set that a user gives: with fewer, BLEU is too noisy."""
 MARKUP = r"(?i)</?[a-z][a-z0-9]*(?:\s[^<>]*)?/?>|<!--|&(?:[a-z][a-z0-9]{1,7}|#[0-9]{1,6}|#x[0-9a-f]{1,6});"
