@@ -1,1 +1,1 @@
-"""Use trained models: load a registered version, translate streams of lines, export to other formats."""
+"""Uses trained models: loads a registered version, translates streams of lines, exports to other formats."""

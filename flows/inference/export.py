@@ -1,4 +1,4 @@
-"""Export a registered version to a folder for another program: CTranslate2 or Hugging Face Transformers."""
+"""Exports a registered version to a folder for another program: CTranslate2 or Hugging Face Transformers."""
 
 import shutil
 import uuid
@@ -21,10 +21,10 @@ LIBRARIES: Mapping[Target, str] = {"ctranslate2": "ctranslate2", "huggingface": 
 def export(
     version: Version, site: Site, to: Target, quantization: Quantization, out: Path, card: Callable[[], str] = str
 ) -> None:
-    """Write the folder ``out`` atomically; its ``README.md`` begins with the text that ``card`` gives.
+    """Write the folder ``out`` atomically; its ``README.md`` begins with the text that ``card`` returns.
 
-    Raises BadConfiguration if it exists, a library is missing, or the format does not support the model, BadData for
-    files that are not those that were registered.
+    Raises BadConfiguration if it exists, a library is missing, or the format does not support the model; BadData if
+    files have changed since the registration.
     """
     if out.exists():
         raise BadConfiguration(f"{out} exists: remove it, or name another folder with --out")

@@ -1,4 +1,4 @@
-"""Read lines from a file or pipe in bounded blocks, as soon as they arrive, and write output files atomically.
+"""Reads lines from a file or pipe in bounded blocks as soon as they arrive, and writes output files atomically.
 
 Input is any bytes. A line ends with a newline, which the last line may lack.
 """
@@ -25,9 +25,9 @@ STDIO = Path("-")
 CHUNK = 1 << 16
 BLOCK_BYTES = 1 << 20
 FLUSH_AFTER_SECONDS = 0.05
-"""A block ends when a pipe sends nothing for this long."""
+"""A block ends if a pipe sends nothing for this long."""
 QUICK_SECONDS = 5.0
-"""Blocks grow as long as one takes less than this."""
+"""Blocks grow while a block takes less than this."""
 WAIT_SECONDS = 1.0
 """The longest time that the first line of a block waits for more lines."""
 
@@ -54,14 +54,14 @@ def open_input(path: Path) -> Iterator[int]:
 def line_blocks(
     descriptor: int, size: int, pause: float = FLUSH_AFTER_SECONDS, wait: float = WAIT_SECONDS, most: int = 0
 ) -> Iterator[list[bytes]]:
-    """Blocks of up to ``size`` lines without newlines: fewer if the input pauses, ends, or has long lines.
+    """Yield blocks of up to ``size`` lines without newlines; fewer if the input pauses, ends, or has long lines.
 
-    With ``most`` above ``size``, blocks grow to it as long as the caller is done with each within a few seconds.
+    If ``most`` exceeds ``size``, blocks grow up to it while the caller processes each within a few seconds.
     """
     ready = select.poll()
     ready.register(descriptor, select.POLLIN)
     held: list[bytes] = []
-    parts: list[bytes] = []  # of a line that has not ended
+    parts: list[bytes] = []  # parts of an unfinished line
     held_bytes = 0
     started = time.monotonic()
     while data := os.read(descriptor, CHUNK):
@@ -94,14 +94,14 @@ def line_blocks(
 
 
 def decode_line(line: bytes, first: bool) -> str:
-    """Decode a line as UTF-8 with U+FFFD for errors. Removes a final carriage return, and from the ``first`` line a
-    byte order mark."""
+    """Decode a line as UTF-8, with U+FFFD for errors. Removes a final CR, and a byte order mark of the ``first``
+    line."""
     line = line.removesuffix(b"\r")
     return (line.removeprefix(codecs.BOM_UTF8) if first else line).decode("utf-8", "replace")
 
 
 def fraction_read(descriptor: int) -> float:
-    """The fraction of a file that has been read, 0 to 1; 0 for a pipe, whose size is unknown."""
+    """Return the fraction of a file that has been read, 0 to 1; 0 for a pipe of unknown size."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or not status.st_size:
         return 0.0
@@ -143,7 +143,7 @@ def _write(file: BinaryIO, data: bytes) -> None:
 
 
 def _show(data: bytes) -> None:
-    """Write to a terminal: people read it, and no character of a translation commands it."""
+    """Write to a terminal, without control characters that could act on it."""
     sys.stdout.write(shown_lines(data.decode(errors="replace")))
     sys.stdout.flush()
 

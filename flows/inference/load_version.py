@@ -1,4 +1,4 @@
-"""Find registered versions by name and load them."""
+"""Finds registered versions by name and loads them."""
 
 import json
 from collections.abc import Sequence
@@ -26,8 +26,9 @@ FORMS = "ctranslate2"
 
 
 def select_versions(names: Sequence[str], site: Site) -> list[Version]:
-    """The named versions without repeats; without names those with an alias, champions first, else the newest of each
-    model.
+    """Return the named versions without repeats.
+
+    Without names: the versions with an alias, champions first, else the newest of each model.
 
     Raises BadConfiguration if there is none.
     """
@@ -46,13 +47,13 @@ def select_versions(names: Sequence[str], site: Site) -> list[Version]:
 
 
 def decoding_config(version: Version) -> Decoding:
-    """The configuration that decoded the version's dev set; the paper's defaults (§6.1) for missing tags."""
+    """Return the search settings of the version's dev set; the paper's defaults (§6.1) replace missing tags."""
     settings: dict[str, Any] = {}
-    for field in fields(Decoding):  # a version of an earlier release may have had others
+    for field in fields(Decoding):  # an earlier release may have stored other fields
         if text := version.tags.get(f"{DECODING_TAG_PREFIX}{field.name}", ""):
             try:
                 settings[field.name] = json.loads(text)
-            except ValueError:  # a word, as numerics is
+            except ValueError:  # a plain word, such as numerics
                 settings[field.name] = text
     return Decoding(**settings)
 
@@ -93,7 +94,7 @@ def load_version(
                 decoding,
                 required=engine == "ctranslate2",
                 quantization=quantization,
-                workers=site.threads_each,  # each computes a batch of its own
+                workers=site.threads_each,  # each translates its own batch
                 lines=dev_lines(version, site),
             )
         except ImportError as error:
@@ -111,7 +112,7 @@ def load_version(
 
 
 def dev_lines(version: Version, site: Site) -> Sequence[str]:
-    """Sentences of the version's dev set, evenly spaced; none if the set is not on this machine."""
+    """Return evenly spaced sentences of the version's dev set; none if the set is not on this machine."""
     key = version.tags.get(f"key.prepare_sets.{version.dev}", "")
     file = site.root / "prepare_sets" / key / "pairs.parquet"
     if not key or not file.is_file():

@@ -1,4 +1,4 @@
-"""The attention of one sentence and its translation."""
+"""Computes the attention of one sentence and its translation."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from model.decoding.version_translator import VersionTranslator
 
 LONGEST = 120
-"""Tokens of the longest side that is still readable in a picture."""
+"""The most tokens per side that are readable in a picture."""
 
 
 def attention_of(
     translator: "VersionTranslator", sentence: str, target: str = ""
 ) -> tuple[str, Mapping[str, AttentionMap]]:
-    """The translation, or ``target`` in its place, and the weights of each kind of attention.
+    """Return the translation, or ``target`` in its place, and the weights of each kind of attention.
 
     Raises BadConfiguration for an empty sentence, and for a sentence or target that is too long for a picture.
     """

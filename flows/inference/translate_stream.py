@@ -1,7 +1,7 @@
-"""Translate a stream of lines: the output for each line, warnings, and progress.
+"""Translates a stream of lines: output for each line, warnings, and progress.
 
-Takes blocks of lines as bytes and yields blocks with as many lines. Memory holds one block. The caller passes the
-function that translates.
+Takes blocks of lines as bytes and yields blocks with the same number of lines. Memory holds one block. The caller
+passes the function that translates.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from model.decoding.translation import Translation
 
 FIRST_REPORT_SECONDS = 5.0
-"""No progress is printed earlier than this."""
+"""The first progress message appears after this time."""
 MAX_NAMED_LINES = 20
-"""At most this many lines that are too long are reported one by one."""
+"""At most this many untranslated lines are reported one by one."""
 LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
-"""Characters that some readers take for a line end, and that JSON does not escape."""
+"""Characters that some programs read as a line end, and that JSON does not escape."""
 
 
 @dataclass
 class LineWarning:
-    """A warning for the end of the output: how many lines it concerns, and the first of them."""
+    """A warning for the end of the output, with the number of its lines and the first line."""
 
     what: str
     lines: int = 0
@@ -47,7 +47,7 @@ class LineWarning:
 class TranslationStream:
     """Translates blocks of lines as they arrive.
 
-    ``translate`` gets lines; ``seen`` is the longest source in training in pieces.
+    ``translate`` takes lines; ``seen`` is the length of the longest training source in pieces.
     """
 
     translate: Callable[[list[str]], Sequence[Translation]]
@@ -64,7 +64,7 @@ class TranslationStream:
         self.cut = LineWarning("the output was cut at the maximum length")
 
     def translate_blocks(self, blocks: Iterable[Sequence[bytes]]) -> Iterable[bytes]:
-        """The output of each block, with a newline after each line."""
+        """Yield the output of each block, with a newline after each line."""
         for block in blocks:
             first = self.lines + 1
             texts = [decode_line(line, first=number == 1) for number, line in enumerate(block, first)]
@@ -101,7 +101,7 @@ class TranslationStream:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings to print at the end. Lines without a translation are not among them: they are errors."""
+        """Warnings to print at the end. Untranslated lines are not included: they are errors."""
         warnings = (self.unreadable, self.unseen, self.cut)
         return [f"{warning}" for warning in warnings if warning.lines]
 

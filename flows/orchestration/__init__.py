@@ -1,1 +1,1 @@
-"""Everything Prefect: flows, deployments, duplicate runs."""
+"""All code that uses Prefect: flows, deployments, duplicate runs."""

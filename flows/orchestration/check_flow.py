@@ -1,4 +1,4 @@
-"""A scheduled check as a Prefect flow: it repeats a run in a folder of its own and compares the results.
+"""Runs a scheduled check as a Prefect flow: repeats a run in its own folder and compares the results.
 
 ``repro deploy demo --check --cron "0 1 * * *"`` deploys it.
 """
@@ -20,11 +20,11 @@ from tasks.engine.prefect_runner import PrefectRunner
 
 @flow(name="check", flow_run_name="check of {run}", **OPTIONS)
 def check(run: str = "demo", site: SiteName = "local") -> State[None]:
-    """Repeat a run from its downloads to its scores in a folder of its own; fail if the recorded results differ.
+    """Repeat a run from its downloads to its scores in its own folder; fail if the recorded results differ.
 
     Args:
-        run: The name of a run whose results are recorded, as demo.
-        site: Where to compute. All stages are made by the worker that takes this flow run.
+        run: The name of a run with recorded results, such as demo. site: Where to compute. The worker that takes this
+        flow run makes all stages.
     """
     claim_and_close_dead_runs(site)
     if duplicate := duplicate_run(check):

@@ -1,7 +1,7 @@
 """Create or update the work pools, deployments and schedules of ``prefect.yaml`` at a Prefect server. Idempotent.
 
 Unlike ``prefect deploy``, it creates missing pools and keeps the state of existing schedules: ``active`` in the file
-applies to new schedules only. Times and overrides that a user gave stay until others are given.
+applies to new schedules only. Times and overrides of a user stay until the user gives others.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,13 +33,14 @@ from tasks.durations import seconds_of
 Times = CronSchedule | IntervalSchedule
 ScheduleSwitch = Literal["on", "off", "as it is"]
 OWN_TIMES = "own-times"
-"""The slug of the schedule whose times a user gave."""
+"""The slug of a schedule with the user's own times."""
 
 
 def deployments_of(file: Path, names: Sequence[str], overrides: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The named deployments of the file, or all; a run in a user's file (``my-run.toml``) gets one of its own.
+    """Return the named deployments of the file, or all; makes one for a run in a user's file (``my-run.toml``).
 
-    ``overrides`` replace those of their runs: an empty text removes them. Raises BadConfiguration for an unknown name.
+    ``overrides`` replace the overrides of these deployments; an empty text removes them. Raises BadConfiguration for an
+    unknown name.
     """
     deployments = yaml.safe_load(file.read_text())["deployments"]
     known = [each["name"] for each in deployments]
@@ -63,7 +64,7 @@ def deployments_of(file: Path, names: Sequence[str], overrides: Sequence[str] = 
 def deploy(
     chosen: Sequence[dict[str, Any]], switch: ScheduleSwitch, say: Callable[[str], None], times: Times | None = None
 ) -> None:
-    """Deploy ``chosen``, at ``times`` if they are given, and the pools that they need."""
+    """Deploy ``chosen``, at ``times`` if given, and create the pools that they need."""
     timed = [each | {"schedules": [{"times": times, "slug": OWN_TIMES}]} if times else each for each in chosen]
     with get_client(sync_client=True) as client:
         for pool in dict.fromkeys(each["work_pool"]["name"] for each in timed):
@@ -73,23 +74,23 @@ def deploy(
 
 
 def _deployment_of(name: str) -> dict[str, Any]:
-    """The deployment of a run in a user's file, nightly and paused; workers read the file at this path."""
+    """Make the deployment of a run in a user's file, nightly and paused; workers read the file at this path."""
     run = find_run(name)
-    check_sets(run)  # refuses those of other languages now, not at night
+    check_sets(run)  # rejects sets of other languages now, not at night
     file, colon, which = name.partition(":")
     path = f"{Path(file).absolute()}{colon}{which}"
     return _nightly(run.name, run.about, "prefect_flows.reproduce", path, "own", "0 2 * * *")
 
 
 def check_of(name: str) -> dict[str, Any]:
-    """The deployment of a run's check. Raises BadConfiguration for a run of which nothing is recorded."""
+    """Make the deployment of a run's check. Raises BadConfiguration for a run without recorded results."""
     expected_of(name)
     about = f"Repeats {name} in a folder of its own; fails if scores or files are not as recorded."
     return _nightly(name, about, "check_flow.check", name, "check", "0 1 * * *")
 
 
 def _nightly(name: str, about: str, flow: str, run: str, tag: str, cron: str) -> dict[str, Any]:
-    """A deployment as prefect.yaml declares one, paused."""
+    """Make a paused deployment in the form of prefect.yaml."""
     return {
         "name": name,
         "description": about,
@@ -102,7 +103,7 @@ def _nightly(name: str, about: str, flow: str, run: str, tag: str, cron: str) ->
 
 
 def own_times(cron: str, every: str) -> Times | None:
-    """The times that a user gave: ``0 22 * * 5``, or ``6h``. None for neither; raises BadConfiguration for others."""
+    """Parse the user's times: ``0 22 * * 5`` or ``6h``; None if both are empty. Raises BadConfiguration."""
     if seconds := seconds_of(every):
         return IntervalSchedule(interval=timedelta(seconds=seconds), timezone="UTC")
     if every:
@@ -121,7 +122,7 @@ def ensure_pool(client: SyncPrefectClient, name: str, say: Callable[[str], None]
     try:
         pool = client.read_work_pool(name)
     except ObjectNotFound:
-        with suppress(ObjectAlreadyExists):  # another run made it at this moment
+        with suppress(ObjectAlreadyExists):  # another process created it at the same time
             client.create_work_pool(WorkPoolCreate(name=name, type=TYPE, base_job_template=TEMPLATE))
         say(f"created work pool {name}; start a worker with PYTHONSAFEPATH=1 prefect worker start --pool {name}")
     else:
@@ -148,7 +149,7 @@ def _deploy(
         description=declared["description"],
         tags=declared["tags"],
         work_pool_name=declared["work_pool"]["name"],
-        # By module: a worker on another machine has the project installed at another path.
+        # By module: on a worker's machine the project may be at another path.
         entrypoint_type=EntrypointType.MODULE_PATH,
     )
     wanted = {each["slug"]: each for each in declared.get("schedules", ())}

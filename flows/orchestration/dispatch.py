@@ -1,4 +1,4 @@
-"""Run a request: with Prefect if there is work, without it otherwise."""
+"""Runs a request: with Prefect if there is work, else without."""
 
 import atexit
 import os
@@ -25,7 +25,7 @@ from infra.tracking.client import mlflow_client
 
 
 def dispatch(planned: RunPlan) -> Outcome:
-    """Run the missing stages; raises BadConfiguration for a damaged MLflow database.
+    """Run the missing stages. Raises BadConfiguration for a damaged MLflow database.
 
     A run without work uses Prefect only if the user has a server, which then records it.
     """
@@ -46,7 +46,7 @@ def dispatch(planned: RunPlan) -> Outcome:
 
 
 def dispatch_group(resolved: ResolvedPaper | ResolvedSweep) -> Any:
-    """Run rows of the paper or trials of a sweep likewise; raises GroupFailed if a row or all trials failed."""
+    """Run rows of the paper or trials of a sweep in the same way. Raises GroupFailed if a row or all trials failed."""
     site = resolved.group.site
     if not has_user_server() and not resolved.group.has_work:
         return resolved.run(dispatch, say)
@@ -58,9 +58,9 @@ def dispatch_group(resolved: ResolvedPaper | ResolvedSweep) -> Any:
 
 
 def close_dead_runs(site: Site) -> int:
-    """Close what dead processes left "Running" (``flows.runner.interrupted``); returns the number of runs.
+    """Close the runs that dead processes left "Running" (``flows.runner.interrupted``); return their number.
 
-    Where the user has no Prefect server, a temporary one is started if its database has such a flow run.
+    Without a Prefect server of the user, starts a temporary one if its database has such a flow run.
     """
     configure_libraries(site.root)
     if not server_configured() and has_abandoned_flow_runs():
@@ -69,7 +69,7 @@ def close_dead_runs(site: Site) -> int:
 
 
 def has_user_server() -> bool:
-    """Whether the user has a Prefect server: the temporary one of an earlier call in this process is not theirs."""
+    """Whether the user has a Prefect server; a temporary server of this process does not count."""
     return server_configured() and os.environ.get("PREFECT_API_URL") not in _temporary_servers
 
 
@@ -78,10 +78,10 @@ _temporary_servers: set[str] = set()
 
 
 def _ensure_server(site: Site) -> None:
-    """Start a server, if none is configured, before Prefect is imported: it reads the address on import."""
+    """Start a server if none is configured, before the import of Prefect, which reads the address."""
     configure_libraries(site.root)
     if not server_configured():
-        # Registered before Prefect is imported, so that the server ends last: Prefect sends its log at exit.
+        # Registered before the import of Prefect, so that the server ends last: Prefect sends its log at exit.
         stack = ExitStack()
         atexit.register(stack.close)
         server = temporary_server(Path(os.environ["PREFECT_HOME"]), say, partial(_prepare, site))
@@ -91,7 +91,7 @@ def _ensure_server(site: Site) -> None:
             os.environ.pop("PREFECT_API_URL", None)
             raise
         _temporary_servers.add(address)
-    if "prefect" in sys.modules:  # a notebook imported it before
+    if "prefect" in sys.modules:  # for example, a notebook imported it
         from prefect.context import refresh_global_settings_context
 
         refresh_global_settings_context()

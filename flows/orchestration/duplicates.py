@@ -1,8 +1,7 @@
-"""Detect that the run a deployment is about to start is already running on the same Prefect server.
+"""Detects that a deployment's run is already running on the same Prefect server.
 
-A concurrency limit of the deployment is no substitute: Prefect holds it by a lease, and ends a run whose lease it could
-not renew, for example when the server restarts. Here a run counts while it sends heartbeats, so a killed run never
-blocks another.
+A concurrency limit of the deployment is no substitute: Prefect ends a run if it cannot renew the run's lease, for
+example when the server restarts. Here a run counts while it sends heartbeats, so a killed run never blocks another.
 """
 
 import json
@@ -24,7 +23,7 @@ from infra.servers.prefect_states import HEARTBEAT_TIMEOUT_SECONDS
 
 
 def duplicate_run(flow: Flow[..., Any]) -> str:
-    """A message that names an earlier, still running run of ``flow`` with the same parameters, else "".
+    """Return a message that names an earlier, still running run of ``flow`` with the same parameters, else "".
 
     Always "" outside deployments. Of two runs that start at the same time, the first continues.
     """
@@ -49,7 +48,7 @@ def _parameters(run: FlowRun, defaults: Mapping[str, Any]) -> str:
 
 
 def _running_since(run: FlowRun) -> tuple[datetime, UUID]:
-    """When it entered its present state, which for a retry is later than for its first attempt; the id breaks ties."""
+    """Return when the run entered its present state, so that a retry counts as later; the id breaks ties."""
     return (run.state.timestamp if run.state else datetime.now(UTC)), run.id
 
 

@@ -1,4 +1,4 @@
-"""What the flows of ``prefect_flows`` share: hooks after a kill, the claim of a flow run, texts for Prefect's UI."""
+"""Parts of the flows in ``prefect_flows``: hooks after a kill, the claim of a flow run, texts for Prefect's UI."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,13 +28,13 @@ HEADLINE_METRICS = (BLEU, CHRF)
 
 
 def close_dead_runs_after_kill(flow: Any, flow_run: FlowRun, state: Any) -> None:  # noqa: ARG001
-    """Hook that the worker calls after the process of a flow was killed or cancelled."""
+    """Close dead runs: the worker calls this hook after a flow's process was killed or cancelled."""
     with suppress(Fault):
         close_dead_runs(Site.named(f"{flow_run.parameters.get('site', 'local')}"))
 
 
 def claim_and_close_dead_runs(site: str) -> None:
-    """Label this flow run with our process id, and close runs whose process died."""
+    """Label this flow run with this process's id, and close runs whose process died."""
     prefect_states.label_process(UUID(flow_run.id))
     close_dead_runs(Site.named(site))
 
@@ -48,7 +48,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def documented_as(request: type) -> Callable[[F], F]:
-    """Give a flow the docstring of the request that its parameters make: the command line shows the same help."""
+    """Give a flow the docstring of its request class, so that Prefect's UI shows the help of the command line."""
 
     def document(body: F) -> F:
         body.__doc__ = request.__doc__
@@ -58,27 +58,27 @@ def documented_as(request: type) -> Callable[[F], F]:
 
 
 _known: WeakKeyDictionary[Flow[..., Any], Any] = WeakKeyDictionary()
-"""What a command has resolved and planned before it calls a flow, by the flow object of that call.
+"""Resolved plans of commands, by the flow object of the call.
 
 Prefect stores the parameters of a flow run as JSON, so a plan cannot be one of them.
 """
 
 
 def flow_of_known(flow: Flow[..., Any], value: Any, run_name: str = "") -> Flow[..., Any]:
-    """A copy of ``flow`` for one call with parameters that this process has resolved to ``value`` already."""
+    """Copy ``flow`` for one call whose parameters this process has already resolved to ``value``."""
     copy = flow.with_options(flow_run_name=(lambda: run_name) if run_name else None)
     _known[copy] = value
     return copy
 
 
 def known_value() -> Any:
-    """The value that the current flow was made for with ``flow_of_known``; None in a worker, which has to resolve."""
+    """Return the ``value`` that ``flow_of_known`` set for the current flow; None in a worker, which must resolve."""
     context = FlowRunContext.get()
     return _known.get(context.flow) if context and context.flow else None
 
 
 def summary_line(outcome: Outcome) -> str:
-    """The message of the flow run: ``demo/3 · dev: bleu 27.31, chrf 55.20 · test: …``."""
+    """Write the message of the flow run: ``demo/3 · dev: bleu 27.31, chrf 55.20 · test: …``."""
     numbers = {
         name: [f"{n} {card[n]:.2f}" for n in HEADLINE_METRICS if n in card] for name, card in outcome.scores.items()
     }
@@ -87,7 +87,7 @@ def summary_line(outcome: Outcome) -> str:
 
 
 def scores_markdown(outcome: Outcome) -> str:
-    """The scores, the model version and the report's path as Markdown."""
+    """Write the scores, the model version and the report's path as Markdown."""
     lines = [f"# {outcome.run}", f"Model version: **{outcome.model_version or 'none registered'}**"]
     rows = []
     for metric in metric_names(outcome.scores):

@@ -1,8 +1,8 @@
-"""The pipeline as Prefect flows: ``prefect.yaml`` deploys them and ``repro run`` calls them when there is work.
+"""Defines the pipeline as Prefect flows: ``prefect.yaml`` deploys them, and ``repro run`` calls them if there is work.
 
-Users edit the parameters in a form of Prefect's UI, which makes drop-downs from the types and help from the docstrings.
-A flow of a deployment resolves its parameters when it runs. A command has resolved and planned them already: it calls
-a copy of the flow, in which ``known_value`` gives the plan.
+Users edit the parameters in Prefect's UI. It makes drop-downs from the types and help from the docstrings. A flow of a
+deployment resolves its parameters when it runs. A command has already resolved and planned them: it calls a copy of the
+flow in which ``known_value`` returns the plan.
 """
 
 import os
@@ -58,7 +58,7 @@ def reproduce(
     overrides: tuple[str, ...] = (),
     site: SiteName = "local",
 ) -> State[Outcome]:
-    """Reproduce one run, from archives to a registered model version, with each stage cached.
+    """Reproduce one run from archives to a registered model version; every stage is cached.
 
     Args:
         run: A run's name, as `repro show` lists them, or FILE.toml or FILE.py:NAME for one of your own.
@@ -69,7 +69,7 @@ def reproduce(
         site: Where to compute. With gpu, a worker without one fails.
     """
     claim_and_close_dead_runs(site)
-    if "auto-scheduled" in flow_run.tags and not commit():  # an installed release; a checkout is being worked on
+    if "auto-scheduled" in flow_run.tags and not commit():  # only an installed release: a checkout changes
         os.environ.setdefault("REPRO_STRICT", "1")
     if duplicate := duplicate_run(reproduce):
         return Completed(name="Skipped", message=duplicate)
@@ -78,7 +78,7 @@ def reproduce(
         request = RunRequest(run, from_stage, until, force, overrides, site)
         planned = make_plan(request.resolve(again=flow_run.run_count > 1))
     resolved = planned.resolved
-    # Several may run at once. A title's settings are said once, where the flow that starts them begins each.
+    # Several may run at once. The parent flow prints the settings once, at the start of each.
     label = (resolved.title or run).split(SEPARATOR)[0] if flow_run.parent_flow_run_id else ""
     display = TerminalDisplay(label)
     with running(planned, display, PrefectRunner) as outcome:
@@ -88,9 +88,9 @@ def reproduce(
 
 
 def run_with_prefect(planned: RunPlan) -> Outcome:
-    """Run a plan of this process as a flow, a member of a group as a child flow of the group's.
+    """Run a plan of this process as a flow; a member of a group runs as a child flow of the group's flow.
 
-    Where Prefect's server was lost although all stages are finished, the store says so: the work is done.
+    If Prefect's server was lost after all stages finished, returns the outcome from the store.
     """
     resolved = planned.resolved
     request = resolved.request
@@ -134,7 +134,7 @@ def sweep(
 
 
 def _run_group(group_flow: Flow[..., Any], request: PaperRequest | SweepRequest) -> Any:
-    """Run rows of the paper or trials of a sweep in their flow; raises GroupFailed."""
+    """Run rows of the paper or trials of a sweep in their flow. Raises GroupFailed."""
     claim_and_close_dead_runs(request.site)
     if duplicate := duplicate_run(group_flow):
         return Completed(name="Skipped", message=duplicate)
@@ -149,7 +149,7 @@ def _run_group(group_flow: Flow[..., Any], request: PaperRequest | SweepRequest)
 
 
 def group_with_prefect(resolved: ResolvedPaper | ResolvedSweep) -> Any:
-    """Run a group as one flow in this process, a child flow for each member with work; raises GroupFailed."""
+    """Run a group as one flow in this process, with a child flow for each member with work. Raises GroupFailed."""
     group_flow = paper if isinstance(resolved, ResolvedPaper) else sweep
     with plain_server_errors():
         return flow_of_known(group_flow, resolved)(**vars(resolved.request))

@@ -1,7 +1,7 @@
-"""A request to run or plan, and the values that its words mean: each is resolved once and passed on.
+"""Resolves a request to run or plan into values; each word is resolved once and passed on.
 
-``RunRequest`` holds words that travel (a command line, a deployment's parameters). ``ResolvedRun`` holds the run, site
-and scope behind them. ``make_plan`` looks every stage up in the store.
+``RunRequest`` holds text, as in a command line or a deployment's parameters. ``ResolvedRun`` holds the resolved run,
+site and scope. ``make_plan`` looks up every stage in the store.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ from tasks.training.going_on import newest_checkpoint
 
 @dataclass(frozen=True)
 class RunRequest:
-    """Which run, from and until which stage, which stages in any case, with which overrides, at which site."""
+    """Names the run, the first and last stage, the forced stages, the overrides and the site."""
 
     run: str
     from_stage: str = ""
@@ -48,10 +48,10 @@ class RunRequest:
         object.__setattr__(self, "overrides", without_replaced(self.overrides))
 
     def resolve(self, *, again: bool = False) -> "ResolvedRun":
-        """The values behind the words; raises BadConfiguration for an unknown one.
+        """Resolve the request. Raises BadConfiguration for an unknown value.
 
-        ``again``: the caller made the same request before, as a flow run that is retried. Its forced stages are resumed
-        even if they failed; otherwise only if they were interrupted.
+        ``again``: the caller retries a flow run with the same request. Its forced stages are resumed even if they
+        failed; otherwise only if they were interrupted.
         """
         for name in (self.from_stage, self.until, *self.force):
             check_stage(name)
@@ -73,7 +73,7 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """A request and the values behind its words."""
+    """A request and its resolved values."""
 
     request: RunRequest
     run: Run
@@ -83,31 +83,31 @@ class ResolvedRun:
     title: str = ""
     """The name of its run in MLflow; empty for the run's own."""
     parent: str = ""
-    """The run in MLflow that groups it with others, as a sweep does; "" for none."""
+    """The parent run in MLflow, such as a sweep; "" for none."""
     group: str = ""
-    """What it is a part of, for its record: ``sweep demo-3f2a91``, ``paper-demo-scale8``; "" for nothing."""
+    """Its group in the record: ``sweep demo-3f2a91``, ``paper-demo-scale8``; "" for none."""
     experiment: str = ""
-    """The experiment in MLflow; "" for that of the run's name."""
+    """The experiment in MLflow; "": the run's name."""
 
     @property
     def is_modified(self) -> bool:
-        """Whether it has overrides that change results: such a run moves no alias."""
+        """Whether it has overrides that change results; then it moves no alias."""
         return changes_results(self.request.overrides)
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The lookups of a run: one for each stage. It is made once for a start of the run, and passed on."""
+    """One lookup per stage of a run. It is made once per start of the run and passed on."""
 
     resolved: ResolvedRun
     started: datetime
-    """The time that names its record: each start of a run is one record."""
+    """The time that names the record of this start."""
     store: Store
     scope: Scope
     """Its attempt is a new one, or that of ``interrupted``."""
     initial: InitialWeights | None
     interrupted: RecordedRun | None
-    """The last run of the same request, if it was cut off."""
+    """The last run of the same request, if it was interrupted."""
     outcome: Outcome
     """States are cached, miss and waits."""
     lookups: Mapping[str, Hit | Miss]
@@ -115,7 +115,7 @@ class RunPlan:
 
 
 def make_plan(resolved: ResolvedRun) -> RunPlan:
-    """What a run would do now. Reads the store and the records of the run; runs nothing.
+    """Plan what a run would do now. Reads the store and the records of the run; runs nothing.
 
     Raises BadConfiguration for settings or limits that the run cannot have, Fault for a store that does not answer.
     """
@@ -146,9 +146,9 @@ def make_plan(resolved: ResolvedRun) -> RunPlan:
 
 
 def beginning_of(run: Run, site: Site, store: Store) -> InitialWeights | None:
-    """What ``training.start`` or ``training.continue_from`` names, None if weights are drawn at random.
+    """Find what ``training.start`` or ``training.continue_from`` names; None for random initial weights.
 
-    Raises BadConfiguration for a name that is unknown, of another shape, or of several trainings.
+    Raises BadConfiguration for a name that is unknown, a model of another shape, or a damaged training.
     """
     name = run.training.continue_from
     if not name:
@@ -161,9 +161,10 @@ def beginning_of(run: Run, site: Site, store: Store) -> InitialWeights | None:
 
 
 def _check_extras(site: Site, has_work: bool) -> None:
-    """Raise BadConfiguration for an optional library that the site needs for work and that is missing.
+    """Raise BadConfiguration if an optional library that the site needs for work is missing.
 
-    ``learn_bpe`` checks its own when it is called. The stage itself would fail after servers and other stages.
+    ``learn_bpe`` checks its own libraries. Without this check, the stage would fail only after servers and other
+    stages.
     """
     if has_work and site.launcher == "kubernetes":
         check_installed("kubernetes", "REPRO_LAUNCHER=kubernetes")
@@ -176,7 +177,7 @@ def _check_training(run: Run, site: Site) -> None:
     training = run.training
     on_cpu = site.device == "cpu"
     most = site.micro_batch_tokens
-    if training.numerics == "strict":  # it has settings of its own
+    if training.numerics == "strict":  # it ignores these settings
         return
     try:
         check_whole_updates(training, site.compile, on_cpu=on_cpu, ranks=site.ranks, micro_batch_tokens=most)
@@ -196,12 +197,12 @@ def _check_places(limits: Limits, rows: Sequence[StageResult]) -> None:
 
 
 def plan(request: RunRequest) -> Outcome:
-    """What a run would do. Runs nothing."""
+    """Plan what a run would do. Runs nothing."""
     return make_plan(request.resolve()).outcome
 
 
 def _resuming(row: StageResult, store: Store, attempt: Attempt) -> StageResult:
-    """The row; that of a training that was cut off says from which checkpoint it will resume."""
+    """Return the row; for an interrupted training it says from which checkpoint it will resume."""
     if row.stage != "train" or row.state != "miss" or (row.stage in attempt.stages and not attempt.is_resumed):
         return row
     done = max(map(newest_checkpoint, store.unfinished_folders(row.stage, row.key)), default=0)
@@ -211,7 +212,7 @@ def _resuming(row: StageResult, store: Store, attempt: Attempt) -> StageResult:
 def _with_changes(
     rows: list[StageResult], store: Store, name: str, initial: InitialWeights | None
 ) -> list[StageResult]:
-    """The rows; those that are no hit say what changed since the newest record of the run."""
+    """Return the rows; a row that is not cached says what changed since the newest record of the run."""
     newest = next(read_runs(store.root, name), None)
     keys = {(stage.stage, stage.item): stage.key for stage in newest.stages} if newest else {}
     before = last_arguments(store.root, name)
