@@ -15,7 +15,7 @@ from flows.runner.named_runs import NamedRun, name_run
 from flows.runner.recorded_runs import RecordedRun, read_history
 from infra.guards.address_secrets import public_facts
 from infra.site import Site, open_store
-from infra.store.manifest import Manifest, bytes_of
+from infra.store.manifest import Manifest, bytes_of, seconds_of
 from infra.store.store import Store
 from infra.tracking.model_version import Version
 from infra.tracking.registry import versions
@@ -57,7 +57,7 @@ class ArtifactNode:
             key=manifest.key,
             item=manifest.item,
             bytes=bytes_of(manifest),
-            seconds=manifest.seconds,
+            seconds=seconds_of(manifest),
             made=at,
             machine=machine,
             commit=commit,

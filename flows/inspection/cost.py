@@ -13,9 +13,12 @@ from typing import Any
 from flows.inspection.artifact_graph import sealed_everywhere
 from flows.runner.request import RunPlan
 from infra.site import Site
-from infra.store.manifest import Manifest, bytes_of
+from infra.store.manifest import Manifest, bytes_of, seconds_of
 from model.config import Model, count_parameters, from_json
 from tasks.engine.planner import StageResult
+
+TRANSLATED = {"translate": "prepared", "translate_text": "text"}
+"""The argument that holds the text of a stage that translates."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ class _Estimator:
             return self._unknown(row, "none like it on record" if recorded else "no such stage on record")
         manifest, done = max(usable, key=lambda pair: _similarity(work, *pair))
         by_work = (work.amount / done.amount, work.unit)
-        taken = _taken(manifest)
+        taken = seconds_of(manifest)
         scale, unit = min(by_work, (_limit(row) / (taken or 1), "training.minutes"))
         size = self._bytes[row.key] = bytes_of(manifest) * work.output / (done.output or 1)
         name = f"{manifest.stage} {manifest.item}".strip()
@@ -141,10 +144,13 @@ class _Estimator:
         read = [size for size in sizes if size is not None]
         if not sum(read) or len(read) < len(sizes):
             return None
-        if stage == "translate":
+        if stage in TRANSLATED:
             beam = form["decoding"].get("beam", 1)
-            models = [form["weights"], *form.get("others", ())]
-            text, weights = (sum(self._bytes[each["key"]] for each in some) for some in ([form["prepared"]], models))
+            weights = sum(self._bytes[each["key"]] for each in (form["weights"], *form.get("others", ())))
+            key = form[TRANSLATED[stage]]["key"]
+            pairs = self._facts.get(key, {}).get("pairs", 0)
+            lines = form.get("lines", 0) if pairs else 0  # 0: all
+            text = self._bytes[key] * (min(1.0, lines / pairs) if lines else 1.0)
             return _Work(text * weights * beam, "sentences × parameters × beam", beam, text)
         return _Work(sum(read), "bytes read", _without_artifacts(form), sum(read))
 
@@ -154,11 +160,6 @@ class _Estimator:
         size = self._facts.get(form["vocabulary"]["key"], {}).get("size") or learnt.get("size", 0)
         model = from_json(Model, {name: value for name, value in form["model"].items() if name != "class"})
         return count_parameters(model, size, size)
-
-
-def _taken(manifest: Manifest) -> float:
-    """The seconds of a stage; of a training those of all its parts, where it was resumed or goes on from another."""
-    return max(manifest.seconds, manifest.facts.get("seconds", 0.0) if manifest.stage == "train" else 0.0)
 
 
 def _limit(row: StageResult) -> float:

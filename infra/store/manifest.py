@@ -100,3 +100,9 @@ def is_log(name: str) -> bool:
 
 def bytes_of(manifest: Manifest) -> int:
     return sum(int(file["bytes"]) for file in manifest.files.values())
+
+
+def seconds_of(manifest: Manifest) -> float:
+    """How long its stage took: by its own count where it has one, as of a training with its parts before a resume."""
+    counted = manifest.facts.get("seconds", 0.0)
+    return max(manifest.seconds, counted if isinstance(counted, int | float) else 0.0)

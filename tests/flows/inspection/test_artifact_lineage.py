@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from made_registry import version
 from made_up_roots import artifact, chain, record, row_of
-from sealing import sealed
+from sealing import manifest_of, sealed
 
 from benchmarks.large_root import write_registry
 from flows.commands.show import show
+from flows.inspection.artifact_graph import ArtifactNode
 from flows.inspection.artifacts import find_lineage
 from flows.views.lineage_view import lineage_text
 from infra.errors import BadConfiguration
@@ -73,6 +74,12 @@ def test_the_text_says_what_was_removed(made: list[Artifact], capsys: pytest.Cap
     assert "demo/register" in below
     show("d0ffee")
     assert "demo/clean" in capsys.readouterr().out.split("used by")[1], "what was made from it is still known"
+
+
+def test_a_training_that_was_resumed_took_the_time_of_all_its_parts(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    resumed = sealed(store, "resumed", stage="train", seconds=5.0, facts={"seconds": 50.0})
+    assert ArtifactNode.of(manifest_of(store, "train", resumed.key)).seconds == 50.0
 
 
 def test_a_name_of_nothing_or_of_several_is_refused(made: list[Artifact]) -> None:

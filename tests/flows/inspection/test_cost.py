@@ -102,6 +102,20 @@ def test_a_translation_takes_longer_but_writes_no_more_with_a_wider_beam(root: P
         assert found.bytes == pytest.approx(10 * (300 / 50))
 
 
+def test_the_translation_of_text_scales_with_its_lines(root: Path) -> None:
+    store = LocalStore(root)
+    given = {"weights": 500, "vocabulary": 900, "text": 100}
+    for name, size in {**given, "longer": 400}.items():
+        sealed(store, name, {"x.bin": bytes(size)}, stage="clean", facts={"pairs": size})
+    form = {name: {"artifact": "clean", "key": name} for name in given} | {"decoding": {"beam": 4}, "lines": 0}
+    row = replace(planned("translate", "test"), stage="translate_text", item="", version=1, state="miss", form=form)
+    record(root, row, 10, 2.0)
+    for text, lines, seconds in (("longer", 0, 8.0), ("longer", 200, 4.0), ("text", 50, 1.0)):
+        changed = {**form, "text": {"artifact": "clean", "key": text}, "lines": lines}
+        [found] = stage_costs([replace(row, form=changed)], list(sealed_everywhere(store)), Site.named())
+        assert found.seconds == pytest.approx(seconds)
+
+
 def test_the_command_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     plan_command(RunOptions("demo"), cost=True)
     assert "without 21 stages, for which the table says why" in capsys.readouterr().out
