@@ -62,7 +62,7 @@ def new(
 ) -> None:
     """Write NAME.toml, a run of your own text, and say what the text looks like.
 
-    Text may be plain, .gz, .xz, .bz2, .zst, .tsv, .csv, .jsonl, .parquet, .arrow or .tmx, or a dataset on the Hugging
+    Text may be plain, .gz, .xz, .bz2, .zst, .tsv, .csv, .jsonl, .parquet or .tmx, or a dataset on the Hugging
     Face Hub, whose revision is pinned. The file pins it by checksum; edit it, then use it like a built-in run. Model
     and training follow the number of pairs; a few updates are timed here to say how long the run takes.
 

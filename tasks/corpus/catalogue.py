@@ -22,7 +22,7 @@ EMBEDDED = "embedded:"
 """URLs with this prefix are files of ``tasks.demo``."""
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 ARCHIVES = (".tgz", ".tar", *(f".tar{packed}" for packed in COMPRESSED), ".zip", ".7z", ".rar")
-TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".jsonl", ".tmx")
+TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".tmx")
 
 
 def text_suffix(name: str) -> str:
@@ -66,7 +66,7 @@ class Text:
     """Lines of text: a file, or one ``member`` of a tar archive.
 
     The suffix of the file or member gives the format: ``.sgm`` has lines of ``<seg>``; a table (``.csv``, ``.tsv``,
-    ``.parquet``, ``.arrow``, ``.jsonl``) has its text in ``column``, a name or, in ``.csv`` and ``.tsv`` without a row
+    ``.parquet``, ``.jsonl``) has its text in ``column``, a name or, in ``.csv`` and ``.tsv`` without a row
     of names, a number from 1; for ``.tmx``, ``column`` is the language. ``.gz``, ``.xz``, ``.bz2`` or ``.zst`` may
     follow.
     """

@@ -18,8 +18,8 @@ ROWS = 100_000
 def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[pl.Series]:
     """The lines of a text, without their line ends, in series of any length.
 
-    ``member`` is a member of a tar archive. ``column`` is a column of a table (``.csv``, ``.tsv``, ``.parquet``,
-    ``.arrow``), a field of ``.jsonl`` or the language of a ``.tmx``; each row gives one line, even if the value has
+    ``member`` is a member of a tar archive. ``column`` is a column of a table (``.csv``, ``.tsv``, ``.parquet``),
+    a field of ``.jsonl`` or the language of a ``.tmx``; each row gives one line, even if the value has
     line ends. ``.gz``, ``.xz``, ``.bz2`` and ``.zst`` are decompressed. ``.sgm`` gives the stripped text of its
     segments, with entities left as they are (as in sacreBLEU). Raises BadData naming the file when it is truncated,
     damaged, UTF-16, unsafe, expands too much, is JSON Lines under another name, or lacks the member or column.
@@ -28,11 +28,10 @@ def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[pl.Se
     label = _label(path, member, column)
     kind = text_suffix(member or path.name)
     with ExitStack() as stack, archives.read_errors_named(path, label):
-        if kind in (".parquet", ".arrow"):
+        if kind == ".parquet":
             if member:
-                raise BadData(f"{label} cannot be read: {kind[1:].capitalize()} is not read out of an archive")
-            read = table_columns.parquet if kind == ".parquet" else table_columns.arrow
-            yield from map(_series, read(path, column, label))
+                raise BadData(f"{label} cannot be read: Parquet is not read out of an archive")
+            yield from map(_series, table_columns.parquet(path, column, label))
             return
         stream = archives.open_text(path, member, stack)
         if kind == ".tmx":

@@ -1,7 +1,7 @@
-"""Reads a column of a table as lines: CSV, tab-separated text, Parquet, Arrow. Line ends inside a value become spaces.
+"""Reads a column of a table as lines: CSV, tab-separated text, Parquet. Line ends inside a value become spaces.
 
-A column is named as in the first row, or, in CSV and TSV without such a row, numbered from 1. In Parquet and
-Arrow it may be a field of a struct: ``translation.en``.
+A column is named as in the first row, or, in CSV and TSV without such a row, numbered from 1. In Parquet it
+may be a field of a struct: ``translation.en``.
 """
 
 from __future__ import annotations
@@ -48,15 +48,6 @@ def parquet(path: Path, column: str, label: str) -> Iterator[list[str]]:
             yield _lines(batch.column(top), fields)
 
 
-def arrow(path: Path, column: str, label: str) -> Iterator[list[str]]:
-    """A column of text in an Arrow stream, as the library datasets saves it; nulls become empty lines."""
-    with path.open("rb") as file, pa.ipc.open_stream(file) as stream:
-        top, fields = _way_to(column, stream.schema, path, label)
-        for batch in stream:
-            for start in range(0, batch.num_rows, TOGETHER):
-                yield _lines(batch.column(top).slice(start, TOGETHER), fields)
-
-
 def _way_to(column: str, schema: Any, path: Path, label: str) -> tuple[str, list[str]]:
     """Split ``column`` into the name of a column and the names of nested struct fields."""
     top, *fields = [column] if column in schema.names else column.split(".")
@@ -71,7 +62,7 @@ def _lines(values: Any, fields: list[str]) -> list[str]:
         values = pc.struct_field(values, field)
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    # Strings of Parquet and Arrow may be invalid UTF-8.
+    # Strings of Parquet may be invalid UTF-8.
     return [one_line(value) for value in values.cast(pa.large_binary()).to_pylist()]
 
 

@@ -77,22 +77,17 @@ def test_a_bad_table_is_named(tmp_path: Path, text: str, column: str) -> None:
         all_lines(tmp_path / "a.csv", column=column)
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-def test_a_column_that_is_no_text_and_a_damaged_file_are_refused(tmp_path: Path, suffix: str) -> None:
+def test_a_column_that_is_no_text_and_a_damaged_file_are_refused(tmp_path: Path) -> None:
     table = pa.table({"n": [1], "s": [{"en": "x"}]})
-    file = tmp_path / f"a.{suffix}"
-    if suffix == "parquet":
-        pq.write_table(table, file)
-    else:
-        with pa.OSFile(f"{file}", "wb") as out, pa.ipc.new_stream(out, table.schema) as stream:
-            stream.write_table(table)
+    file = tmp_path / "a.parquet"
+    pq.write_table(table, file)
     for column in ("en", "n", "s.de"):
-        with pytest.raises(BadData, match=rf"a\.{suffix}"):
+        with pytest.raises(BadData, match=r"a\.parquet"):
             all_lines(file, column=column)
     whole = file.read_bytes()
     for bad in (b"", b"PAR1", whole[: len(whole) // 2], b"text\n" * 100):
         file.write_bytes(bad)
-        with pytest.raises(BadData, match=rf"a\.{suffix}, column n"):
+        with pytest.raises(BadData, match=r"a\.parquet, column n"):
             all_lines(file, column="n")
 
 
