@@ -1,7 +1,7 @@
 """Renders Markdown, and HTML pages that need no other file: Jinja2 templates, and pictures as data URIs.
 
-Text of a corpus, names and tags are foreign: HTML escapes them, Markdown where a template says so, and ``visible``
-replaces what cannot be printed.
+Corpus text, names and tags are untrusted: HTML escapes them, Markdown escapes them where a template says so, and
+``visible`` replaces unprintable characters.
 """
 
 import base64
@@ -29,7 +29,7 @@ LONGEST_TEXT = 400
 
 @cache
 def environment(folder: Path) -> "Environment":
-    """Renders the templates of a folder. A variable that a template uses and does not get is an error."""
+    """Renders the templates of a folder. A variable that a template uses but does not receive is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     found = Environment(
@@ -55,7 +55,7 @@ def readable(value: object) -> str:
 
 
 def markdown(text: object) -> str:
-    """Text for one line of Markdown in which nothing is markup."""
+    """Escape text for one line of Markdown, so that nothing in it is markup."""
     flat = " ".join(f"{text}".split())
     return html.escape(re.sub(r"([\\`*_\[\]|#~])", r"\\\1", flat), quote=False)
 

@@ -90,8 +90,10 @@ def by_layer(curves: LayerCurves, theme: Theme) -> bytes:
 
 
 def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str], theme: Theme) -> bytes:
-    """Cross-attention (layers, heads, target pieces, source pieces) of one sentence (§3.2.3): the mean over heads of
-    the upper half of the layers."""
+    """Cross-attention (layers, heads, target pieces, source pieces) of one sentence (§3.2.3).
+
+    Draws the mean over heads of the upper half of the layers.
+    """
     layers, heads, written, read = weights.shape
     lower = layers // 2
     figure = new_figure(max(4.6, 1.3 + CELL * read), 1.3 + CELL * written, theme)
@@ -108,8 +110,11 @@ def attention(weights: Numbers, source: Sequence[str], hypothesis: Sequence[str]
 def attention_heads(
     kinds: Mapping[str, tuple[Numbers, Sequence[str], Sequence[str]]], heading: str, theme: Theme
 ) -> bytes:
-    """Every head of every layer for several kinds of attention: the mean with its pieces, and a grid with one row per
-    layer. Each kind is given as weights (layers, heads, rows, columns) with the pieces of its rows and columns."""
+    """Every head of every layer for several kinds of attention: the mean with its pieces, and a grid of all heads.
+
+    The grid has one row per layer. Each kind is given as weights (layers, heads, rows, columns) with the pieces of its
+    rows and columns.
+    """
     sizes = []
     for weights, _, _ in kinds.values():
         layers, heads, down, across = weights.shape
@@ -152,7 +157,7 @@ def _name_pieces(axes: Axes, rows: Sequence[str], columns: Sequence[str], theme:
 
 
 def _map(axes: Axes, weights: Numbers, theme: Theme) -> None:
-    """Draw weights as an image in which zero has the colour of the page, and the largest weight the strongest."""
+    """Draw weights as an image: zero has the colour of the page, and the largest weight the strongest colour."""
     colours = LinearSegmentedColormap.from_list("attention", [theme.page, theme.source, theme.strong])
     axes.imshow(weights, cmap=colours, vmin=0, vmax=max(float(weights.max(initial=0)), 1e-6), aspect="equal")
     for spine in axes.spines.values():

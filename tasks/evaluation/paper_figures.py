@@ -1,7 +1,7 @@
-"""Published figures: the rows of the paper's Tables 2 and 3 (``paper_rows.tsv``), and other systems on WMT14
-English-German (``published_scores.tsv``).
+"""Published figures: rows of the paper's Tables 2 and 3, and scores of other systems on WMT14 English-German.
 
-Only figures that the source prints. They are shown beside our results, each under its own protocol.
+``paper_rows.tsv`` and ``published_scores.tsv`` hold only figures that the source prints. They are shown beside our
+results, each under its own protocol.
 """
 
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ class PaperFigures:
     averaged: int
     figures: Mapping[str, float] = field(hash=False)
     about: str = ""
-    """What a variant that the paper does not have is."""
+    """Describes a variant that the paper does not have."""
 
     @property
     def protocol(self) -> str:
@@ -110,4 +110,4 @@ class PublishedScore:
 
 PEERS = tuple(PublishedScore(**row) for row in read_table(FOLDER / "published_scores.tsv"))
 """One hypothesis file gives many scores: compare only within one protocol and one set. The 16 figures of
-Transformer-Workbench are of layers of its own (1 + 30 epochs) and of torch (1 + 25), two searches, sets and metrics."""
+Transformer-Workbench cover its own layers (1 + 30 epochs) and torch's (1 + 25), two searches, sets and metrics."""

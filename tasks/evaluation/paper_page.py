@@ -1,7 +1,7 @@
-"""Our rows beside the paper's: the tables of ``repro paper`` as a page, as Markdown and as JSON, and that of one run.
+"""Our rows beside the paper's: the tables of ``repro paper`` as page, Markdown and JSON, and the table of one run.
 
-Tables 2 and 3 have all rows of the Transformer: those that were not run keep the paper's figures. Rows that the paper
-does not have come first, in a table of their own.
+Tables 2 and 3 have all rows of the Transformer: rows that were not run show the paper's figures. Rows that the paper
+does not have come first, in their own table.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ def row_cells(line: PaperComparison) -> Cells:
 
 
 def _cells(name: str, line: PaperComparison | None) -> Cells:
-    """The cells of a row; of one that was not run, the paper's figures."""
+    """The cells of a row; if it was not run, the paper's figures only."""
     published = ROWS[name]
     paper = published.figures
     ours = line.ours if line else {}
@@ -109,7 +109,7 @@ class PaperTable:
 
     @property
     def columns(self) -> list[str]:
-        """Those that have a value."""
+        """The columns that have a value."""
         return [column for column in self.cells[0] if any(row[column] for row in self.cells)]
 
     @property
@@ -140,8 +140,10 @@ def _peer_cells(peer: PublishedScore) -> Cells:
 
 
 def introduction(lines: Sequence[PaperComparison]) -> list[str]:
-    """How the rows differ from the paper's, one sentence for all rows that differ in the same way, and whether scores
-    can be compared."""
+    """How the rows differ from the paper's, and whether scores can be compared.
+
+    Rows that differ in the same way share one sentence.
+    """
     rows: dict[str, list[str]] = {}
     for line in lines:
         if line.row.conditions:
@@ -173,7 +175,7 @@ def _with_shape(name: str, by_row: Mapping[str, PaperComparison]) -> Cells:
 
 
 def markdown(title: str, lines: Sequence[PaperComparison], settings: Sequence[str] = ()) -> str:
-    """The tables as Markdown; ``settings`` are those that every row was given."""
+    """The tables as Markdown; ``settings`` are the settings that every row was given."""
     return _render("paper_page.md", title, lines, settings)
 
 

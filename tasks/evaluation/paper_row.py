@@ -19,7 +19,7 @@ BLEU_METRICS = (BLEU_PAPER, BLEU_PAPER_UNTWEAKED, BLEU)
 
 @dataclass(frozen=True)
 class PaperRow:
-    """The row of the paper that a run reproduces, and how closely. Enters the key of the run's report."""
+    """The row of the paper that a run reproduces, and how closely. Part of the key of the run's report."""
 
     row: str
     corpus: str
@@ -53,7 +53,7 @@ class PaperRow:
 
 @dataclass(frozen=True)
 class PaperComparison:
-    """One row: our figures by name, those that exist, and the error message of a failed run."""
+    """One row: our existing figures by name, and the error message of a failed run."""
 
     row: PaperRow
     ours: Mapping[str, Any] = field(default_factory=dict)
@@ -73,10 +73,10 @@ class PaperComparison:
 def compare_to_paper(
     row: PaperRow, training: Mapping[str, Any], card: Mapping[str, Any], failure: str = ""
 ) -> PaperComparison:
-    """Compare a run by the facts of its training and the card of its set; either is empty if not reached.
+    """Compare a run by the facts of its training and the card of its set; either is empty if it does not exist.
 
     ``hours`` sums over all ranks, and counts GPU hours if ``device`` is cuda.
-    ``flops`` are counted; ``device_flops``, the hours times the peak rate of the device, is the paper's estimate.
+    ``flops`` are counted; ``device_flops`` is estimated as in the paper: the hours times the device's peak rate.
     """
     size = row.vocabulary
     ours: dict[str, Any] = {"set": row.set_name, "parameters": count_parameters(row.model, size, size), "pieces": size}

@@ -110,7 +110,7 @@ def filters(removed: Mapping[str, int], read: int, theme: Theme) -> bytes:
 def lengths(texts: Mapping[str, tuple[NDArray[np.int64], NDArray[np.int64]]], theme: Theme) -> bytes:
     """Histograms of sentence lengths, one below the other on one scale, by the name of the text.
 
-    Of its source and of its target, element ``n`` counts the sentences with ``n`` pieces.
+    For source and target, element ``n`` counts the sentences with ``n`` pieces.
     """
     figure = new_figure(5.4, 1.0 + 1.9 * len(texts), theme)
     longest = max(len(counts) for sides in texts.values() for counts in sides)

@@ -1,4 +1,4 @@
-"""Means of BLEU over single sentences, as Transformer-Workbench reports them: comparable with no corpus BLEU.
+"""Means of BLEU over single sentences, as Transformer-Workbench reports them: not comparable with corpus BLEU.
 
 Nothing is smoothed, so a sentence without a common sequence of four words counts 0.
 """
@@ -16,9 +16,9 @@ from tasks.evaluation.translation_metrics import ScoreMetric, measured_mean, sen
 from tasks.lazy_libraries import np
 
 SENTENCE_MEANS = (BLEU_SENTENCES, BLEU_NLTK_SENTENCES)
-"""The entries of a score card that are means over sentences; they are no facts, so tags and MLflow leave them out."""
+"""The entries of a score card that are means over sentences; they are not facts, so tags and MLflow omit them."""
 NLTK = "3.10.4"
-"""The release whose numbers ``nltk_sentence_bleu`` gives."""
+"""The NLTK release that ``nltk_sentence_bleu`` reproduces."""
 LONGEST = 4
 """Words of the longest sequences that BLEU counts."""
 
@@ -42,8 +42,8 @@ def sentence_means(hypotheses: Sequence[str], references: Sequence[str]) -> dict
 def nltk_sentence_bleu(hypothesis: Sequence[str], reference: Sequence[str]) -> float:
     """``nltk.translate.bleu_score.sentence_bleu([reference], hypothesis)``, from 0 to 1, without its warnings.
 
-    Where no sequence of some length is common, NLTK takes the smallest float for their precision: the score is then
-    not 0, but below 1e-76. It is 0 where no word is common.
+    If no sequence of some length is common, NLTK takes the smallest float as the precision: the score is then not 0,
+    but below 1e-76. It is 0 if no word is common.
     """
     logarithms = []
     for length in range(1, LONGEST + 1):

@@ -1,4 +1,4 @@
-"""Reads ``metrics.jsonl`` of a training: learning curves, speed, signs of collapse by layer. Older ones have fewer."""
+"""Reads ``metrics.jsonl`` of a training: learning curves, speed, signs of collapse by layer. Older files have fewer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIGNS = {
     metric_names.ATTENTION_ENTROPY: "entropy of cross-attention, nats",
     metric_names.ATTENTION_COVERAGE_CROSS: "coverage of the source by cross-attention",
 }
-"""Signs of collapse, which a training has for each layer: the metric's name without the layer's number."""
+"""Signs of collapse, recorded for each layer: the metric's name without the layer's number."""
 
 Curve = list[tuple[int, float]]
 LayerCurves = dict[str, dict[int, Curve]]
@@ -37,12 +37,12 @@ LayerCurves = dict[str, dict[int, Curve]]
 def metric_rows(metrics: Path) -> list[dict[str, Any]]:
     """One row for each update of ``metrics.jsonl``, in their order; ``done`` is the update.
 
-    A dev check writes a row of its own and a resumed training repeats some: the last value of an update counts.
+    A dev check writes its own row, and a resumed training repeats rows; the last value of an update counts.
     """
     rows: dict[int, dict[str, Any]] = {}
     for line in metrics.read_text().splitlines():
         row = json.loads(line)
-        # The facts of a finished training stand at the last planned update, which one that ended early never made.
+        # The facts of a finished training stand at the last planned update, even if the training ended early.
         if "done" in row and "facts" not in row:
             rows.setdefault(int(row["done"]), {}).update(row)
     return [rows[update] for update in sorted(rows)]

@@ -24,7 +24,7 @@ CONFIDENCE_LEVEL = 0.95
 COMPOUND = re.compile(r"(\S)-(\S)")
 """``rich-text``, which perl's ``s{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g`` makes ``rich ##AT##-##AT## text``."""
 PLAIN_QUOTES = str.maketrans(dict.fromkeys(DOUBLE_QUOTES, '"') | dict.fromkeys(SINGLE_QUOTES, "'"))
-"""Typographic quotation marks, and the apostrophe, as ASCII ones."""
+"""Maps typographic quotation marks and the apostrophe to ASCII."""
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ def paper_bleu() -> tuple[ScoreMetric, ScoreMetric]:
 
 
 def moses_bleu(language: str) -> ScoreMetric:
-    """BLEU of lower-cased Moses tokens, as publications on Multi30k have it (``WordSplitting``), unsmoothed.
+    """BLEU of lower-cased Moses tokens, as publications on Multi30k report it (``WordSplitting``), unsmoothed.
 
-    Hypotheses and references become tokens alike, so that runs with any vocabulary compare.
+    Hypotheses and references are tokenised in the same way, so that runs with any vocabulary can be compared.
     """
     from sacrebleu.metrics import BLEU
 
@@ -178,7 +178,7 @@ def measured_mean(scores: Counts) -> Measured:
 
 
 def rounded(numbers: Mapping[str, float]) -> dict[str, float]:
-    """Numbers as score cards have them."""
+    """Round numbers to four decimals, as in score cards."""
     return {name: round(value, 4) for name, value in numbers.items()}
 
 
@@ -191,9 +191,9 @@ def percentile_interval(resampled: Sequence[float] | Counts) -> tuple[float, flo
 def paired_p_value(difference: float, resampled: Sequence[float] | Counts) -> float:
     """The probability that equal systems differ by at least ``difference``, in either direction.
 
-    ``resampled`` are the differences of both systems on resampled corpora. Their distances from their own mean are what
-    chance alone makes. sacreBLEU's ``--paired-bs`` centres the absolute differences instead, so of differences that
-    keep their sign it counts one tail, and gives about half of this.
+    ``resampled`` are the differences of both systems on resampled corpora. Their distances from their mean show the
+    effect of chance alone. sacreBLEU's ``--paired-bs`` centres the absolute differences instead. If all differences
+    have the same sign, it counts only one tail, and returns about half of this.
     """
     gaps = np.asarray(resampled)
     beyond = int((np.abs(gaps - gaps.mean()) >= abs(difference)).sum())

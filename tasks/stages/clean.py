@@ -2,7 +2,7 @@
 
     pairs.parquet       pair_id, corpus, source, target; shuffled
     rejected.parquet    the same and ``filter``, the first rule that rejected the pair; text normalised
-    refused.json        only of text that is refused: how many pairs were read, and why
+    refused.json        only if the text is refused: the number of pairs read, and the reason
 
 The result is the same for any number of frames, partitions and workers; memory holds a few frames or one bucket:
 read frames and apply the per-pair rules; write undecided pairs to disk by shuffle bucket, and the values of cross-pair
@@ -40,7 +40,7 @@ DISTINCT = ("pair_id", *SIDES)
 """Columns whose values hardly repeat: a dictionary of them costs time and saves no space."""
 
 FEWEST_JUDGED = 1_000
-"""Fewer pairs are no sample: ``filters.max_rejected`` holds from so many on."""
+"""``filters.max_rejected`` is checked from this number of pairs on: fewer pairs are no sample."""
 
 
 class _ParquetWriter:
@@ -61,7 +61,7 @@ class _ParquetWriter:
 
 
 def _excluded_lines(exclude: tuple[Artifact, ...], normalise: Normalise) -> dict[str, pl.Series]:
-    """The lines of the excluded sets by side, normalised as the corpus is."""
+    """The lines of the excluded sets by side, normalised like the corpus."""
     frames = [pl.read_parquet(each.path() / "pairs.parquet", columns=list(SIDES)) for each in exclude]
     if not frames:
         return {side: pl.Series(side, [], dtype=pl.String) for side in SIDES}
@@ -149,9 +149,9 @@ def _check_some_left(corpus: Corpus, filters: Filters, read: int, counts: Mappin
 
 
 def check_share(corpus: Corpus, filters: Filters, facts: Mapping[str, Any]) -> None:
-    """Raise BadData naming what was rejected if single pairs' rules reject more than ``filters.max_rejected``.
+    """Raise BadData with the counts if the rules for single pairs reject more than ``filters.max_rejected``.
 
-    The limit enters no key, so it also judges a cached artifact; one that is not made yet has no facts and passes.
+    The limit is in no key, so a cached artifact is checked too. An artifact not made yet has no facts and passes.
     """
     by_rule = facts.get("rejected_by", {})
     judged = [rule.name for rule in filters.rules if not isinstance(rule, CrossPairFilter | NotIn)]
@@ -164,7 +164,7 @@ def check_share(corpus: Corpus, filters: Filters, facts: Mapping[str, Any]) -> N
             f"The filters reject {rejected:,} of {read:,} pairs of {corpus.name} ({100 * rejected / read:.3g}%), "
             f"allowed by filters.max_rejected are {100 * filters.max_rejected:.3g}%. Most by: "
             f"{', '.join(f'{name} {counts[name]:,}' for name in most if counts[name])}. Are sides swapped, or is the "
-            "language or encoding another? If the pairs should go, --set filters.max_rejected=1"
+            "language or encoding wrong? If the pairs should go, --set filters.max_rejected=1"
         )
 
 

@@ -1,9 +1,9 @@
-"""Takes, of the translations of each training source, the one nearest to its reference: the text of a student model.
+"""Selects for each training source the translation nearest to its reference, as training text of a student model.
 
     pairs.parquet    pair_id, corpus, source, target: the cleaned pairs in their order, the translation as the target;
                      with ``references`` the cleaned pairs themselves follow
 
-A source without a translation that ends has no such pair. Of equal translations the one with the better score is taken.
+A source without a finished translation has no such pair. Among equally near translations the search's first is taken.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def sentence_bleus(hypotheses: Sequence[str], reference: str) -> list[float]:
 
 
 def nearest(scores: Sequence[float]) -> int:
-    """The number of the greatest score; of equal ones the first."""
+    """The index of the greatest score; the first if several are equal."""
     return max(range(len(scores)), key=scores.__getitem__)
 
 
 def _translated(pairs: Path, blocks: list[Path]) -> Iterator[pl.DataFrame]:
-    """The pairs with a column of their hypotheses, some blocks at a time: both files have the same order."""
+    """The pairs with a column of their hypotheses, some blocks at a time; both files have the same order."""
     first = 0
     text = pl.scan_parquet(pairs)
     for number in range(0, len(blocks), BLOCKS):
@@ -51,11 +51,11 @@ def _translated(pairs: Path, blocks: list[Path]) -> Iterator[pl.DataFrame]:
 
 @stage(version=1)
 def extract_best(out: Path, pairs: Artifact, translated: Artifact, references: bool = False) -> Facts:
-    """Write a pair for each of ``pairs`` whose source has a translation in ``translated``; then, with ``references``,
-    ``pairs`` themselves, with the same ``pair_id``.
+    """Write a pair for each of ``pairs`` whose source has a translation in ``translated``.
 
-    ``bleu`` is the mean sentence BLEU of the translations taken, ``bleu_of_first`` that of the best by the search's
-    score. Raises BadData if no source has a translation.
+    With ``references``, ``pairs`` themselves follow, with the same ``pair_id``. ``bleu`` is the mean sentence BLEU of
+    the selected translations, ``bleu_of_first`` the mean for the translations that the search ranks first. Raises
+    BadData if no source has a translation.
     """
     schema = pa.schema([(name, pa.large_string()) for name in KEPT])
     clean = pairs.path() / "pairs.parquet"

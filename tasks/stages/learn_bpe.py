@@ -1,6 +1,6 @@
 """Learns a vocabulary from a cleaned corpus (§5.1): BPE of bytes or of characters, or whole words.
 
-    tokenizer.json    tokenizer.target.json (only where each side has its own)    a record, where words are split first
+    tokenizer.json    tokenizer.target.json (only if each side has its own)    a record, if words are split first
 
 ``transformers.PreTrainedTokenizerFast(tokenizer_file=...)`` loads these files too; this project loads them by
 ``model.data.bpe``.
@@ -53,7 +53,7 @@ SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 256
 """Special tokens and bytes: with fewer entries some text could not be encoded."""
 TOKENS = ("bpe", "words", "spacy", "characters")
 SAMPLE_PAIRS = 10_000
-"""Pairs that measure pieces per word; the corpus is shuffled, so the first ones are a random sample."""
+"""Pairs on which pieces per word are measured; the corpus is shuffled, so the first ones are a random sample."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Vocabulary:
     """The vocabulary to learn. The default is the paper's for En-De: about 37,000 pieces, shared by both sides."""
 
     size: int = 37_000
-    """Entries including special tokens and bytes or characters; per side if ``joint`` is false. The most entries where
+    """Entries including special tokens and bytes or characters; per side if ``joint`` is false. The maximum if
     ``tokens`` are words."""
     joint: bool = True
     """One vocabulary for both sides, which ``model.tied`` needs (§3.4, §5.1); false: one for each."""
@@ -70,15 +70,15 @@ class Vocabulary:
     nfkc: bool = False
     """Normalise text by Unicode's NFKC before encoding."""
     min_frequency: int = 2
-    """Fewest occurrences of a pair of pieces to merge it; of a word where ``tokens`` are words."""
+    """Fewest occurrences of a pair of pieces to merge it, or of a word if ``tokens`` are words."""
     scripts: tuple[str, ...] = unkeyed_default(())
-    """Unicode scripts of both languages, such as ``Latin``: a character of any other, but Common and Inherited, becomes
-    ``<unk>`` wherever text is read. Empty: every character is encoded."""
+    """Unicode scripts of both languages, such as ``Latin``: a character of another script, except Common and
+    Inherited, becomes ``<unk>`` in every text. Empty: every character is encoded."""
     tokens: Literal["bpe", "words", "spacy", "characters"] = unkeyed_default("bpe")
-    """bpe: pieces of words, merged from bytes; characters: merged from the characters of the text, as subword-nmt does,
-    any other of which is ``<unk>``, and output has single spaces; words: whole words with the space before them,
-    numbers and runs of punctuation; spacy: the tokens of spaCy's rules for the language, which output has with a space
-    between any two. A word that is not in the vocabulary is ``<unk>``."""
+    """bpe: pieces of words, merged from bytes; characters: pieces merged from the characters of the text, as in
+    subword-nmt, where other characters are ``<unk>`` and output has single spaces; words: whole words with the space
+    before them, numbers and runs of punctuation; spacy: the tokens of spaCy's rules for the language, with a space
+    between any two tokens in the output. A word that is not in the vocabulary is ``<unk>``."""
     moses: bool = unkeyed_default(False)
     """Normalise punctuation and split text as Moses does (sacremoses) before encoding, after lower-casing; output is
     joined again by Moses' rules."""
@@ -95,13 +95,13 @@ class Vocabulary:
 
     @property
     def splits_words(self) -> bool:
-        """Whether the rules of a language split text into words first."""
+        """Whether rules for the language split text into words first."""
         return self.moses or self.tokens == "spacy"
 
     def languages_to_split(self, source: str, target: str) -> tuple[str, ...]:
-        """The languages that ``learn_bpe`` takes: of both sides, or none where the tokenizer alone splits the text.
+        """The languages for ``learn_bpe``: of both sides, or none if the tokenizer alone splits the text.
 
-        Raises BadConfiguration where spaCy is to split, but is not installed.
+        Raises BadConfiguration if spaCy should split the text but is not installed.
         """
         if self.tokens == "spacy":
             check_installed("spacy", "vocabulary.tokens=spacy")
@@ -114,7 +114,7 @@ class Vocabulary:
 
 
 def _is_script(name: str) -> bool:
-    """Whether Unicode, as polars and tokenizers know it, has a script of this name."""
+    """Whether polars and tokenizers support a Unicode script of this name."""
     if not re.fullmatch(r"\w+", name):
         return False
     try:
@@ -129,9 +129,9 @@ def untrained_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
     """A tokenizer with normalisation and pre-tokenisation, but without merges or words.
 
     Chunks are GPT-2's: a word with the space before it, a number, a run of punctuation; pieces never cross white space.
-    Words are these chunks as they are, so both kinds of vocabulary are byte-level and decode to text with its spaces.
-    Of spaCy's tokens, which come with a space between any two, each is a chunk. Where pieces are of characters, a chunk
-    is what stands between white space.
+    Words are these chunks unsplit, so both kinds of vocabulary are byte-level and decode to text with its spaces. Each
+    token of spaCy is a chunk; spaces separate these tokens. If pieces consist of characters, a chunk is the text
+    between white space.
     """
     tokenizer = tokenizers.Tokenizer(_model(vocabulary))
     steps = [
@@ -176,7 +176,7 @@ def train_tokenizer(batches: Iterable[pa.Array], vocabulary: Vocabulary) -> Toke
 
 
 def train_from_counts(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) -> Tokenizer:
-    """``train_tokenizer`` from chunk counts; a chunk occurs in one of the frames."""
+    """``train_tokenizer`` from chunk counts; each chunk occurs in one frame only."""
     tokenizer = untrained_tokenizer(vocabulary)
     if vocabulary.tokens in ("words", "spacy"):
         tokenizer.model = _model(vocabulary, frequent_words(counts, vocabulary))
@@ -187,7 +187,7 @@ def train_from_counts(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) ->
     foreign = {ord(SUBSTITUTE)}
     if vocabulary.tokens == "characters":
         codes_of = character_codes
-        # No word spells the end of a word, so that pieces of equal text are equal.
+        # Drop words that contain the mark of a word's end, so that pieces of equal text are equal.
         counts = [frame.filter(~pl.col("chunk").str.contains(END_OF_WORD, literal=True)) for frame in counts]
         letters = characters_of(counts)
         foreign = {2 * ord(SUBSTITUTE), 2 * ord(SUBSTITUTE) + 1}
@@ -207,13 +207,13 @@ def train_from_counts(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) ->
 
 
 def characters_of(counts: Sequence[pl.DataFrame]) -> dict[str, int]:
-    """The characters of all words, and those at the end of a word, with their codes (``character_codes``)."""
+    """The characters of all words, and their forms at the end of a word, with their codes (``character_codes``)."""
     codes = {code for frame in counts for code in np.unique(character_codes(frame["chunk"].to_arrow())[0]).tolist()}
     return {chr(code // 2) + END_OF_WORD * (code % 2): code for found in codes for code in (found // 2 * 2, found)}
 
 
 def frequent_words(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) -> dict[str, int]:
-    """The special tokens and the most frequent words with their ids; of equally frequent words the lower text first.
+    """The special tokens and the most frequent words with their ids; equally frequent words in order of text.
 
     Raises BadConfiguration if no word occurs ``vocabulary.min_frequency`` times.
     """
@@ -232,7 +232,7 @@ def frequent_words(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) -> di
 
 
 def add_tag(tokenizer: Tokenizer, tag: str) -> None:
-    """Make ``tag`` one piece, with the next id; the text behind it and a space has the pieces that it has alone."""
+    """Make ``tag`` one piece with the next id; the text after the tag and a space has the same pieces as alone."""
     # Not a special token: the tokenizers of this project encode those as text.
     tokenizer.add_tokens([tokenizers.AddedToken(tag, rstrip=True, normalized=False, special=False)])
 
@@ -257,9 +257,9 @@ def learn_bpe(
     """Learn one joint vocabulary, or one per side, of pieces or words, from ``pairs.parquet`` of ``corpus``.
 
     With ``plain_quotes`` the text has no typographic quotation marks, and the source's tokenizer reads them as plain.
-    ``tag`` is one more piece of the source, beyond ``vocabulary.size``, wherever the text has it; empty for none.
-    ``languages`` of source and target, where their rules split the text; empty otherwise (``languages_to_split``).
-    The noised copies of ``augment`` count as text too: of clean text alone, ALL CAPS would be spelled in letters.
+    ``tag`` is one more piece of the source, beyond ``vocabulary.size``; empty for none. ``languages`` are those of
+    source and target if their rules split the text, else empty (``languages_to_split``). The noised copies of
+    ``augment`` are counted too: otherwise ALL CAPS would be split into letters.
     """
     pairs = corpus.path() / "pairs.parquet"
     sample = next(pq.ParquetFile(pairs).iter_batches(SAMPLE_PAIRS, columns=["source", "target"]), None)

@@ -2,7 +2,7 @@
 
     pairs.parquet    pair_id, corpus, source, target: the cleaned pairs in their order, then the synthetic ones
 
-A synthetic pair has the ``pair_id`` of its monolingual line behind ``bt-``: ``bt-news:17``, corpus ``bt-news``.
+The ``pair_id`` of a synthetic pair is that of its monolingual line after ``bt-``: ``bt-news:17``, corpus ``bt-news``.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tasks.engine.stage import Facts, progress, stage
 from tasks.lazy_libraries import pa, pl, pq
 
 PREFIX = "bt-"
-"""Begins the corpus and the ``pair_id`` of a synthetic pair."""
+"""The prefix of the corpus and the ``pair_id`` of a synthetic pair."""
 ROWS = 200_000
 """Pairs that are held in memory."""
 
 
 def synthetic_pairs(block: pl.DataFrame, tag: str) -> pl.DataFrame:
-    """The pairs of a block of ``translate_text``: the translation, behind the tag, and the line it was made from."""
+    """The pairs of a block of ``translate_text``: the source is the tag and the translation, the target is the line."""
     found = block.filter(pl.col("hypotheses").list.len() > 0)
     pair_id = pl.lit(PREFIX) + pl.col("pair_id")
     return found.select(
@@ -46,7 +46,7 @@ def _tables(pairs: Path, blocks: list[Path], tag: str) -> Iterator[pa.Table]:
 def mix(out: Path, pairs: Artifact, translated: Artifact, tag: str) -> Facts:
     """Write the cleaned ``pairs`` and a pair for each line of ``translated`` that has a translation.
 
-    ``tag`` begins each synthetic source, and no other; empty for none. Raises BadData if no line has a translation.
+    ``tag`` precedes synthetic sources only; empty for none. Raises BadData if no line has a translation.
     """
     schema = pa.schema([(name, pa.large_string()) for name in KEPT])
     clean = pairs.path() / "pairs.parquet"

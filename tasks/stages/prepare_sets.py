@@ -1,6 +1,6 @@
 """Converts dev and test sets to Parquet exactly as published: no filter, no normalisation, same order.
 
-A set with noise (``test+caps``) is the published one changed by the rules in its name (``tasks.corpus.noise``).
+A set with noise (``test+caps``) is the published set, changed by the rules in its name (``tasks.corpus.noise``).
 """
 
 from __future__ import annotations

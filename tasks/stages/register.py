@@ -1,10 +1,10 @@
 """Registers a trained model as the next version of the MLflow model that is named after its run.
 
     version.json (name, version, aliases, uri, run_id, decision)
-    vocabulary/  (the version's: its source tokenizer normalises as the training text was)
+    vocabulary/  (of the version: its source tokenizer normalises like the training text)
 
-Inputs are weights, vocabulary, report and scores. ``mlflow.pyfunc.load_model`` loads the version anywhere. What it says
-of itself and which alias it gets is decided in ``tasks.registration``.
+Inputs are weights, vocabulary, report and scores. ``mlflow.pyfunc.load_model`` loads the version anywhere.
+``tasks.registration`` decides its tags, description and aliases.
 """
 
 import json
@@ -38,9 +38,9 @@ from tasks.registration.register_version import register_version
 from tasks.registration.version_tags import version_tags
 
 LIBRARIES = ("torch", "numpy", "pyarrow", "tokenizers", "safetensors", "sentencex")
-"""What the package ``model`` needs where a registered model is loaded."""
+"""Libraries that the package ``model`` needs to load a registered model."""
 MIN_CHAMPION_BLEU = 1.0
-"""A score that a text of the same language, but of other meaning, reaches."""
+"""A score that text in the same language but with another meaning reaches."""
 
 
 def translator_model(weights: Path, vocabulary: Path, decoding: Decoding, text: Mapping[str, int | str]) -> TextModel:
@@ -61,7 +61,7 @@ def translator_model(weights: Path, vocabulary: Path, decoding: Decoding, text: 
 
 
 def _still_registered(made: Artifact, site: Site) -> bool:
-    """Whether the version is in the site's registry, and its files, where they are on this machine, are undamaged."""
+    """Whether the site's registry has the version, and its files on this machine, if any, are undamaged."""
     try:
         version = json.loads((made.path() / "version.json").read_text())
         name = version["name"]
@@ -78,7 +78,7 @@ def _still_registered(made: Artifact, site: Site) -> bool:
 
 
 def _model_files(made: Artifact) -> dict[str, Mapping[str, Any]]:
-    """Sums of the files of the registered model, from the manifests of the artifacts that hold them."""
+    """Checksums of the files of the registered model, from the manifests of the artifacts that hold them."""
     registered = made.manifest
     if registered is None:
         return {}
@@ -91,7 +91,7 @@ def _model_files(made: Artifact) -> dict[str, Mapping[str, Any]]:
 
 
 def _code_changes(manifests: Mapping[str, Manifest]) -> dict[str, str]:
-    """Tags ``changed.<stage>`` of stages whose artifact was made by other code or libraries than the present ones."""
+    """Tags ``changed.<stage>`` of stages whose code or libraries changed since their artifact was made."""
     modules = {name: f"tasks.stages.{manifest.stage}" for name, manifest in manifests.items()}
     changes = {name: stage_code(modules[name]).change_since(manifest.made) for name, manifest in manifests.items()}
     return {f"changed.{name}": f"{change}" for name, change in changes.items() if change.kinds}
@@ -113,7 +113,7 @@ def register(
 ) -> Facts:
     """Register the model with its scores and move its aliases; ``scores`` and ``sets`` are by set name.
 
-    The version reads every source normalised by ``normalise``, as its training text was.
+    The version normalises every source by ``normalise``, like its training text.
     """
     record = current_stage().tracker
     run_id = record.resolve_run_id(current_stage().run_id)

@@ -4,7 +4,7 @@
     curves.png  filters.png  attention_0.png  …    its pictures for a light page
     tokens.csv                                     how often each token occurs in the training text
 
-The page carries no date, so that the same inputs give the same page.
+The page contains no date, so that the same inputs give the same page.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _remarks(run: Artifact, hypotheses: Mapping[str, Artifact], scores: Mapping[
 
 
 def _frequent_tokens(out: Path, shards: Artifact) -> dict[str, Any]:
-    """Write ``tokens.csv``; the most frequent tokens of each side, none where the vocabulary was removed."""
+    """Write ``tokens.csv``; returns the most frequent tokens of each side, none if the vocabulary was removed."""
     vocabulary = given(shards, "vocabulary")
     if vocabulary is None:
         return {}
@@ -65,8 +65,8 @@ def report(
     """Draw the pictures and write the page. ``run`` is the training; the mappings are by set name.
 
     ``paper`` is empty, or holds the row of the paper that the run is compared with. ``seeds`` has the scores of each
-    set by system (``seed-1`` and so on, ``ensemble``), where the run has models of several seeds. ``synthetic`` has the
-    training pairs where some are synthetic.
+    set by system (``seed-1`` and so on, ``ensemble``), if the run has models of several seeds. ``synthetic`` has the
+    training pairs if some are synthetic.
     """
     pictures = {}
     specs = list(picture_specs(corpus, shards, run, hypotheses))

@@ -2,8 +2,8 @@
 
     card.json    sentences.parquet (pair_id, source, reference, hypothesis, bleu, chrf; in the set's order)
 
-The metrics are in ``tasks.evaluation.translation_metrics``; perplexity comes from the log-probabilities beside the
-hypotheses, which those of another system (``tasks.stages.receive``) do not have.
+The metrics are in ``tasks.evaluation.translation_metrics``; perplexity comes from the log-probabilities stored with
+the hypotheses. Hypotheses of another system (``tasks.stages.receive``) have none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tasks.evaluation.translation_metrics import (
 from tasks.lazy_libraries import np, pl
 
 HYPOTHESES = ("pair_id", "hypothesis", "reference_log_probability", "reference_pieces")
-"""The columns that are read; those of another system lack the last two."""
+"""The columns that are read; hypotheses of another system lack the last two."""
 LOSSES = (metric_names.BLEU, metric_names.BLEU_LC, metric_names.CHRF)
 """The measures that the card of a set with noise compares with the clean set."""
 SOURCE_WORDS = (0, 10, 20, 30, 40)
@@ -127,7 +127,7 @@ def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str,
 
 
 def losses(clean: pl.DataFrame, noised: pl.DataFrame, language: str) -> dict[str, dict[str, float]]:
-    """What each of ``LOSSES`` loses by noise, with its interval: both tables are resampled with the same sentences."""
+    """The loss of each of ``LOSSES`` by noise, with its interval; both tables are resampled with the same sentences."""
     found = {}
     for kind in score_metrics(language):
         if kind.name in LOSSES:
@@ -139,7 +139,7 @@ def losses(clean: pl.DataFrame, noised: pl.DataFrame, language: str) -> dict[str
 
 
 def score_facts(card: Mapping[str, Any]) -> Facts:
-    """The facts of the stage: the scores of the card but means of sentences, the headline with its interval."""
+    """The facts of the stage: the scores of the card except means of sentences, the headline with its interval."""
     scores = {name: score for name, score in card["scores"].items() if name not in SENTENCE_MEANS}
     return {
         metric_names.BLEU: scores[metric_names.BLEU]["score"],
@@ -161,7 +161,7 @@ def score(
 ) -> Facts:
     """Score the hypotheses of one set against its references, which are in ``language``.
 
-    ``clean_score`` has the scores of the same lines without noise: the card then says what the noise costs.
+    ``clean_score`` has the scores of the same lines without noise: the card then has the loss by noise.
     """
     references = pl.read_parquet(pairs.path() / "pairs.parquet", columns=["pair_id", "source", "target"])
     file = hypotheses.path() / "hypotheses.parquet"

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 COPY = r":\d+\+\w+$"
-"""Ends the ``pair_id`` of a noised copy: ``europarl:17+caps``."""
+"""Matches the end of the ``pair_id`` of a noised copy: ``europarl:17+caps``."""
 CUT = b"cut"
-"""In the metadata of an encoded batch: the number of its pairs that were cut."""
+"""Metadata field of an encoded batch: the number of pairs that were cut."""
 BYTES_TOGETHER = 64 << 20
 """Fewest bytes of text whose distinct words are encoded at once, except at the end of a range: bounds memory."""
 
@@ -89,7 +89,7 @@ class Encoder:
         self.schema = pa.schema([("pair_id", pa.string()), ("source", pa.list_(ids)), ("target", pa.list_(ids))])
 
     def encode(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For each batch the pairs within the limits. Its metadata has the number of pairs that were cut."""
+        """Yield the pairs of each batch within the limits; its metadata has the number of pairs that were cut."""
         sources = self._source.encode([self._text(pairs, 0) for pairs in batches])
         targets = self._target.encode([self._text(pairs, 1) for pairs in batches])
         for pairs, source, target in zip(batches, sources, targets, strict=True):
@@ -161,8 +161,10 @@ class RowRange:
 
 
 def row_ranges(pairs: Path) -> list[RowRange]:
-    """All rows in order. Each range except the last is a multiple of BATCH_PAIRS, so that the batches are those of a
-    single pass over the file."""
+    """Split all rows into ranges, in order.
+
+    The size of each range except the last is a multiple of BATCH_PAIRS, so the batches equal those of a single pass.
+    """
     with pq.ParquetFile(pairs) as file:
         metadata = file.metadata
     ends = np.cumsum([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)])
@@ -210,7 +212,7 @@ class RangeEncoder:
     augment: Augment = NO_NOISE
     """The noised copies that follow the pairs of each batch."""
     call: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Names this call of the stage, since a later one may find another vocabulary at the same path."""
+    """Names this call of the stage, since a later call may find another vocabulary at the same path."""
 
     def encode(self, number: int, rows: RowRange) -> Path:
         """Write the pairs of a range within the limits; the file appears by a rename, so the call can be repeated."""
@@ -227,7 +229,7 @@ class RangeEncoder:
 
 @lru_cache(1)
 def _encoder(ranges: RangeEncoder) -> Encoder:
-    """One for all ranges that a process encodes in a call of the stage, so that it knows the words of those before."""
+    """The encoder for all ranges of a process in one call of the stage, which keeps the words of earlier ranges."""
     return Encoder(ranges.vocabulary, ranges.sharding)
 
 
@@ -273,7 +275,7 @@ def _write(
 
 
 def _reported(ranges: Sequence[RowRange], paths: Iterable[Path], total: int) -> Iterator[Path]:
-    """``paths``, the encoded ``ranges``, with progress in pairs."""
+    """Yield ``paths``, the encoded ``ranges``, and report progress in pairs."""
     done = 0
     for rows, path in zip(ranges, paths, strict=True):
         done += rows.rows

@@ -4,7 +4,7 @@ checkpoints/00004500/model.safetensors, …   the last ``training.keep`` of them
 checkpoints/best.json, best/                with ``training.patience``: the one with the lowest dev perplexity
 model.json  metrics.jsonl  exit.json  job.log
 
-Beside the artifact it leaves the state with which a longer training goes on (``tasks.training.going_on``).
+Beside the artifact it stores the state from which a longer training continues (``tasks.training.going_on``).
 """
 
 from dataclasses import asdict
@@ -33,7 +33,7 @@ def train(
     """Train a Transformer (§3) on the shards, with validation by the perplexity of the dev set.
 
     ``start`` is empty, or holds the one artifact with the initial weights (``model.safetensors``); ``continued`` is
-    empty, or holds the one training from whose end this one goes on.
+    empty, or holds the one finished training that this one continues.
     """
     inputs = {"shards": shards.path(), "dev": dev.path(), "vocabulary": vocabulary.path()}
     if start:

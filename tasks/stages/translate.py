@@ -1,6 +1,6 @@
 """Translates one evaluation set by beam search (§6.1) with a model or an ensemble.
 
-It also stores reference log-probabilities and attention maps (of an ensemble, those of its first model).
+It also stores reference log-probabilities and attention maps (for an ensemble, those of its first model).
 
 hypotheses.parquet  attention.npz  attention.json
 """
@@ -27,7 +27,7 @@ def translate(
 ) -> Facts:
     """Translate the sources of a set and compute the log-probability of its references (shards in ``pairs``).
 
-    Sources are those of ``prepared``, read as a version reads them: normalised as the training text, and stripped.
+    Sources come from ``prepared``, normalised like the training text and stripped, as in a registered version.
     ``others`` is empty, or holds the weights of the other models of an ensemble.
     """
     inputs = {"weights": weights.path(), "vocabulary": vocabulary.path(), "pairs": pairs.path()}

@@ -1,6 +1,6 @@
-"""Translates training text for synthetic pairs: one job, which on a retry goes on after its last complete block.
+"""Translates training text for synthetic pairs: one job, which on a retry continues after its last complete block.
 
-00000.parquet  00001.parquet  …    pair_id, source, hypotheses (best first, those that end; none for other lines)
+00000.parquet  00001.parquet  …    pair_id, source, hypotheses (the finished ones, best first; perhaps none)
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ from model.config import Decoding
 from tasks.engine.stage import Facts, JobRequest, current_stage, job_facts, stage
 
 BLOCK_LINES = 2_000
-"""Lines that are written together: what a kill can lose."""
+"""Lines per block; a killed job loses at most one block."""
 
 
 @stage(version=1, resume=True, needs="gpu")
@@ -24,7 +24,7 @@ def translate_text(
     n_best: int = 1,
     others: tuple[Artifact, ...] = (),
 ) -> Facts:
-    """Translate the source side of the first ``lines`` of ``pairs.parquet``, all if 0; a line gets ``n_best``.
+    """Translate the source side of the first ``lines`` of ``pairs.parquet``, all if 0; ``n_best`` hypotheses each.
 
     ``others`` is empty, or holds the weights of the other models of an ensemble.
     """
