@@ -25,7 +25,7 @@ SHARES: Mapping[str, tuple[str, str]] = {
 }
 """Derived facts: each is the ratio of two facts of a stage."""
 EXPECTED_RULES = ("not_in", "distinct")
-"""Rules for lines of the sets and repeated pairs: ``rejected_share`` and ``max_rejected`` do not count their pairs."""
+"""``rejected_share`` does not count these rules; ``max_rejected`` counts neither ``NotIn`` nor any ``Distinct``."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Look up a call in the store: hit or miss, and the reason for a miss.
 
 A call is a hit if its manifest exists, each input has the content it had when the stage ran, every file has its
-checksum, and the stage's effects outside its folder still exist. If other code or libraries than
-the present ones made the artifact, the hit names the change; on a ``strict`` site the call is a miss.
+checksum, and the stage's effects outside its folder still exist. If other code or libraries made the artifact,
+the hit names the change; on a ``strict`` site the call is a miss.
 ``flows.views.stage_words`` describes hits and misses in words.
 """
 
