@@ -4,7 +4,6 @@ config  {"model": Model, "training": Training, "vocabulary": pieces of a vocabul
 out     exit.json with the facts ``seconds`` (of an update) and ``slowdown`` (factor due to other work on this machine)
 """
 
-import math
 import time
 from dataclasses import replace
 
@@ -21,8 +20,6 @@ from .training.step import TrainingStep
 ENOUGH_SECONDS = 0.5
 """If an update of a part of a batch takes at least this time, its time is scaled to the whole batch."""
 TIMED = 3
-LEAST_SECONDS = 3.0
-"""Updates are timed for so long, and so many at least: other work comes in bursts."""
 
 
 def work(job: Job) -> Facts:
@@ -52,18 +49,14 @@ def _seconds(step: TrainingStep, sentences: int, length: int, size: int) -> tupl
     source, target, labels = torch.randint(3, size, (3, sentences, length))
     count = labels.numel()
     batch = Batch(source, target, labels.flatten(), torch.arange(count), None, 0, count)
-    number = 0
-    begin = math.inf
-    while number <= TIMED or time.monotonic() - begin < LEAST_SECONDS:
+    for number in range(TIMED + 1):
         step(Update([batch], count, Cursor()), number + 1)
         if step.device.type == "cuda":
             torch.cuda.synchronize()
         if number == 0:  # the first update also compiles and allocates
             begin = time.monotonic()
             computed = time.thread_time()
-        number += 1
-    timed = number - 1
-    return (time.monotonic() - begin) / timed, (time.thread_time() - computed) / timed
+    return (time.monotonic() - begin) / TIMED, (time.thread_time() - computed) / TIMED
 
 
 if __name__ == "__main__":

@@ -257,3 +257,22 @@ def png(figure: Figure) -> bytes:
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # shown as a box
         figure.savefig(file, format="png", metadata={"Software": None})
     return file.getvalue()
+
+
+def sentence_bleu(bleu: Numbers, name: str, theme: Theme) -> bytes:
+    """How many sentences of a set have which BLEU, in steps of 5."""
+    figure = new_figure(5.4, 2.9, theme)
+    axes = figure.subplots()
+    dress(axes, theme, f"BLEU of single sentences, {name}", "sentences")
+    # sacreBLEU gives an exact match 100.00000000000004, which lies beyond the last bin.
+    axes.hist(
+        np.clip(bleu, 0, 100), bins=range(0, 101, 5), color=theme.source, alpha=0.75, edgecolor=theme.page, lw=0.8
+    )
+    for value, words in ((float(np.median(bleu)), "median"), (float(bleu.mean()), "mean")):
+        style = "-" if words == "median" else "--"
+        axes.axvline(value, color=theme.target, lw=1.4, ls=style, label=f"{words} {value:.1f}")
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("BLEU of a sentence: 13a, cased, smoothed", color=theme.muted)
+    axes.yaxis.set_major_formatter(thousands())
+    legend(axes, theme)
+    return png(figure)

@@ -10,8 +10,9 @@ from typing import Any
 
 from infra.store.store import Artifact
 from model.data.shards import Shards
+from model.metric_names import BLEU
 from tasks.evaluation.training_log import layer_curves, training_curves
-from tasks.lazy_libraries import NDArray, np
+from tasks.lazy_libraries import NDArray, np, pl
 
 ATTENTIONS = 4
 """Example sentences whose attention is drawn."""
@@ -61,6 +62,7 @@ def picture_specs(
     shards: Artifact,
     run: Artifact,
     hypotheses: Mapping[str, Artifact],
+    scores: Mapping[str, Artifact],
 ) -> Iterator[tuple[str, str, Callable[[Any], bytes]]]:
     """Name, description and drawing function of each picture; the function takes a theme."""
     # matplotlib loads for half a second; a run of cache hits must not wait for it
@@ -79,6 +81,10 @@ def picture_specs(
     texts = {"training": shards} | {name: given(made, "pairs") for name, made in hypotheses.items()}
     counts = {name: length_counts(Shards(text.path())) for name, text in texts.items() if text}
     yield "lengths", "Pieces in a sentence, of the training and of each set", partial(plots.lengths, counts)
+    for number, (name, artifact) in enumerate(scores.items()):
+        bleu = pl.read_parquet(artifact.path() / "sentences.parquet")[BLEU].to_numpy()
+        alt = f"BLEU of single sentences, {name}"
+        yield f"sentence_bleu_{number}", alt, partial(plots.sentence_bleu, bleu, name)
     translated = list(hypotheses.values())[-1].path()
     for number, (sentence, weights) in enumerate(attention_examples(translated)):
         alt = f"Cross-attention of {sentence['pair_id']}"

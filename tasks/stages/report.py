@@ -69,7 +69,7 @@ def report(
     training pairs if some are synthetic.
     """
     pictures = {}
-    specs = list(picture_specs(corpus, shards, run, hypotheses))
+    specs = list(picture_specs(corpus, shards, run, hypotheses, scores))
     for done, (name, alt, drawing) in enumerate(specs):
         progress(done, len(specs), name)
         pictures[name], light = draw(alt, drawing)
@@ -96,6 +96,7 @@ def report(
         "removed": rejected_examples(corpus.path() / "rejected.parquet"),
         "synthetic": about_synthetic(synthetic.stage, synthetic.facts) if synthetic else "",
         "pictures": pictures,
+        "sentence_bleu": [picture for name, picture in pictures.items() if name.startswith("sentence_bleu_")],
         "attentions": [picture for name, picture in pictures.items() if name.startswith("attention_")],
         "attention_set": list(hypotheses)[-1],
         "checks": checks(),

@@ -7,6 +7,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
+from sacrebleu.metrics import BLEU
 
 from tasks.evaluation import network_plots, plots
 from tasks.evaluation.plots import DARK, LIGHT
@@ -69,6 +70,16 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     monkeypatch.setattr(plots, "png", keep)
     monkeypatch.setattr(network_plots, "png", keep)
     return figures
+
+
+def test_each_sentence_is_in_one_bar(drawn: list[Figure]) -> None:
+    exact = BLEU(effective_order=True).sentence_score("The old woman sees a dog.", ["The old woman sees a dog."]).score
+    assert exact > 100, "sacreBLEU's own rounding"
+    bleu = np.array([exact] * 350 + [0.0, 5.0, 99.9, 37.5])
+    plots.sentence_bleu(bleu, "test", LIGHT)
+    bars = [bar.get_height() for bar in drawn[0].axes[0].patches]
+    assert sum(bars) == len(bleu)
+    assert bars[-1] == 351
 
 
 def test_ticks_are_labelled_where_they_stand(drawn: list[Figure]) -> None:

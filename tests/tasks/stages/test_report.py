@@ -109,7 +109,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus, shards = data(folder / "data")
     (folder / "out").mkdir()
     facts = report.body(folder / "out", "toy & run", corpus, shards, training(folder / "train"), *kinds)
-    assert facts == {"bytes": (folder / "out/report.html").stat().st_size, "pictures": 6}
+    assert facts == {"bytes": (folder / "out/report.html").stat().st_size, "pictures": 8}
     return folder / "out"
 
 
