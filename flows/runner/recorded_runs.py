@@ -21,6 +21,7 @@ from flows.runner.records import FINISHED, KILLED, NAME_FORMAT, REQUEST_FIELDS, 
 from flows.runs.overrides import SEPARATOR, as_options, warn_once
 from infra.errors import INTERRUPTED, BadConfiguration, BadData
 from infra.processes.identity import process_state
+from infra.store.files import raise_unless_damage
 from infra.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -318,6 +319,7 @@ def _text(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
+        raise_unless_damage(error, path)
         raise _unreadable(path, error) from error
 
 

@@ -1,10 +1,12 @@
 """A record that is truncated, edited by hand or of another version is skipped with one warning by whatever reads it."""
 
+import errno
 import json
 import logging
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from dead_process import dead_process
@@ -14,7 +16,7 @@ from made_up_roots import record
 
 from flows.commands.status import status
 from flows.runner import records
-from flows.runner.interrupted import close_dead_runs
+from flows.runner.interrupted import attempt_to_resume, close_dead_runs
 from flows.runner.recorded_runs import (
     UnreadableRecord,
     last_arguments,
@@ -25,6 +27,7 @@ from flows.runner.recorded_runs import (
 )
 from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS
+from infra.errors import DiskFault
 from infra.site import Site
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
@@ -117,6 +120,18 @@ def test_a_run_goes_on_beside_a_record_without_a_field_and_names_its_file_once(
         assert close_dead_runs(site) == 0
     assert "small" in RUNS
     assert [str(path) in each.getMessage() for each in caplog.records] == [True], "one warning that names the file"
+
+
+def test_a_forced_run_is_not_begun_anew_because_its_record_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {name: "" for name in records.REQUEST_FIELDS} | {"run": "demo", "force": ("train",), "overrides": ()}
+    records.write(tmp_path, "demo", asked, [], records.KILLED, datetime.now(UTC), attempt="first")
+    site = Site(root=tmp_path)
+    assert attempt_to_resume(site, "demo", asked)
+    monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=OSError(errno.ESTALE, "not now")))
+    with pytest.raises(DiskFault, match="not now"):
+        attempt_to_resume(site, "demo", asked)
 
 
 def test_a_truncated_record_of_a_dead_run_is_not_closed(tmp_path: Path) -> None:
