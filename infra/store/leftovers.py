@@ -29,7 +29,7 @@ def leftover_folders(store: Store, before: float) -> Iterator[Leftover]:
             if files and max(status.st_mtime for status in files) < before:
                 size = sum(status.st_size for status in files)
                 key = name.partition(".")[0]
-                yield Leftover(f"{stage}/{name}", size, partial(_remove, store, folder, stage, key))
+                yield Leftover(f"{stage}/{name}", size, partial(_remove, store, folder, stage, key, before))
 
 
 def _statuses(folder: Path) -> Iterator[os.stat_result]:
@@ -39,10 +39,10 @@ def _statuses(folder: Path) -> Iterator[os.stat_result]:
             yield path.stat()
 
 
-def _remove(store: Store, folder: Path, stage: str, key: str) -> None:
-    """Remove a folder that no process uses. Restores it if it is an artifact with an interrupted replacement."""
+def _remove(store: Store, folder: Path, stage: str, key: str, before: float) -> None:
+    """Remove a folder that no process uses, or used since it was found. Restores it if it is an artifact with an interrupted replacement."""
     with try_file_lock(store.lock_file(stage, key)) as free:
-        if free:
+        if free and all(status.st_mtime < before for status in _statuses(folder)):
             store.restore(stage, key)
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -95,6 +95,18 @@ def test_what_a_kill_leaves_of_a_removed_folder_is_not_resumed(tmp_path: Path, m
     assert not [*store.begin("train", "k1", inputs).iterdir()]
 
 
+def test_a_leftover_that_was_resumed_since_it_was_found_stays(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    folders = [store.begin("train", key, {"": key}) for key in ("k1", "k2")]
+    for folder in folders:
+        os.utime(folder, (1, 1))
+    found = [*store.leftovers(2.0)]
+    (folders[0] / "checkpoint").touch()
+    for each in found:
+        each.remove()
+    assert [folder.exists() for folder in folders] == [True, False]
+
+
 def test_writes_that_were_cut_off_are_no_part_of_an_artifact(tmp_path: Path) -> None:
     folder = LocalStore(tmp_path).begin("train", "k1", {"": "k1"})
     (folder / "exit.json.partial").touch()
