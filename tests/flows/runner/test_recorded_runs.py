@@ -125,7 +125,7 @@ def test_a_run_goes_on_beside_a_record_without_a_field_and_names_its_file_once(
 def test_a_forced_run_is_not_begun_anew_because_its_record_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = {name: "" for name in records.REQUEST_FIELDS} | {"run": "demo", "force": ("train",), "overrides": ()}
+    asked = dict.fromkeys(records.REQUEST_FIELDS, "") | {"run": "demo", "force": ("train",), "overrides": ()}
     records.write(tmp_path, "demo", asked, [], records.KILLED, datetime.now(UTC), attempt="first")
     site = Site(root=tmp_path)
     assert attempt_to_resume(site, "demo", asked)
