@@ -40,7 +40,10 @@ def _statuses(folder: Path) -> Iterator[os.stat_result]:
 
 
 def _remove(store: Store, folder: Path, stage: str, key: str, before: float) -> None:
-    """Remove a folder that no process uses, or used since it was found. Restores it if it is an artifact with an interrupted replacement."""
+    """Remove a folder that no process uses, or used since it was found.
+
+    Restores it if it is an artifact with an interrupted replacement.
+    """
     with try_file_lock(store.lock_file(stage, key)) as free:
         if free and all(status.st_mtime < before for status in _statuses(folder)):
             store.restore(stage, key)
