@@ -41,8 +41,7 @@ def compare(
 
     repro compare multi30k-ende multi30k-ende-distilled --seeds
     """
-    from flows.inspection.compare import compare_systems, find_system, metrics_of
-    from tasks.evaluation.training_log import training_curves
+    from flows.inspection.compare import compare_systems, find_system
     from tasks.registration.differences import differing_fields
 
     if len(names) < 2:
@@ -56,11 +55,9 @@ def compare(
     models = {system.name: system.lineage for system in systems if not system.is_foreign}
     fields = differing_fields([*models.values()])
     comparisons = [compare_systems(systems[0], other, site) for other in systems[1:]]
-    curves = {name: training_curves(file) for name, file in metrics_of(systems, site).items()}
-    tables = (trainings_table(curves), scores_table(titles, comparisons))
-    differing = differing_table([*models], fields) if fields else "no recorded field differs"
-    parts = [part for table in tables if table for part in ("", table)]
-    show(*([differing] if len(models) > 1 else []), *parts, aside=as_json)
+    trainings = {name: made["train"].facts for name, made in models.items() if "train" in made}
+    models_apart = (differing_table([*models], fields), "", trainings_table(trainings), "") if len(models) > 1 else ()
+    show(*models_apart, scores_table(titles, comparisons), aside=as_json)
     if as_json:
         result = {
             "systems": titles,
@@ -70,23 +67,29 @@ def compare(
                 {"with": other, "sets": [asdict(each) for each in sets]}
                 for other, sets in zip(titles[1:], comparisons, strict=True)
             ],
-            "curves": {
-                name: {column: values.tolist() for column, values in vars(each).items()}
-                for name, each in curves.items()
-            },
+            "trainings": trainings,
         }
         print_json(result)
 
 
 def _compare_seeds(names: tuple[str, ...], site: Site, as_json: bool) -> None:
-    from flows.inspection.seed_groups import compare_seed_groups, find_group
+    from flows.inspection.compare import common_sets
+    from flows.inspection.seed_groups import compare_on, find_group
     from tasks.registration.differences import differing_fields
 
     groups = [find_group(name, site, fewest=2) for name in names]
-    comparisons = [compare_seed_groups(groups[0], other, site) for other in groups[1:]]
+    first, *others = groups
+    comparisons = [
+        [
+            found
+            for each in common_sets(*first.values(), *other.values())
+            for found in compare_on(each, first, other, site)
+        ]
+        for other in others
+    ]
     fields = differing_fields([next(iter(group.values())).lineage for group in groups])
     show(
-        differing_table(names, fields) if fields else "no recorded field differs",
+        differing_table(names, fields),
         "",
         groups_table(names, comparisons),
         "could show: the smallest difference that so many seeds show with probability 0.8, at this noise",

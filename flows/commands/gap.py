@@ -40,8 +40,7 @@ def gap(
 
     folder = explain_gap(name, claim, claimed_as, set_name, configured_site(), TerminalDisplay()).path()
     values = json.loads((folder / "gap.json").read_text())
-    less = values.get("less")  # not in artifacts of older releases
-    said = ["", f"{values['system']['about']} was {less}"] if less else []
+    said = ["", f"{values['system']['about']} was {values['training']}"] if values["training"] else []
     tables = [part for table in gap_tables(values) for part in ("", table)]
     show(*said, *tables, f"\npage: {folder / PAGE}", aside=as_json)
     if as_json:

@@ -1,10 +1,8 @@
 """``repro score``."""
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -56,18 +54,16 @@ def score(
 
     repro score hypotheses.txt --references newstest2014.de --language de
     """
-    from flows.inspection.compare import common_sets, find_system
     from flows.runner.score_systems import score_file, score_systems
-    from flows.runner.systems import SYSTEM, all_foreign_scores, system_scores
+    from flows.runner.systems import SYSTEM, foreign_scores, system_scores
     from tasks.stages.score import score_facts
 
     site = configured_site()
     store = open_store(site)
     if forget:
-        system = f"{SYSTEM}{forget}"
-        known = system_scores(store, system).values()
-        for each in all_foreign_scores(store):
-            if each.name == system:
+        known = system_scores(store, f"{SYSTEM}{forget}").values()
+        for each in foreign_scores(store):
+            if each.name == f"{SYSTEM}{forget}":
                 each.remove(store)
         say(f"{forget} is forgotten: its translations of {', '.join(each.on for each in known)} were removed")
         return
@@ -75,20 +71,12 @@ def score(
         raise BadConfiguration("allowed is either --on, as in --on demo/test, or --references, perhaps with --language")
     given = _by_system(files, name)
     if references:
-        cards = {
-            system: score_file(system, path, references, language, anyway=anyway) for system, path in given.items()
-        }
-        facts: Mapping[str, Mapping[str, Any]] = {system: score_facts(card) for system, card in cards.items()}
+        cards = {each: score_file(each, path, references, language, anyway=anyway) for each, path in given.items()}
     else:
         found = score_systems(on, given, site, TerminalDisplay(), anyway=anyway)
         cards = {each.name: json.loads((store.artifact(each.score).path() / CARD).read_text()) for each in found}
-        facts = {f"{each.on} {each.name}": each.score.facts for each in found}
-        run = found[0].on.rpartition("/")[0]
-        advice = ""
-        with suppress(BadConfiguration):  # the run has no score of this set yet
-            common_sets(find_system(run, site), find_system(found[0].name, site))
-            advice = f"; `repro compare {run} {found[0].name}` compares it with the run"
-        say(f"stored{advice}")
+        say(f"stored; `repro compare {found[0].on.rpartition('/')[0]} {found[0].name}` compares it with a run")
+    facts = {each: score_facts(card) for each, card in cards.items()}
     show((score_table if every else score_card)(facts), aside=as_json)
     if as_json:
         print_json(cards)

@@ -4,7 +4,6 @@
 other name is a version or run of this root.
 """
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -15,50 +14,29 @@ from flows.runner.artifact_names import is_version
 from flows.runner.find_run import find_version, short_name, split_name
 from flows.runner.recorded_runs import command_of
 from flows.runner.request import RunRequest, make_plan
-from flows.runs import RUNS
 from flows.runs.paper_rows import PAPER, PAPER_RUNS, row_run_name
 from flows.runs.presets import NAMED
-from flows.runs.recorded_results import recorded_results
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.manifest import Manifest
-from infra.store.store import Store
 from infra.tracking.model_version import headline
 from infra.tracking.tracker import OVERRIDES
 from model.config import Averaging, Model, Training
 from model.config.normalise import Normalise
-from model.metric_names import BLEU, DEV_PERPLEXITY, EPOCHS, UPDATES
+from model.metric_names import BLEU
 from tasks.corpus.noise import Augment
 from tasks.durations import duration
 from tasks.evaluation.paper_figures import PEERS, ROWS
 from tasks.evaluation.score_gap import Claim, SettingDifference
 from tasks.registration.differences import DEFAULT, NONE, differing_fields
 from tasks.reporting.remarks import ended_by_clock
-from tasks.stages.gap import last_tenth
 from tasks.stages.learn_bpe import Vocabulary
 from tasks.stages.shard import Sharding
 
-ROW = "paper-"
-PEER_NAMES = {"tensor2tensor": "Tensor2Tensor", "tutorial": "a-PyTorch", "workbench": "Transformer-W", "aiayn": "trans"}
-"""By the preset that follows a system, how the name of the system begins in the table of published figures."""
-TRAINED = ("filters", "vocabulary", "sharding", "augment", "model", "training", "start")
-"""Roots of the settings that decide a training, beside its text. Those of averaging and decoding are measured."""
-TOGETHER = (
-    "filters.exclude filters.rules.NotIn",
-    "training.schedule training.peak training.factor",
-    "training.warmup training.warmup_epochs",
-    "training.updates training.epochs training.minutes training.checkpoint_every training.keep training.keep_epochs "
-    "averaging.count",
-)
-"""Fields of which a value of one may be refused, or does nothing, without those of the others."""
-LIKELY = ["corpus", "all", *(f"training.{each}" for each in ("updates", "epochs", "minutes", "batch_tokens")), "model."]
-"""How the names of the differences begin that are likely the largest, in their order."""
-PAIRS = {"wmt14-ende": 4_500_000, "wmt14-enfr": 36_000_000, "multi30k-ende": 29_000, "multi30k-enfr": 29_000}
-"""Pairs of corpora that this root may not have: of WMT14 by §5.1 of the paper, of Multi30k its training set."""
-MUCH = 2
-"""The claim's training saw so many times the pairs or tokens of ours, at least, where that is said first."""
-FALLING = 0.97
-"""Dev perplexity that fell below this share in the last tenth of a training would fall further."""
+PAPER_CLAIMS = {f"paper-{row.removeprefix('table2-')}": row for row in PAPER_RUNS if BLEU in ROWS[row].figures}
+TRAINED = ("model", "training", "vocabulary", "sharding", "filters", "augment", "start")
+"""Roots of the settings that decide a training, beside its text, in the order in which they are shown. Those of
+averaging and decoding are measured."""
 ROOTS = {kind.__name__.lower(): kind for kind in (Vocabulary, Sharding, Augment, Model, Training, Averaging)}
 WITH_DEFAULTS = {**ROOTS, "filters.normalise": Normalise}
 DEFAULTS = {f"{root}.{each.name}": each.default for root, kind in WITH_DEFAULTS.items() for each in fields(kind)}
@@ -92,62 +70,46 @@ def find_claim(name: str, score: float | None, ours: RunRequest, site: Site) -> 
     """
     if score is not None and not 0 <= score <= 100:
         raise BadConfiguration(f"--claim is {score:g}, allowed is a BLEU score from 0 to 100")
-    if not name and score is None:
-        raise BadConfiguration("--claim and --as are empty, allowed is a score, a name such as paper-base, or both")
     if not name:
-        found = ClaimedSystem(Claim("a score of which nothing is known", 0.0))
-    elif name.startswith(ROW):
-        found = _paper_row(name, score)
-    elif name in NAMED["preset"]:
-        known = [
-            Claim(name, float(each.bleu), each.metric, each.card_set, f"{each.system}, {each.source}")
-            for each in PEERS
-            if name in PEER_NAMES and each.system.startswith(PEER_NAMES[name])
-        ]
-        found = _by_settings(name, score, known, RunRequest(ours.run, overrides=(f"preset={name}",)))
-    else:
-        found = _own_system(name, score, site)
-    return found if score is None else replace(found, claim=replace(found.claim, score=score))
-
-
-def _paper_row(name: str, score: float | None) -> ClaimedSystem:
-    rows = {ROW + row.removeprefix("table2-"): row for row in PAPER_RUNS if BLEU in ROWS[row].figures}
-    if name not in rows:
-        raise BadConfiguration(f"--as is {name!r}, allowed of the paper is {', '.join(rows)}")
-    row = ROWS[rows[name]]
-    claim = Claim(name, row.figures[BLEU], row.metric, row.set_name, f"Table {row.table}")
-    return _by_settings(name, score, [claim], RunRequest(row_run_name(rows[name], PAPER, 1)))
-
-
-def _own_system(name: str, score: float | None, site: Site) -> ClaimedSystem:
-    """A version or run of this root; a built-in run that is none yet stands for its recorded scores."""
-    try:
-        system = find_system(name, site)
-    except BadConfiguration:
-        if name not in RUNS:
-            raise
-        recorded = recorded_results()[name].scores if name in recorded_results() else {}
-        figures = {each: scores[BLEU] for each, scores in recorded.items() if score in (None, scores[BLEU])}
-        known = [Claim(name, bleu, BLEU, each, "recorded") for each, bleu in figures.items()]
-        return _by_settings(name, score, known[::-1], RunRequest(name))
+        if score is None:
+            raise BadConfiguration("--claim and --as are empty, allowed is a score, a name such as paper-base, or both")
+        return ClaimedSystem(Claim("a score of which nothing is known", score))
+    if name.startswith("paper-") or name in NAMED["preset"]:
+        return _published(name, score, ours)
+    system = find_system(name, site)
     scores = system.scores if score is None else {}
     metric = headline(*(each.facts for each in system.scores.values()))
-    return ClaimedSystem(Claim(system.name, 0.0, metric), request_of(name, site).run, system.lineage, scores)
+    claim = Claim(system.name, score or 0.0, metric)
+    return ClaimedSystem(claim, request_of(name, site).run, system.lineage, scores)
 
 
-def _by_settings(name: str, score: float | None, known: Sequence[Claim], request: RunRequest) -> ClaimedSystem:
-    """A run that need not have been made, as manifests without files; of its known claims that of the score, else the
-    first."""
-    if not known and score is None:
+def _published(name: str, score: float | None, ours: RunRequest) -> ClaimedSystem:
+    """A run that need not have been made; of its known figures that of the score, else the first."""
+    figures, request = _figures(name, ours)
+    if not figures and score is None:
         raise BadConfiguration(f"--as is {name!r}, of which no score is known, allowed is that with --claim")
-    claim = min((*known, Claim(name, 0.0)), key=lambda each: each.score != score)
-    settings = {
+    claim = min((*figures, Claim(name, 0.0)), key=lambda each: each.score != score)
+    rows = make_plan(request.resolve()).outcome.rows
+    settings = {  # as manifests without files
         f"{row.stage}.{row.item}".rstrip("."): Manifest(
             row.stage, row.key, row.version, row.item, row.form, {}, "", row.facts, {}, 0.0, {}
         )
-        for row in make_plan(request.resolve()).outcome.rows
+        for row in rows
     }
-    return ClaimedSystem(claim, request.run, settings)
+    return ClaimedSystem(claim if score is None else replace(claim, score=score), request.run, settings)
+
+
+def _figures(name: str, ours: RunRequest) -> tuple[list[Claim], RunRequest]:
+    """The figures of a row of the paper or a preset, and the run with its settings."""
+    if name in NAMED["preset"]:
+        peers = [each for each in PEERS if each.preset == name]
+        claims = [Claim(name, float(p.bleu), p.metric, p.card_set, f"{p.system}, {p.source}") for p in peers]
+        return claims, RunRequest(ours.run, overrides=(f"preset={name}",))
+    if name not in PAPER_CLAIMS:
+        raise BadConfiguration(f"--as is {name!r}, allowed of the paper is {', '.join(PAPER_CLAIMS)}")
+    row = ROWS[PAPER_CLAIMS[name]]
+    claim = Claim(name, row.figures[BLEU], row.metric, row.set_name, f"Table {row.table}")
+    return [claim], RunRequest(row_run_name(row.name, PAPER, 1))
 
 
 def training_differences(
@@ -157,74 +119,49 @@ def training_differences(
 
     ``recorded`` are the artifacts of the root, by which a cost is estimated.
     """
-    sides = (claimed.settings, system.lineage)
     training = claimed.settings["train"].arguments["training"] if "train" in claimed.settings else {}
     unused = "training.peak" if training.get("schedule") == "paper" else "training.factor"
-    found = {}
+    text: list[SettingDifference] = []
+    settings: list[SettingDifference] = []
     assigned: dict[str, str] = {}
-    settings: dict[str, tuple[str, str]] = {}
-    for each in differing_fields(sides) if claimed.settings else ():
+    for each in differing_fields([claimed.settings, system.lineage]) if claimed.settings else ():
         theirs, here = each.values
         name = each.name.rpartition(": ")[2]
         root = name.partition(".")[0]
-        if root == "corpus":  # no assignment changes it
-            found[root] = SettingDifference(root, "another text", "", f"repro run {claimed.run}")
+        if root == "corpus" and not text:  # no assignment changes it
+            text.append(SettingDifference(root, "another text", "", f"repro run {claimed.run}"))
         elif root in (*TRAINED, "averaging") and name not in (unused, *assigned):
             assigned[name] = _assignment(name, theirs, here)
-            settings |= {name: (theirs, here)} if root in TRAINED else {}
-    groups = {next((each for each in TOGETHER if name in each.split()), name): None for name in settings}
-    for group in map(str.split, groups):
-        names = [each for each in group if each in settings]
-        together = [assigned[each] for each in group if each in assigned]
-        claims, values = (", ".join(side) for side in zip(*(settings[each] for each in names), strict=True))
-        found[names[0]] = SettingDifference(", ".join(names), claims, values, *_command(ours, together, recorded))
+            if root in TRAINED:
+                settings.append(SettingDifference(name, theirs, here, *_command(ours, [assigned[name]], recorded)))
     if len(settings) > 1:
-        found["all"] = SettingDifference("all but the text", "", "", *_command(ours, [*assigned.values()], recorded))
-    places = {name: [name.startswith(each) for each in (*LIKELY, "")].index(True) for name in found}
-    return [found[name] for name in sorted(found, key=places.__getitem__)]
+        text.append(SettingDifference("all but the text", "", "", *_command(ours, [*assigned.values()], recorded)))
+    return [*text, *sorted(settings, key=lambda each: TRAINED.index(each.name.partition(".")[0]))]
 
 
-def less_training(claimed: ClaimedSystem, system: ScoredSystem, differences: Sequence[SettingDifference]) -> str:
-    """A sentence if the claim's training saw many times more pairs or tokens than ours, with the command; else ""."""
-    sides = (system.lineage, claimed.settings)
-    if not all({"clean", "train"} <= side.keys() for side in sides):
+def size_of_training(
+    claimed: ClaimedSystem, system: ScoredSystem, ours: RunRequest, recorded: Sequence[Manifest]
+) -> str:
+    """A sentence on the sizes of our training and the claim's; if the clock ended ours, with the command of a longer
+    one. "" if nothing is known."""
+    if "train" not in system.lineage:
         return ""
-    pairs = [side["clean"].facts.get("pairs", 0) for side in sides]
-    pairs[1] = pairs[1] or PAIRS.get(RunRequest(claimed.run).resolve().run.corpus.name, 0)
-    tokens = [side["train"].arguments["training"]["batch_tokens"] for side in sides]
-    updates = [side["train"].facts.get("updates") or side["train"].arguments["training"]["updates"] for side in sides]
-    if not pairs[1] or (pairs[1] < MUCH * pairs[0] and updates[1] * tokens[1] < MUCH * updates[0] * tokens[0]):
-        return ""
-    here, theirs = (
-        f"{p:,} pairs, with {u:,} updates of {t:,} tokens" for p, u, t in zip(pairs, updates, tokens, strict=True)
-    )
-    large = (each.command for each in differences if each.name.startswith(("corpus", "training.updates")))
-    command = next((f"; this training does: `{each}`" for each in large if each), "")
-    return f"trained on {here}; the claim on {theirs}. No bar measures what that costs{command}"
+    train = system.lineage["train"]
+    said = [f"trained with {_size(system.lineage)}"]
+    if "train" in claimed.settings:
+        said.append(f"the claim with {_size(claimed.settings)}")
+    if clock := ended_by_clock(train.arguments["training"], train.facts):
+        command, cost = _command(ours, ["training.minutes=0"], recorded)
+        said += [*clock, f"without this limit: `{command}` ({cost})"]
+    return "; ".join(said)
 
 
-def longer_training(system: ScoredSystem, ours: RunRequest, recorded: Sequence[Manifest], store: Store) -> str:
-    """A sentence if the clock ended the training or dev perplexity was still falling, with a longer one; else ""."""
-    if (train := system.lineage.get("train")) is None:
-        return ""
-    training = train.arguments["training"]
-    said = ended_by_clock(training, train.facts)
-    length = "epochs" if training.get("epochs") else "updates"
-    longer = {length: MUCH * training[length]}
-    if said:  # so many minutes would have done for all updates
-        longer["minutes"] = MUCH * training["minutes"] * training["updates"] / train.facts[UPDATES]
-    first, last = last_tenth(system.lineage, store) or ({}, {})
-    before, fell = (check.get(DEV_PERPLEXITY, 0.0) for check in (first, last))
-    if fell < FALLING * before:
-        updates = f"from update {first['done']:,} to {last['done']:,}"
-        said.append(f"dev perplexity was still falling: {before:.1f} to {fell:.1f} {updates}")
-    if not said:
-        return ""
-    command, cost = _command(
-        ours, [f"training.{field}={math.ceil(value)}" for field, value in longer.items()], recorded
-    )
-    size = f"{train.facts[UPDATES]:,} updates, {train.facts.get(EPOCHS, 0):.1f} epochs"
-    return "; ".join([f"trained too briefly: {size}", *said, f"a longer training: `{command}` ({cost})"])
+def _size(made: Mapping[str, Manifest]) -> str:
+    """What a training saw: ``120 updates, 3.5 epochs, 400 batch_tokens, 583 pairs``."""
+    cleaned = made["clean"].facts if "clean" in made else {}
+    known = {**made["train"].arguments["training"], **made["train"].facts, **cleaned}
+    sizes = {name: known.get(name, 0) for name in ("updates", "epochs", "batch_tokens", "pairs")}
+    return ", ".join(f"{round(size, 1):,} {name}" for name, size in sizes.items() if size)
 
 
 def _assignment(name: str, claimed: str, here: str) -> str:

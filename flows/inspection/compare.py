@@ -11,10 +11,9 @@ from pathlib import Path
 
 import polars as pl
 
-from flows.inspection.model_cards import artifact_file
 from flows.runner.artifact_names import existing_manifest, is_version, model_manifests
 from flows.runner.find_run import find_version, short_name
-from flows.runner.systems import SYSTEM, foreign_scores, system_scores
+from flows.runner.systems import SYSTEM, system_scores
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.manifest import Manifest
@@ -54,25 +53,12 @@ def find_system(name: str, site: Site, overrides: Sequence[str] = ()) -> ScoredS
         keys = {tag.removeprefix(SCORE_KEY_TAG): k for tag, k in version.tags.items() if tag.startswith(SCORE_KEY_TAG)}
         scores = {item: existing_manifest(store, name, "score", key) for item, key in keys.items()}
         return ScoredSystem(version.label, scores, version_lineage(store.find, version.tags))
-    try:
-        return system_of(name, model_manifests(store, name, "score", overrides), store)
-    except BadConfiguration as error:
-        other = f"{SYSTEM}{name}"
-        if any(each.name == other for each in foreign_scores(store)):
-            raise BadConfiguration(f"{name!r} is no run with scores here, did you mean {other}?") from error
-        raise
+    return system_of(name, model_manifests(store, name, "score", overrides), store)
 
 
 def system_of(name: str, scores: Mapping[str, Manifest], store: Store) -> ScoredSystem:
     """The system with these scores, by set."""
     return ScoredSystem(name, scores, lineage(store.artifact(score) for score in scores.values()))
-
-
-def metrics_of(systems: Sequence[ScoredSystem], site: Site) -> dict[str, Path]:
-    """The file with the metrics of each system's training, by name; a training that was deleted has none."""
-    store = open_store(site)
-    files = {system.name: artifact_file(store, system.lineage.get("train"), "metrics.jsonl") for system in systems}
-    return {name: file for name, file in files.items() if file}
 
 
 def common_sets(first: ScoredSystem, *others: ScoredSystem) -> list[str]:

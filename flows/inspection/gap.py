@@ -10,14 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from flows.inspection.artifact_graph import sealed_everywhere
-from flows.inspection.claims import (
-    ClaimedSystem,
-    find_claim,
-    less_training,
-    longer_training,
-    request_of,
-    training_differences,
-)
+from flows.inspection.claims import ClaimedSystem, find_claim, request_of, size_of_training, training_differences
 from flows.inspection.compare import ScoredSystem, find_system
 from flows.runner.artifact_names import parse_name
 from flows.runner.stages_alone import make
@@ -55,7 +48,8 @@ def explain_gap(name: str, score: float | None, as_name: str, set_name: str, sit
     scored = system.scores[chosen]
     claim = _claim_on(chosen, claimed, scored)
     recorded = list(sealed_everywhere(store))
-    differences = training_differences(claimed, system, ours, recorded)
+    differences = tuple(training_differences(claimed, system, ours, recorded))
+    training = size_of_training(claimed, system, ours, recorded)
     changes, left_out = _decoding_changes(system.lineage, claimed.settings, chosen)
     joint = {field: value for changed in changes.values() for field, value in changed.items()}
 
@@ -69,9 +63,9 @@ def explain_gap(name: str, score: float | None, as_name: str, set_name: str, sit
             together=_translate(system.lineage, joint, chosen, store) if joint else None,
             theirs=store.artifact(claimed.scores[chosen]) if claimed.scores else None,
             others={n: store.artifact(each) for n, each in system.scores.items() if is_own(n) and n != chosen},
-            differences=tuple(differences),
+            differences=differences,
             left_out=tuple(left_out),
-            less=less_training(claimed, system, differences) or longer_training(system, ours, recorded, store),
+            training=training,
             metric=headline(scored.facts),
         )
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flows.inspection.claims import request_of
-from flows.inspection.compare import ScoredSystem, common_sets, find_system, read_sentences, system_of
+from flows.inspection.compare import ScoredSystem, find_system, read_sentences, system_of
 from flows.runner import records
 from flows.runner.artifact_names import is_version, named_with_settings, parse_name
 from flows.runner.named_runs import SEED_FIELD, NamedRun, name_seeds, same_object
@@ -87,12 +87,6 @@ def _other_settings(a: ScoredSystem, b: ScoredSystem) -> list[str]:
     """The fields beside the seed in which two runs differ."""
     fields = [field.name for field in differing_fields([a.lineage, b.lineage])]
     return [name for name in fields if name != SEED_FIELD and name.partition(".")[0] not in LAST_GROUPS[1:]]
-
-
-def compare_seed_groups(a: SeedGroup, b: SeedGroup, site: Site) -> list[GroupComparison]:
-    """``compare_on`` for every set that all seeds have."""
-    sets = common_sets(*a.values(), *b.values())
-    return [found for name in sets for found in compare_on(name, a, b, site)]
 
 
 def compare_on(set_name: str, a: SeedGroup, b: SeedGroup, site: Site) -> list[GroupComparison]:

@@ -75,6 +75,10 @@ class Question:
         title = f"decide {' or '.join(self.names)}"
         return Group(f"decide {digest([self.names, self.on])}", title, "seed", self.a.run.name, self.a.site, (), params)
 
+    def metric(self, outcomes: Iterable[Outcome]) -> str:
+        """The ``headline`` of their scores."""
+        return headline(*(outcome.own_scores.get(self.on, {}) for outcome in outcomes))
+
     def run(self, run_one: RunOne, say: Say) -> "Decision":
         """Train until it is decided or the budget is used up; seeds that are cached cost nothing."""
         return run_group(self.group, run_one, say, self._decide)
@@ -83,14 +87,12 @@ class Question:
         found = Decision(group=members.group, outcomes={}, question=self, scored=[], standings=[])
         requests = (requests_by_seed(resolved, self.seeds) for resolved in (self.a, self.b))
         for (seed, of_a), (_, of_b) in zip(*requests, strict=True):
-            pair = []
             for name, request in zip(self.names, (of_a, of_b), strict=True):
                 member = f"{seed} of {name}"
-                outcome = members.run(member, request.resolve(), request.overrides)
-                found.outcomes[member] = outcome
-                if outcome.failure:
+                found.outcomes[member] = members.run(member, request.resolve(), request.overrides)
+                if found.outcomes[member].failure:
                     return found
-                pair.append(outcome)
+            pair = [*found.outcomes.values()][-2:]
             found.scored.append(self._scores(pair))
             count = len(found.scored)
             if count < 2:
@@ -108,7 +110,7 @@ class Question:
     def _scores(self, pair: Sequence[Outcome]) -> Sequence[SeedScores]:
         """The ``headline`` of one seed of both. Raises BadConfiguration if their references differ."""
         folders = [stage_folder(_row(outcome, "score", self.on), self.a.site) for outcome in pair]
-        measure = score_metric(_metric(self.on, pair), self.a.run.corpus.target_language)
+        measure = score_metric(self.metric(pair), self.a.run.corpus.target_language)
         return seed_scores(self.on, measure, *([pl.read_parquet(folder / "sentences.parquet")] for folder in folders))
 
 
@@ -135,35 +137,23 @@ class Decision(GroupResults):
         said = f"{b} is {self.verdict} than {a}" if self.verdict in ("better", "worse") else self.verdict
         if self.verdict == "no such difference":
             said = f"{b} and {a} differ by less than {self.question.detect:g}"
-        measure = HEADLINES[_metric(self.question.on, self.outcomes.values())]
-        measured = f"{said}: {last.effect:+.2f} {measure} on {self.question.on} ({last.interval})"
-        if self.verdict != "undecided":
-            return measured
-        if last.sentence_reach > self.question.detect:
-            return f"{measured}; its sentences alone leave ±{last.sentence_reach:.2f}, which only a larger set mends"
-        return f"{measured}; so many seeds show {last.detectable:.2f}"
+        measured = f"{last.effect:+.2f} {HEADLINES[self.question.metric(self.outcomes.values())]}"
+        return f"{said}: {measured} on {self.question.on} ({last.interval}); so many seeds show {last.detectable:.2f}"
 
     @property
     def markdown(self) -> str:
         return f"{self.sentence}\n\n{super().markdown}"
 
     def as_json(self) -> dict[str, object]:
-        asked = self.question
+        scored = zip(self.question.seeds, self.scored, strict=False)
         return {
-            "names": list(asked.names),
-            **asked.group.params,
+            "names": list(self.question.names),
+            **self.group.params,
             "verdict": self.verdict,
-            "seeds": [
-                {"seed": seed, "a": float(a.scores[0]), "b": float(b.scores[0])}
-                for seed, (a, b) in zip(asked.seeds, self.scored, strict=False)
-            ],
+            "seeds": [{"seed": seed, "a": float(a.scores[0]), "b": float(b.scores[0])} for seed, (a, b) in scored],
             "standings": [vars(each) for each in self.standings],
             "failures": self.failures,
         }
-
-
-def _metric(set_name: str, outcomes: Iterable[Outcome]) -> str:
-    return headline(*(outcome.own_scores.get(set_name, {}) for outcome in outcomes))
 
 
 def _row(outcome: Outcome, stage: str, item: str = "") -> StageResult:

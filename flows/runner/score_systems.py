@@ -13,9 +13,8 @@ import polars as pl
 from flows.runner.find_run import find_run, split_name
 from flows.runner.recorded_runs import findable
 from flows.runner.stages_alone import make
-from flows.runner.systems import SYSTEM, ForeignScore, all_foreign_scores, foreign_scores, system_scores
+from flows.runner.systems import SYSTEM, ForeignScore, foreign_scores, system_scores
 from flows.runs import Run
-from flows.runs.overrides import warn_once
 from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration, BadData
 from infra.guards.path_names import is_plain_name
@@ -25,7 +24,7 @@ from model.metric_names import BLEU, CHRF
 from tasks.corpus.catalogue import EvaluationSet
 from tasks.corpus.translations import read_side, read_translations
 from tasks.engine.progress import Display
-from tasks.evaluation.doubts import doubts, untranslated, where_lines_differ
+from tasks.evaluation.doubts import doubts
 from tasks.evaluation.seed_spread import item_of
 from tasks.stages.download import download
 from tasks.stages.prepare_sets import prepare_sets
@@ -50,16 +49,15 @@ def score_systems(
     given = {}
     for name, path in files.items():
         lines = tuple(_checked_lines(name, path, table, anyway=anyway))
-        given[name] = Translations(name, lines_digest(lines), lines, path.name, title)
+        given[f"{SYSTEM}{name}"] = Translations(name, lines_digest(lines), lines, path.name, title)
     for name, each in given.items():
-        tags = {"system": name, "on": title, "files": each.files, "mlflow.source.name": "repro score"}
-        stages = partial(_scored, each, evaluation, run.corpus.target_language)
-        make(site, display, run.name, f"{SYSTEM}{name} {title}", tags, stages)
-    for old in all_foreign_scores(store):
-        new = given.get(old.name.removeprefix(SYSTEM))
-        if new and old.on == title and old.translations.arguments["translations"]["sha256"] != new.sha256:
+        tags = {"system": each.name, "on": title, "files": each.files, "mlflow.source.name": "repro score"}
+        make(site, display, run.name, f"{name} {title}", tags, partial(_scored, each, evaluation, run))
+    for old in foreign_scores(store):
+        sha256 = old.translations.arguments["translations"]["sha256"]
+        if old.on == title and old.name in given and given[old.name].sha256 != sha256:
             old.remove(store)
-    return [system_scores(store, f"{SYSTEM}{name}")[evaluation.name] for name in given]
+    return [system_scores(store, name)[evaluation.name] for name in given]
 
 
 def score_file(name: str, path: Path, references: Path, language: str, *, anyway: bool = False) -> dict[str, Any]:
@@ -105,10 +103,10 @@ def _prepared(evaluation: EvaluationSet) -> Artifact:
     return prepare_sets.for_item(evaluation.name)(evaluation, *(archives[file.path] for file in sides))
 
 
-def _scored(given: Translations, evaluation: EvaluationSet, language: str) -> Artifact:
+def _scored(given: Translations, evaluation: EvaluationSet, run: Run) -> Artifact:
     pairs = _prepared(evaluation)
     received = receive.for_item(item_of(evaluation.name, given.name))(given, pairs)
-    return score.for_item(evaluation.name)(received, pairs, evaluation.name, language)
+    return score.for_item(evaluation.name)(received, pairs, evaluation.name, run.corpus.target_language)
 
 
 def _checked_lines(name: str, path: Path, table: pl.DataFrame, *, anyway: bool) -> list[str]:
@@ -116,12 +114,10 @@ def _checked_lines(name: str, path: Path, table: pl.DataFrame, *, anyway: bool) 
     lines = read_translations(path, table["pair_id"].to_list(), name)
     references = table["reference"].to_list()
     if len(lines) != len(references):
-        counts = f"{path.name} has {len(lines):,} lines, allowed is one for each of the set's {len(references):,} pairs"
-        raise BadData(f"{counts}{where_lines_differ(lines, references)}")
+        allowed = f"one for each of the set's {len(references):,} pairs"
+        raise BadData(f"{path.name} has {len(lines):,} lines, allowed is {allowed}")
     sources = table["source"].to_list() if "source" in table else []
     found = "" if anyway else "; ".join(doubts(lines, references, sources))
     if found:
         raise BadData(f"nothing was scored of {path.name}: {found} (--anyway scores them as they are)")
-    if sources and (remark := untranslated(lines, references, sources)):
-        warn_once(f"warning: {path.name}: {remark}")
     return lines

@@ -17,22 +17,14 @@ SYSTEM = "system:"
 class ForeignScore:
     """The translations of one set by another system, and their score."""
 
-    translations: Manifest
+    name: str
+    """``system:google``."""
+    on: str
+    """The set as its user named it: ``demo/test``."""
+    files: str
+    """Where the translations came from."""
     score: Manifest
-
-    @property
-    def name(self) -> str:
-        return f"{SYSTEM}{self.translations.facts['system']}"
-
-    @property
-    def on(self) -> str:
-        """The set as its user named it: ``demo/test``."""
-        return f"{self.translations.facts['on']}"
-
-    @property
-    def files(self) -> str:
-        """Where the translations came from."""
-        return f"{self.translations.facts['files']}"
+    translations: Manifest
 
     @property
     def artifacts(self) -> tuple[Manifest, Manifest]:
@@ -42,13 +34,9 @@ class ForeignScore:
     def made(self) -> str:
         return f"{self.score.made.get('at', '')}"[:16].replace("T", " ")
 
-    def text(self, measure: str) -> str:
-        """A score with its interval: ``34.12 (33.05–35.20)``."""
-        return score_text(self.score.facts, measure)
-
     def line(self) -> str:
         """``system:google  2026-11-26 09:00  demo/test 34.12 (33.05–35.20)  nrefs:1|…  from google.txt``."""
-        score = f"{self.on} {self.text(BLEU)}"
+        score = f"{self.on} {score_text(self.score.facts, BLEU)}"
         return "  ".join((self.name, self.made, score, self.score.facts["signature"], f"from {self.files}"))
 
     def as_json(self) -> dict[str, Any]:
@@ -60,17 +48,16 @@ class ForeignScore:
             store.remove(made.stage, made.key)
 
 
-def all_foreign_scores(store: Store) -> list[ForeignScore]:
-    """All of a store, the oldest first: also those whose removal, in favour of newer ones, was interrupted."""
-    received = {f"receive/{each.key}": each for each in store.list("receive")}
-    scores = sorted(store.list("score"), key=lambda each: f"{each.made.get('at')}") if received else ()
-    return [ForeignScore(received[name], score) for score in scores for name in score.inputs if name in received]
-
-
 def foreign_scores(store: Store) -> list[ForeignScore]:
-    """The newest of each system and set, by name and set."""
-    found = {(each.name, each.on): each for each in all_foreign_scores(store)}
-    return [found[place] for place in sorted(found)]
+    """All of a store by name and set, the oldest first; a set has two where a removal was interrupted."""
+    received = {f"receive/{each.key}": each for each in store.list("receive")}
+    scores = store.list("score") if received else ()
+    found = [
+        ForeignScore(f"{SYSTEM}{made.facts['system']}", f"{made.facts['on']}", f"{made.facts['files']}", score, made)
+        for score in scores
+        for made in (received[name] for name in score.inputs if name in received)
+    ]
+    return sorted(found, key=lambda each: (each.name, each.on, f"{each.score.made.get('at')}"))
 
 
 def system_scores(store: Store, name: str) -> dict[str, ForeignScore]:

@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import itemgetter
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rich.console import RenderableType
 from rich.table import Table
 
 from flows.views.tables import cell, number_text, plain_table
+from model.metric_names import DEV_PERPLEXITY, EPOCHS, UPDATES
 from tasks.evaluation.system_comparison import Comparison
 from tasks.registration.differences import DifferingField
 
 if TYPE_CHECKING:
     from flows.inspection.seed_groups import GroupComparison
     from flows.runner.decide import Decision
-    from tasks.evaluation.training_log import Curves
 
+LENGTHS = (("updates", UPDATES), ("epochs", EPOCHS), ("dev perplexity", DEV_PERPLEXITY))
 LONGEST_VALUE = 60
 """Characters of a value that are shown; checksums and lists of modules are longer."""
 
 
-def differing_table(names: Sequence[str], fields: Sequence[DifferingField]) -> Table:
+def differing_table(names: Sequence[str], fields: Sequence[DifferingField]) -> RenderableType:
     """One row per field in which the systems differ."""
     rows = ([field.name, *map(_cut, field.values)] for field in fields)
-    return plain_table("differs in", *names, rows=rows)
+    return plain_table("differs in", *names, rows=rows) if fields else "no recorded field differs"
 
 
-def trainings_table(trainings: Mapping[str, Curves]) -> Table | None:
-    """Length and best dev perplexity of each training; None if no training is left."""
-    if not trainings:
-        return None
-    columns = []
-    for curves in trainings.values():
-        checks = [*zip(curves.dev_perplexity.tolist(), curves.dev_updates.astype(int).tolist(), strict=True)]
-        best = min(checks, key=itemgetter(0), default=("", ""))
-        columns.append([number_text(value) for value in (int(max(curves.updates, default=0)), *best)])
-    rows = zip(("updates", "best dev perplexity", "at update"), *columns, strict=True)
+def trainings_table(trainings: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Length and last dev perplexity of each training, by its facts."""
+    rows = ([name, *(number_text(facts.get(each, "")) for facts in trainings.values())] for name, each in LENGTHS)
     return plain_table("training", *trainings, rows=rows)
 
 

@@ -9,6 +9,8 @@ from flows.views.tables import plain_table
 
 BAR = 24
 """Characters of the longest bar."""
+MOST = 12
+"""Rows of settings that are shown."""
 
 
 def gap_tables(values: Mapping[str, Any]) -> Iterator[Table]:
@@ -26,8 +28,8 @@ def gap_tables(values: Mapping[str, Any]) -> Iterator[Table]:
     fields = ("name", "claimed", "here", "command", "cost")
     if values["differences"]:
         differences = [[each[name] for name in fields] for each in values["differences"]]
-        if more := sum(len(names.split(", ")) for names, *_ in differences[12:]):
-            differences[12:] = [[f"and {more} more settings: on the page"]]
+        if more := len(differences[MOST:]):
+            differences[MOST:] = [[f"and {more} more settings: on the page"]]
         yield plain_table("needs a training", "claimed", "here", "command", "costs", rows=differences)
     beside = [(each["about"], f"{each['score']:.2f}", _interval(each)) for each in values["beside"]]
     yield plain_table("measured beside it", "BLEU", "95 % interval", rows=beside)

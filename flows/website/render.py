@@ -22,6 +22,7 @@ def _environment() -> "Environment":
     environment.filters.update(
         moment=moment,
         score=score,
+        score_text=html.score_text,
         interval=interval,
         short_commit=short_commit,
     )

@@ -36,34 +36,5 @@ def doubts(hypotheses: Sequence[str], references: Sequence[str], sources: Sequen
         )
 
 
-def untranslated(hypotheses: Sequence[str], references: Sequence[str], sources: Sequence[str]) -> str:
-    """A sentence about lines that are their sources, unlike their references; "" for up to 4 or 1 %."""
-    lines = enumerate(zip(hypotheses, references, sources, strict=True), 1)
-    same = [n for n, (line, expected, source) in lines if line.strip() == source.strip() != expected.strip()]
-    if len(same) <= max(4, len(sources) // 100):
-        return ""
-    return f"{len(same):,} of {len(sources):,} lines equal their source, the first is line {same[0]}: untranslated?"
-
-
-def where_lines_differ(hypotheses: Sequence[str], references: Sequence[str]) -> str:
-    """From which line on the hypotheses are those of other references, as lines are missing or too many; "" if the
-    words do not tell."""
-    missing = len(references) > len(hypotheses)
-    by = abs(len(references) - len(hypotheses))
-    if by > min(len(references), len(hypotheses)):  # another file, perhaps a large one
-        return ""
-    written, expected = ([{*WORD.findall(line.lower())} for line in s] for s in (hypotheses, references))
-    few, many = (written, expected) if missing else (expected, written)
-    before, after = ([len(a & b) for a, b in zip(few, s, strict=False)] for s in (many, many[by:]))
-    total = sum(after)
-    sums = [total, *(total := total + own - shifted for own, shifted in zip(before, after, strict=True))]
-    first = max(range(len(sums)), key=sums.__getitem__)
-    middle = len(many) // 2
-    if sums[first] <= CLEARLY * _common(few, [*many[middle:], *many[:middle]][: len(few)]):
-        return ""
-    what = f"{by:,} line{'s are' if by > 1 else ' is'} {'missing' if missing else 'too many'}"
-    return f"; by the words, {what} near line {first + 1:,}: look there for a line that was lost, added or split"
-
-
 def _common(lines: Sequence[set[str]], others: Sequence[set[str]]) -> int:
     return sum(len(line & other) for line, other in zip(lines, others, strict=True))

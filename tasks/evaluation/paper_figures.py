@@ -96,6 +96,8 @@ class PublishedScore:
     set_name: str
     source: str
     notes: str = ""
+    preset: str = ""
+    """The preset with the settings of the system."""
 
     @property
     def metric(self) -> str:

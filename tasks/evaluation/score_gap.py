@@ -12,14 +12,8 @@ from typing import Any, NamedTuple
 
 from model.config.keying import unkeyed
 from model.metric_names import BLEU, BLEU_SENTENCES
-from tasks.evaluation.translation_metrics import (
-    Measured,
-    ScoreMetric,
-    measured,
-    measured_mean,
-    score_metric,
-    sentence_scores,
-)
+from tasks.evaluation.sentence_bleu import sentence_mean
+from tasks.evaluation.translation_metrics import Measured, measured, score_metric
 from tasks.lazy_libraries import np
 
 
@@ -47,26 +41,19 @@ class SettingDifference:
 
 
 class Condition(NamedTuple):
-    """What is scored: translations, references, a metric of the score card; ``lower``-cased first, both."""
+    """What is scored: translations, references, a metric of the score card."""
 
     written: Sequence[str]
     expected: Sequence[str]
     metric: str = BLEU
-    lower: bool = False
 
 
 def measure(what: Condition, language: str) -> Measured:
-    """The score of translations into ``language``; of a mean over sentences that by 13a alone."""
-    from sacrebleu.metrics import BLEU as SacreBleu
-
-    written, expected = (
-        [line.lower() for line in side] if what.lower else side for side in (what.written, what.expected)
-    )
+    """The score of translations into ``language``."""
     if what.metric == BLEU_SENTENCES:
-        single = ScoreMetric(BLEU_SENTENCES, "", SacreBleu(smooth_method="none", force=True))
-        return measured_mean(sentence_scores(single.metric, single.count(written, expected)))
+        return sentence_mean(what.written, what.expected)[0]
     chosen = score_metric(what.metric, language)
-    return measured(chosen.metric, chosen.count(written, expected))
+    return measured(chosen.metric, chosen.count(what.written, what.expected))
 
 
 def known(score: float, like: Measured) -> Measured:

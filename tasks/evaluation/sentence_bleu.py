@@ -12,31 +12,36 @@ from collections.abc import Sequence
 from typing import Any
 
 from model.metric_names import BLEU_NLTK_SENTENCES, BLEU_SENTENCES
-from tasks.evaluation.translation_metrics import ScoreMetric, measured_mean, sentence_scores
+from tasks.evaluation.translation_metrics import Measured, ScoreMetric, measured_mean, sentence_scores
 from tasks.lazy_libraries import np
 
 SENTENCE_MEANS = (BLEU_SENTENCES, BLEU_NLTK_SENTENCES)
 """The entries of a score card that are means over sentences; they are not facts, so tags and MLflow omit them."""
 NLTK = "3.10.4"
 """The NLTK release that ``nltk_sentence_bleu`` reproduces."""
+ABOUT = "mean over sentences, unsmoothed, cased"
 LONGEST = 4
 """Words of the longest sequences that BLEU counts."""
 
 
 def sentence_means(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The entries ``SENTENCE_MEANS`` of the score card, by name."""
-    from sacrebleu.metrics import BLEU
-
-    about = "mean over sentences, unsmoothed, cased"
-    own = ScoreMetric(BLEU_SENTENCES, f"13a, {about}", BLEU(smooth_method="none", force=True), prepared_by="mean")
-    by_sacrebleu = sentence_scores(own.metric, own.count(hypotheses, references))
+    by_sacrebleu, own = sentence_mean(hypotheses, references)
     sides = zip(hypotheses, references, strict=True)
     by_nltk = [100 * nltk_sentence_bleu(written.split(), expected.split()) for written, expected in sides]
-    protocol = f"sentence_bleu of NLTK, words between white space, {about}"
+    nltk = f"sentence_bleu of NLTK, words between white space, {ABOUT}"
     return {
-        BLEU_SENTENCES: measured_mean(by_sacrebleu).entry(own.protocol, own.signature),
-        BLEU_NLTK_SENTENCES: measured_mean(np.array(by_nltk)).entry(protocol, f"nltk:{NLTK}|smooth:none|mean"),
+        BLEU_SENTENCES: by_sacrebleu.entry(own.protocol, own.signature),
+        BLEU_NLTK_SENTENCES: measured_mean(np.array(by_nltk)).entry(nltk, f"nltk:{NLTK}|smooth:none|mean"),
     }
+
+
+def sentence_mean(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[Measured, ScoreMetric]:
+    """The mean over sentences by 13a, and its metric."""
+    from sacrebleu.metrics import BLEU
+
+    own = ScoreMetric(BLEU_SENTENCES, f"13a, {ABOUT}", BLEU(smooth_method="none", force=True), prepared_by="mean")
+    return measured_mean(sentence_scores(own.metric, own.count(hypotheses, references))), own
 
 
 def nltk_sentence_bleu(hypothesis: Sequence[str], reference: Sequence[str]) -> float:

@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 from tasks.evaluation.system_comparison import same_sentences
 from tasks.evaluation.translation_metrics import CONFIDENCE_LEVEL, Counts, ScoreMetric, measured
@@ -84,11 +84,6 @@ class GroupDifference:
         return f"{self.low:+.2f} to {self.high:+.2f}"
 
     @property
-    def sentence_reach(self) -> float:
-        """How far the interval would reach to each side with any number of seeds."""
-        return (self.high - self.effect) * self.sentence_error / self.error if self.error else 0.0
-
-    @property
     def verdict(self) -> Verdict:
         """``better``: the second group is."""
         return self.verdict_on(0.0)
@@ -141,25 +136,16 @@ def _of_different(covariance: Counts) -> float:
 
 
 def student_quantile(share: float, freedom: float) -> float:
-    """The value that Student's t stays below with probability ``share``, from 0.5 on; ``freedom`` need not be whole."""
-    angles, shares, freedom = _student(freedom)
-    return float(math.sqrt(freedom) * np.tan(np.interp(share, shares, angles)))
+    """The value that Student's t stays below with probability ``share``, from 0.5 on; ``freedom`` need not be whole.
 
-
-def student_tail(value: float, freedom: float) -> float:
-    """The probability that Student's t exceeds ``value``, from 0 on."""
-    angles, shares, freedom = _student(freedom)
-    return float(1 - np.interp(math.atan(value / math.sqrt(freedom)), angles, shares))
-
-
-def _student(freedom: float) -> tuple[Any, Any, float]:
-    """Angles, the probability to stay below each, and the freedom within bounds. t is √freedom · tan(angle), and the
-    angle has the density cos(angle)^(freedom - 1)."""
+    t is √freedom · tan(angle), and the angle has the density cos(angle)^(freedom - 1).
+    """
     freedom = min(max(freedom, 1.0), LARGEST_FREEDOM)
-    width = math.pi / 2 / GRID
-    density = np.cos(width * (np.arange(GRID) + 0.5)) ** (freedom - 1)
+    angles = np.linspace(0, math.pi / 2, GRID + 1)
+    density = np.cos(angles[:-1] + angles[1] / 2) ** (freedom - 1)
     below = np.concatenate([[0.0], np.cumsum(density)])
-    return width * np.arange(GRID + 1), 0.5 + below / below[-1] / 2, freedom
+    angle = np.interp(2 * share - 1, below / below[-1], angles)
+    return float(math.sqrt(freedom) * np.tan(angle))
 
 
 @cache
@@ -185,7 +171,7 @@ def sequential_tails(budget: int, *, paired: bool = False) -> tuple[float, ...]:
         reached = np.abs(signs @ sums) / np.sqrt(seeds * deviations)
         spent = 2 * TAIL * ((seeds - 1) / (budget - 1)) ** SPENT
         left = round(TRIALS * spent) - (TRIALS - int(going.sum()))
-        limit = float(np.sort(reached[going])[::-1][max(left, 1) - 1])
+        limit = np.sort(reached[going])[-max(left, 1)]
+        tails.append(float(np.mean(reached >= limit)) / 2)
         going &= reached < limit
-        tails.append(student_tail(limit, groups * (seeds - 1)))
     return tuple(tails)

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from infra.errors import BadConfiguration
 from model.metric_names import BLEU, CHRF
 from tasks.evaluation.translation_metrics import ScoreMetric, measured, paired_p_value, rounded, score_metrics
 from tasks.lazy_libraries import pl
 
-SENTENCES_SHOWN = 10
-"""Number of sentences listed for each system, of those that it translates better."""
 COMPARED = ("hypothesis", BLEU, CHRF)
 """The columns that two systems differ in."""
 
@@ -34,31 +31,21 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One set. ``better_a`` and ``better_b`` list the sentences that one system translates better by the most chrF."""
+    """One set."""
 
     name: str
     sentences: int
     differences: tuple[Difference, ...]
-    better_a: tuple[dict[str, Any], ...]
-    better_b: tuple[dict[str, Any], ...]
 
 
 def compare(name: str, a: pl.DataFrame, b: pl.DataFrame, language: str) -> Comparison:
     """Compare the tables of one set. Raises BadConfiguration if their references differ."""
-    both = side_by_side(name, a, b)
+    same_sentences(name, a, b)
+    first = a["hypothesis"].to_list()
+    second = b["hypothesis"].to_list()
     references = a["reference"].to_list()
-    hypotheses = a["hypothesis"].to_list(), b["hypothesis"].to_list()
-    columns = ("pair_id", "source", "reference", "hypothesis_a", "hypothesis_b", "chrf_a", "chrf_b")
-    ranked = both.sort("gain", "pair_id").filter(pl.col("gain") != 0)
-    worse = ranked.filter(pl.col("gain") < 0)
-    better = ranked.filter(pl.col("gain") > 0).reverse()
-    return Comparison(
-        name,
-        len(references),
-        tuple(difference(measure, *hypotheses, references) for measure in score_metrics(language)),
-        tuple(worse.head(SENTENCES_SHOWN).select(columns).iter_rows(named=True)),
-        tuple(better.head(SENTENCES_SHOWN).select(columns).iter_rows(named=True)),
-    )
+    differences = (difference(measure, first, second, references) for measure in score_metrics(language))
+    return Comparison(name, len(references), tuple(differences))
 
 
 def side_by_side(name: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:

@@ -34,7 +34,7 @@ ALSO = {BLEU_INTL_LC: " (Tensor2Tensor's own)", BLEU_PAPER: " (Tensor2Tensor's s
 SIDES = ("source", "target")
 
 
-@stage(version=1)
+@stage(version=2)
 def gap(
     out: Path,
     system: str,
@@ -47,14 +47,14 @@ def gap(
     left_out: tuple[str, ...],
     together: Artifact | None = None,
     theirs: Artifact | None = None,
-    less: str = "",
+    training: str = "",
     metric: str = BLEU,
 ) -> Facts:
     """Explain the ``score`` of ``system`` (``demo/2``) on a set in ``language``, against the ``claim``.
 
     ``alone`` holds translations with one cause of decoding undone, by its words, ``together`` those with all undone.
     ``theirs`` is the score of the claim, where that is a system of this root; ``others`` are the system's scores of
-    other sets. ``differences`` and ``left_out`` say what was not measured, ``less`` that it was trained on much less.
+    other sets. ``training`` says how much was trained, ``differences`` and ``left_out`` what was not measured.
     ``metric`` is the one that the card of ``score`` shows first.
     """
     table = _sentences(score)
@@ -64,11 +64,11 @@ def gap(
     ours = _condition(table, metric)
     joint = _condition(table, metric, together)
     undone = {f"decoding: {words}": _condition(table, metric, each) for words, each in alone.items()}
-    causes, unclaimed = _text_causes(table, claimed, language, has_case=not ours.lower)
+    causes, unclaimed = _text_causes(table, claimed, language, has_case=metric != BLEU_LC)
     for each in causes:
         undone[f"text: {each.about}"] = _repaired(ours, each)
         joint = _repaired(joint, each)
-    if claim.metric not in ("", metric, ours.metric):
+    if claim.metric not in ("", metric):
         words = f"protocol: {protocols[metric]}; the claim's is {protocols[claim.metric]}"
         undone[words] = ours._replace(metric=claim.metric)
         joint = joint._replace(metric=claim.metric)
@@ -77,16 +77,14 @@ def gap(
     measured = {words: measure(each, language) for words, each in undone.items()}
     steps = explain(own, measured, measure(joint, language), expected)
     made = lineage([score])
-    names = [name for name in protocols if BLEU in name and name != metric]
-    by_protocol = [card["scores"][name] | {"about": protocols[name] + ALSO.get(name, "")} for name in names]
-    by_set = [_card(each)["scores"][metric] | {"about": f"set {name} in its place"} for name, each in others.items()]
-    beside = {f"if even: {each.about}": _repaired(ours, each) for each in unclaimed} | {
-        f"without the sentences with {words}: {len(table) - len(rest):,}": _condition(rest, metric)
-        for words, pairs in _marked(made, card["set"], score.store)
-        if 0 < len(rest := table.filter(~pl.col("pair_id").is_in(list(pairs)))) < len(table)
-    }
-    case = ["case: not measured, the claim has it, and this system writes lower case and is scored without"]
-    changed = [{"about": about, **measure(what, language).numbers} for about, what in beside.items()]
+    protocol = {protocols[n] + ALSO.get(n, ""): card["scores"][n] for n in protocols if BLEU in n and n != metric}
+    by_set = {f"set {name} in its place": _card(each)["scores"][metric] for name, each in others.items()}
+    changed = {f"if even: {each.about}": _repaired(ours, each) for each in unclaimed}
+    for words, pairs in _marked(made, card["set"], score.store):
+        rest = table.filter(~pl.col("pair_id").is_in(list(pairs)))
+        if 0 < len(rest) < len(table):
+            changed[f"without the sentences with {words}: {len(table) - len(rest):,}"] = _condition(rest, metric)
+    beside = protocol | by_set | {about: measure(each, language).numbers for about, each in changed.items()}
     values = {
         "system": {"about": system, **own.numbers},
         "set": card["set"],
@@ -95,15 +93,10 @@ def gap(
         "claim": asdict(claim)
         | {"score": expected.score, "protocol": protocols.get(claim.metric, "protocol not known")},
         "steps": steps,
-        "beside": [*by_protocol, *by_set, *changed],
-        "less": less,
+        "beside": [{**numbers, "about": about} for about, numbers in beside.items()],
+        "training": training,
         "differences": [asdict(each) for each in differences],
-        "left_out": [
-            *left_out,
-            *(case if ours.lower and claim.metric not in ("", metric) else ()),
-            *_size_of_training(made),
-            *_gained(made, score.store),
-        ],
+        "left_out": [*left_out, *_gained(made, score.store)],
     }
     (out / "gap.json").write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
     axis, bars = _bars(expected.score, [step["score"] for step in steps])
@@ -122,16 +115,12 @@ def _card(score: Artifact) -> dict[str, Any]:
 
 
 def _condition(table: pl.DataFrame, metric: str, made: Artifact | None = None) -> Condition:
-    """The sentences of a set as they were scored, or with other translations of them.
-
-    BLEU without case is that of lower-cased text, by whatever protocol the claim has then.
-    """
+    """The sentences of a set as they were scored, or with other translations of them."""
     written = table
     if made:
         other = pl.read_parquet(made.path() / "hypotheses.parquet", columns=["pair_id", "hypothesis"])
         written = table.select("pair_id").join(other, on="pair_id", how="left", maintain_order="left")
-    lower = metric == BLEU_LC
-    return Condition(written["hypothesis"].to_list(), table["reference"].to_list(), BLEU if lower else metric, lower)
+    return Condition(written["hypothesis"].to_list(), table["reference"].to_list(), metric)
 
 
 def _sides(table: pl.DataFrame) -> tuple[list[str], list[str]]:
@@ -172,29 +161,16 @@ def _marked(made: Mapping[str, Manifest], set_name: str, store: Store) -> Iterat
         yield "an unknown piece", [pairs.pair_id(n) for n in unknown]
 
 
-def _size_of_training(made: Mapping[str, Manifest]) -> Iterator[str]:
-    """How much was trained, in words."""
-    places = (("shard.train", "pairs"), ("train", "updates"), ("train", "epochs"))
-    found = [(made[stage].facts[fact], fact) for stage, fact in places if stage in made and fact in made[stage].facts]
-    if found:
-        yield f"the training had {', '.join(f'{round(value, 1):,} {fact}' for value, fact in found)}"
-
-
 def _gained(made: Mapping[str, Manifest], store: Store) -> Iterator[str]:
-    """What the end of the training gained, in words."""
-    before, last = last_tenth(made, store) or ({}, {})
-    for name in (DEV_PERPLEXITY, DEV_BLEU):
-        if name in before and name in last:
-            updates = f"update {before['done']:,} to the last, {last['done']:,}"
-            yield f"{name} from {updates}: {before[name]:.3f} to {last[name]:.3f}"
-
-
-def last_tenth(made: Mapping[str, Manifest], store: Store) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The dev checks at the begin and the end of a training's last tenth, None where its log has no two."""
+    """What the last tenth of the training gained, in words; nothing where its log has no two dev checks."""
     log = store.artifact(made["train"]).path() / "metrics.jsonl" if "train" in made else None
     checks = [row for row in metric_rows(log) if DEV_PERPLEXITY in row] if log and log.exists() else []
     before = [row for row in checks if row["done"] <= 0.9 * checks[-1]["done"]]
-    return (before[-1], checks[-1]) if before else None
+    if before:
+        updates = f"update {before[-1]['done']:,} to the last, {checks[-1]['done']:,}"
+        for name in (DEV_PERPLEXITY, DEV_BLEU):
+            if name in before[-1] and name in checks[-1]:
+                yield f"{name} from {updates}: {before[-1][name]:.3f} to {checks[-1][name]:.3f}"
 
 
 def _bars(claim: float, steps: Sequence[float]) -> tuple[float, list[tuple[float, float]]]:

@@ -10,15 +10,17 @@ import pytest
 from small_pipeline import run_small
 
 from flows.commands.gap import gap
+from flows.inspection.claims import ClaimedSystem, size_of_training
+from flows.inspection.compare import find_system
 from flows.inspection.garbage_collection import find_garbage
 from flows.runner.request import RunRequest
 from flows.runs import RUNS
 from flows.runs.overrides import override
-from flows.runs.recorded_results import recorded_results
 from flows.views.gap_view import gap_tables
 from flows.website.contents import Root, contents
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
+from tasks.evaluation.score_gap import Claim
 
 MISTAKES = ("averaging.count=1", "decoding.beam=1", "decoding.alpha=0")
 
@@ -68,16 +70,16 @@ def test_a_difference_of_the_training_is_named_with_its_command_and_cost(
     )
     found = gap_of(capsys, "half", claimed_as="small/1")
     by_name = {each["name"]: each for each in found["differences"]}
-    of_updates = by_name["training.updates, training.minutes"]
-    assert (of_updates["claimed"], of_updates["here"]) == ("120, default", "80, 50.0")
-    assert of_updates["command"] == "repro run half --set training.updates=120 --set training.minutes=0.0"
+    of_updates = by_name["training.updates"]
+    assert (of_updates["claimed"], of_updates["here"]) == ("120", "80")
+    assert of_updates["command"] == "repro run half --set training.updates=120"
+    assert by_name["training.minutes"]["command"] == "repro run half --set training.minutes=0.0"
     assert "augment" in by_name
     assert by_name["training.schedule"]["command"] == "repro run half --set training.schedule=paper"
     assert "training.peak" not in by_name, "the claim's schedule does not use it"
-    assert "the claim on" not in found["less"], "80 updates are not much less than 120"
-    assert found["less"].startswith("trained too briefly: 80 updates, ")
-    assert "; dev perplexity was still falling: " in found["less"]
-    assert "a longer training: `repro run half --set training.updates=160` (about " in found["less"]
+    assert found["training"].startswith("trained with 80 updates, ")
+    assert "; the claim with 120 updates, " in found["training"]
+    assert any(each.startswith("dev_perplexity from update ") for each in found["left_out"])
     assert [step["about"].split(":")[0] for step in found["steps"]] == ["decoding", "unexplained"]
 
 
@@ -99,8 +101,9 @@ def test_two_runs_of_a_file_with_one_name_are_two(
 
 
 def test_the_page_of_a_version_links_to_it(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    left_out = gap_of(capsys, "small/1", claim=20.0)["left_out"]
-    assert any("120 updates" in each and " pairs, " in each for each in left_out), "the size of the training"
+    said = gap_of(capsys, "small/1", claim=20.0)["training"]
+    assert "120 updates" in said
+    assert said.endswith(" pairs"), "the size of the training"
     pages = dict(contents(Root.read(Site.named())))
     [page] = [name for name in pages if name.startswith("versions/small/1-gap-")]
     assert Path(page).name in str(pages["versions/small/1.html"])
@@ -119,6 +122,23 @@ def test_a_run_that_writes_lower_case_is_judged_without_case(
     assert any(each["bleu_lc"] == pytest.approx(found["claim"]["score"], abs=1e-3) for each in cards)
     assert [step["about"].split(":")[0] for step in found["steps"]] == ["decoding", "unexplained"]
     assert found["steps"][-1]["score"] == 0
+    paper = gap_of(capsys, "lower", claimed_as="paper-base")
+    assert paper["steps"][0]["about"].startswith("protocol: 13a, lower-cased"), "what case costs is a bar"
+
+
+def test_a_training_that_the_clock_ended_is_named_with_the_command_of_a_longer_one(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site.named()
+    system = find_system("small/1", site)
+    train = system.lineage["train"]
+    arguments = {**train.arguments, "training": {**train.arguments["training"], "minutes": 1.0}}
+    facts = {**train.facts, "stopped_early": True, "seconds": 60.0}
+    cut = replace(system, lineage={**system.lineage, "train": replace(train, arguments=arguments, facts=facts)})
+    ours = RunRequest("small", overrides=("training.minutes=1",))
+    said = size_of_training(ClaimedSystem(Claim("a score", 20.0)), cut, ours, [])
+    assert "the clock ended the training: 120 of 120 updates in 1.0 minutes" in said
+    assert "without this limit: `repro run small --set training.minutes=0` (" in said
 
 
 def test_what_was_removed_is_not_measured_and_said_to_be_so(
@@ -146,15 +166,11 @@ def test_a_published_figure_is_a_claim_of_its_own_protocol(small: Path, capsys: 
     assert len([*shown.cells]) == 13 < len(commands)
     assert " more settings: on the page" in f"{[*shown.cells][-1]}"
     assert "training.batching=packed" in by_name["all but the text"]["command"]
-    assert "the claim on 4,500,000 pairs, with 100,000 updates" in paper["less"]
-    assert f"`{by_name['corpus']['command']}`" in paper["less"]
+    assert "the claim with 100,000 updates, 25,000 batch_tokens" in paper["training"]
     tutorial = gap_of(capsys, "small/1", claimed_as="tutorial", claim=25.9)
     assert tutorial["claim"]["metric"] == "bleu_intl"
     assert gap_of(capsys, "small/1", claimed_as="workbench", claim=23.69)["claim"]["metric"] == "bleu_sentences"
     assert gap_of(capsys, "small/1", claim=20.0)["steps"][-1]["about"].startswith("unexplained")
-    recorded = gap_of(capsys, "small/1", claimed_as="multi30k-ende")["claim"]
-    scores = recorded_results()["multi30k-ende"].scores
-    assert (recorded["score"], recorded["source"]) == (scores[recorded["set_name"]]["bleu"], "recorded")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from tasks.evaluation.significance import (
     compare_groups,
     sequential_tails,
     student_quantile,
-    student_tail,
 )
 
 
@@ -18,7 +17,6 @@ from tasks.evaluation.significance import (
 @pytest.mark.parametrize("share", [0.8, 0.975, 0.9995])
 def test_student_s_t_agrees_with_scipy(share: float, freedom: float) -> None:
     assert student_quantile(share, freedom) == pytest.approx(stats.t.ppf(share, freedom), rel=1e-4)
-    assert student_tail(2.5, freedom) == pytest.approx(stats.t.sf(2.5, freedom), rel=1e-4)
 
 
 def group(scores: list[float], *common: float) -> SeedScores:

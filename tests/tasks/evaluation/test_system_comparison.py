@@ -12,7 +12,7 @@ from sacrebleu.significance import PairedTest
 
 from infra.errors import BadConfiguration
 from tasks.evaluation import translation_metrics as metrics
-from tasks.evaluation.system_comparison import SENTENCES_SHOWN, compare, difference
+from tasks.evaluation.system_comparison import compare, difference
 from tasks.evaluation.translation_metrics import ScoreMetric, score_metrics
 
 WORDS = ["dog", "man", "House", "child", "tree", "Street", "ball", "don't", "sees", "the"]
@@ -93,16 +93,8 @@ def test_a_system_does_not_differ_from_itself_and_a_much_better_one_does() -> No
     english = compare("toy", table(text(2, 0.2)), table(text(2, 0.2)), "en")
     assert [row.measure for row in english.differences] == [name for name in NAMES if "paper" not in name]
     assert all(row.a == row.b and row.p == 1 for row in same.differences)
-    assert same.better_a == same.better_b == ()
     apart = compare("toy", table(text(2, 0.5)), table(text(3, 0.1)), "en")
     assert all(row.p < 0.01 for row in apart.differences)
-    gains = [row["chrf_b"] - row["chrf_a"] for row in apart.better_b]
-    assert len(gains) == SENTENCES_SHOWN
-    assert gains == sorted(gains, reverse=True)
-    assert min(gains) > 0
-    losses = [row["chrf_b"] - row["chrf_a"] for row in apart.better_a]
-    assert losses == sorted(losses)
-    assert all(loss < 0 for loss in losses)
 
 
 def test_other_references_are_refused() -> None:
