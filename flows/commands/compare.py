@@ -10,6 +10,7 @@ from flows.views.comparison_view import differing_table, groups_table, scores_ta
 from flows.views.terminal import print_json, show
 from infra.errors import BadConfiguration
 from infra.site import Site, configured_site
+from model.metric_names import CHRF
 
 
 def compare(
@@ -64,7 +65,7 @@ def compare(
             "models": [*models],
             "differing": [asdict(field) for field in fields],
             "comparisons": [
-                {"with": other, "sets": [asdict(each) for each in sets]}
+                {"with": other, "sets": {name: [asdict(each) for each in rows] for name, rows in sets.items()}}
                 for other, sets in zip(titles[1:], comparisons, strict=True)
             ],
             "trainings": trainings,
@@ -81,9 +82,9 @@ def _compare_seeds(names: tuple[str, ...], site: Site, as_json: bool) -> None:
     first, *others = groups
     comparisons = [
         [
-            found
-            for each in common_sets(*first.values(), *other.values())
-            for found in compare_on(each, first, other, site)
+            compare_on(name, first, other, site, measure=measure)
+            for name in common_sets(*first.values(), *other.values())
+            for measure in ("", CHRF)
         ]
         for other in others
     ]

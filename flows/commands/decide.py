@@ -5,8 +5,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, SiteOption
+from flows.inspection.decide import LARGEST_BUDGET, Question
 from flows.orchestration.dispatch import dispatch
-from flows.runner.decide import LARGEST_BUDGET, Question
 from flows.runner.group import GroupFailed
 from flows.views.comparison_view import decision_table
 from flows.views.terminal import print_json, say, show

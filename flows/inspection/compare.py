@@ -18,7 +18,7 @@ from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact, Store
-from tasks.evaluation.system_comparison import Comparison, compare
+from tasks.evaluation.system_comparison import Difference, compare
 from tasks.evaluation.training_log import metric_rows
 from tasks.registration.lineage import lineage, version_lineage
 
@@ -75,17 +75,13 @@ def read_sentences(score: Manifest, site: Site) -> pl.DataFrame:
     return pl.read_parquet(open_store(site).artifact(score).path() / "sentences.parquet")
 
 
-def compare_systems(a: ScoredSystem, b: ScoredSystem, site: Site) -> list[Comparison]:
+def compare_systems(a: ScoredSystem, b: ScoredSystem, site: Site) -> dict[str, list[Difference]]:
     """Compare every set that both systems have, in the order of ``a``. Raises BadConfiguration if there is none."""
-    return [
-        compare(
-            name,
-            read_sentences(a.scores[name], site),
-            read_sentences(b.scores[name], site),
-            a.scores[name].arguments.get("language", "en"),
-        )
-        for name in common_sets(a, b)
-    ]
+    found = {}
+    for name in common_sets(a, b):
+        first, second = (read_sentences(each.scores[name], site) for each in (a, b))
+        found[name] = compare(name, first, second, a.scores[name].arguments.get("language", "en"))
+    return found
 
 
 def find_training(name: str, site: Site, overrides: Sequence[str] = ()) -> Artifact:

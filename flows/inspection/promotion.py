@@ -50,7 +50,7 @@ def _seeds_win(own: Version, champion: Version | None, min_bleu: float, site: Si
     keys = [{score.key for score in each if score} for each in scores]
     if len(ours) < FEWEST_SEEDS or keys[0] & keys[1]:
         return False, ""
-    found = compare_on(own.dev, theirs, ours, site)[0]
+    found = compare_on(own.dev, theirs, ours, site)
     gap = found.difference
     several = f"that of {len(theirs)} seeds of" if len(theirs) > 1 else "that of"
     mean = f"mean dev {HEADLINES[found.measure]} of {len(ours)} seeds"

@@ -7,23 +7,24 @@ machines may differ, as between runs that are compared one by one.
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import polars as pl
 
 from flows.inspection.claims import request_of
-from flows.inspection.compare import ScoredSystem, find_system, read_sentences, system_of
+from flows.inspection.compare import ScoredSystem, find_system, system_of
 from flows.runner import records
 from flows.runner.artifact_names import is_version, named_with_settings, parse_name
 from flows.runner.named_runs import SEED_FIELD, NamedRun, name_seeds, same_object
 from flows.runner.recorded_runs import read_runs
-from flows.runs import RUNS
-from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.store import Store
 from infra.tracking.model_version import headline
-from model.metric_names import CHRF
 from tasks.evaluation.seed_spread import is_own
-from tasks.evaluation.significance import GroupDifference, compare_groups, seed_scores
-from tasks.evaluation.translation_metrics import score_metric
+from tasks.evaluation.significance import TAIL, GroupDifference, SeedScores, compare_groups, sequential_tails
+from tasks.evaluation.translation_metrics import Measured, measured, score_metric
 from tasks.registration.differences import LAST_GROUPS, differing_fields
 
 log = logging.getLogger(__name__)
@@ -61,9 +62,6 @@ def find_group(text: str, site: Site, fewest: int = 1) -> SeedGroup:
     known = same_object(read_runs(store.root, run), named)
     found += [_system(text, seed, store) for seed in name_seeds(known, run, overrides)]
     found = [each for each in found if "train" in each.lineage]
-    if not found:
-        hint = (run not in RUNS and did_you_mean(run, RUNS)) or f": `repro run {text} --seeds 1,2,3`"
-        raise BadConfiguration(f"{text!r} has no finished run with scores here{hint}")
     systems: dict[int, ScoredSystem] = {}
     for each in found:
         seed = int(each.lineage["train"].arguments["training"]["seed"])
@@ -72,8 +70,8 @@ def find_group(text: str, site: Site, fewest: int = 1) -> SeedGroup:
         else:
             systems.setdefault(seed, each)
     if len(systems) < fewest:
-        hint = f"needed are {fewest} or more: `repro run {text} --seeds 1,2,3`"
-        raise BadConfiguration(f"{text!r} has {len(systems)} seed here, {hint}")
+        hint = f"allowed are {fewest} or more: `repro run {text} --seeds 1,2,3`"
+        raise BadConfiguration(f"seeds of {text!r} with scores here are {len(systems)}, {hint}")
     return dict(sorted(systems.items()))
 
 
@@ -89,17 +87,33 @@ def _other_settings(a: ScoredSystem, b: ScoredSystem) -> list[str]:
     return [name for name in fields if name != SEED_FIELD and name.partition(".")[0] not in LAST_GROUPS[1:]]
 
 
-def compare_on(set_name: str, a: SeedGroup, b: SeedGroup, site: Site) -> list[GroupComparison]:
-    """Compare the ``headline`` and chrF of one set. Raises BadConfiguration if references differ."""
-    scores = [[system.scores[set_name] for system in group.values()] for group in (a, b)]
-    tables = [[read_sentences(score, site) for score in group] for group in scores]
+def compare_on(
+    set_name: str, a: SeedGroup, b: SeedGroup, site: Site, *, measure: str = "", budget: int = 0
+) -> GroupComparison:
+    """Compare a measure of one set, by default the ``headline``; with a ``budget`` of seeds as ``decide`` looks at it.
+
+    Raises BadConfiguration if references differ.
+    """
+    groups = [[system.scores[set_name] for system in group.values()] for group in (a, b)]
+    scores = [*groups[0], *groups[1]]
+    if len({score.facts["references_sha256"] for score in scores}) > 1:
+        raise BadConfiguration(f"set {set_name} has different references in these runs")
+    measure = measure or headline(*(score.facts for score in scores))
+    language = scores[0].arguments.get("language", "en")
+    store = open_store(site)
+    folders = [[store.artifact(score).path() for score in group] for group in groups]
+    first, second = (SeedScores.of([_measured(each, measure, language) for each in group]) for group in folders)
     trainings = [{seed: each.lineage["train"].key for seed, each in group.items()} for group in (a, b)]
-    compared = []
-    for name in (headline(*(score.facts for group in scores for score in group)), CHRF):
-        measure = score_metric(name, scores[0][0].arguments.get("language", "en"))
-        first, second = seed_scores(set_name, measure, *tables)
-        of_a = dict(zip(a, first.scores.tolist(), strict=True))
-        of_b = dict(zip(b, second.scores.tolist(), strict=True))
-        difference = compare_groups(first, second, paired=trainings[0] == trainings[1])
-        compared.append(GroupComparison(set_name, name, of_a, of_b, difference))
-    return compared
+    paired = trainings[0] == trainings[1]
+    tail = sequential_tails(budget, paired=paired)[len(b) - 2] if budget else TAIL
+    difference = compare_groups(first, second, tail, paired=paired)
+    of_a = dict(zip(a, first.scores.tolist(), strict=True))
+    return GroupComparison(set_name, measure, of_a, dict(zip(b, second.scores.tolist(), strict=True)), difference)
+
+
+@cache
+def _measured(folder: Path, measure: str, language: str) -> Measured:
+    """The score of one seed; all draw the same sentences."""
+    table = pl.read_parquet(folder / "sentences.parquet")
+    metric = score_metric(measure, language)
+    return measured(metric.metric, metric.count(table["hypothesis"].to_list(), table["reference"].to_list()))

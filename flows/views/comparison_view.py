@@ -11,21 +11,19 @@ from rich.table import Table
 
 from flows.views.tables import cell, number_text, plain_table
 from model.metric_names import DEV_PERPLEXITY, EPOCHS, UPDATES
-from tasks.evaluation.system_comparison import Comparison
+from tasks.evaluation.system_comparison import Difference
 from tasks.registration.differences import DifferingField
 
 if TYPE_CHECKING:
+    from flows.inspection.decide import Decision
     from flows.inspection.seed_groups import GroupComparison
-    from flows.runner.decide import Decision
 
 LENGTHS = (("updates", UPDATES), ("epochs", EPOCHS), ("dev perplexity", DEV_PERPLEXITY))
-LONGEST_VALUE = 60
-"""Characters of a value that are shown; checksums and lists of modules are longer."""
 
 
 def differing_table(names: Sequence[str], fields: Sequence[DifferingField]) -> RenderableType:
     """One row per field in which the systems differ."""
-    rows = ([field.name, *map(_cut, field.values)] for field in fields)
+    rows = ([field.name, *field.values] for field in fields)
     return plain_table("differs in", *names, rows=rows) if fields else "no recorded field differs"
 
 
@@ -35,10 +33,10 @@ def trainings_table(trainings: Mapping[str, Mapping[str, Any]]) -> Table:
     return plain_table("training", *trainings, rows=rows)
 
 
-def scores_table(names: Sequence[str], comparisons: Sequence[Sequence[Comparison]]) -> Table:
+def scores_table(names: Sequence[str], comparisons: Sequence[Mapping[str, Sequence[Difference]]]) -> Table:
     """One row per set and metric: the first system's value, then for each other one its value, gain and p-value."""
     table = plain_table("set", "score", *names, "protocol", right=names)
-    by_row = [{(each.name, row.measure): row for each in sets for row in each.differences} for sets in comparisons]
+    by_row = [{(name, row.measure): row for name, rows in sets.items() for row in rows} for sets in comparisons]
     for set_name, measure in dict.fromkeys(place for rows in by_row for place in rows):
         found = [rows.get((set_name, measure)) for rows in by_row]
         known = next(row for row in found if row)
@@ -63,10 +61,11 @@ def decision_table(found: Decision) -> Table:
     """One row per seed: both scores, and the difference of the means so far with its interval."""
     numbers = ("seed", *found.question.names, "difference", "interval")
     table = plain_table(*numbers, "verdict", right=numbers)
-    standings = (None, *found.standings)
-    for seed, (a, b), gap in zip(found.question.seeds, found.scored, standings, strict=False):
-        measured = (f"{gap.effect:+.2f}", gap.interval, gap.verdict_on(found.question.detect)) if gap else ()
-        table.add_row(f"{seed}", f"{a.scores[0]:.2f}", f"{b.scores[0]:.2f}", *measured)
+    standings = [each.difference for each in found.standings]
+    for each in found.standings[-1:]:
+        for (seed, a), gap in zip(each.a.items(), (None, *standings), strict=True):
+            measured = (f"{gap.effect:+.2f}", gap.interval, gap.verdict_on(found.question.detect)) if gap else ()
+            table.add_row(f"{seed}", f"{a:.2f}", f"{each.b[seed]:.2f}", *measured)
     return table
 
 
@@ -77,7 +76,3 @@ def _p_value(p: float) -> str:
 def _group(scores: Mapping[int, float]) -> str:
     """``39.12 ± 0.28 (3)``: mean, standard deviation and number of seeds."""
     return f"{fmean(scores.values()):.2f} ± {stdev(scores.values()):.2f} ({len(scores)})"
-
-
-def _cut(value: str) -> str:
-    return value if len(value) <= LONGEST_VALUE else f"{value[: LONGEST_VALUE - 2]} …"

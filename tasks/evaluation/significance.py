@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from tasks.evaluation.system_comparison import same_sentences
-from tasks.evaluation.translation_metrics import CONFIDENCE_LEVEL, Counts, ScoreMetric, measured
-from tasks.lazy_libraries import np, pl
+from tasks.evaluation.translation_metrics import CONFIDENCE_LEVEL, Counts, Measured
+from tasks.lazy_libraries import np
 
 POWER = 0.8
 TAIL = (1 - CONFIDENCE_LEVEL) / 2
@@ -44,25 +43,9 @@ class SeedScores:
     drawn: Counts
 
     @staticmethod
-    def joined(parts: Sequence[SeedScores]) -> SeedScores:
-        """The seeds of all parts as one group."""
-        return SeedScores(np.concatenate([one.scores for one in parts]), np.concatenate([one.drawn for one in parts]))
-
-
-def seed_scores(set_name: str, measure: ScoreMetric, *groups: Sequence[pl.DataFrame]) -> list[SeedScores]:
-    """The scores of groups, from the sentence tables of their seeds; all draw the same sentences.
-
-    Raises BadConfiguration if their references differ.
-    """
-    base = groups[0][0]
-    found = []
-    for tables in groups:
-        for table in tables:
-            same_sentences(set_name, base, table)
-        counts = [measure.count(table["hypothesis"].to_list(), base["reference"].to_list()) for table in tables]
-        own = [measured(measure.metric, each) for each in counts]
-        found.append(SeedScores(np.array([each.score for each in own]), np.array([each.resampled for each in own])))
-    return found
+    def of(seeds: Sequence[Measured]) -> SeedScores:
+        """The scores of single seeds as a group."""
+        return SeedScores(np.array([each.score for each in seeds]), np.array([each.resampled for each in seeds]))
 
 
 @dataclass(frozen=True)

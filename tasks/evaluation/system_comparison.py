@@ -29,23 +29,12 @@ class Difference:
     p: float
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """One set."""
-
-    name: str
-    sentences: int
-    differences: tuple[Difference, ...]
-
-
-def compare(name: str, a: pl.DataFrame, b: pl.DataFrame, language: str) -> Comparison:
-    """Compare the tables of one set. Raises BadConfiguration if their references differ."""
+def compare(name: str, a: pl.DataFrame, b: pl.DataFrame, language: str) -> list[Difference]:
+    """Compare the tables of one set by every metric. Raises BadConfiguration if their references differ."""
     same_sentences(name, a, b)
-    first = a["hypothesis"].to_list()
-    second = b["hypothesis"].to_list()
-    references = a["reference"].to_list()
-    differences = (difference(measure, first, second, references) for measure in score_metrics(language))
-    return Comparison(name, len(references), tuple(differences))
+    columns = (a["hypothesis"], b["hypothesis"], a["reference"])
+    lines = [column.to_list() for column in columns]
+    return [difference(measure, *lines) for measure in score_metrics(language)]
 
 
 def side_by_side(name: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:

@@ -85,6 +85,7 @@ def gap(
         if 0 < len(rest) < len(table):
             changed[f"without the sentences with {words}: {len(table) - len(rest):,}"] = _condition(rest, metric)
     beside = protocol | by_set | {about: measure(each, language).numbers for about, each in changed.items()}
+    other = f"the claim is of {claim.set_name}, this score of {card['set']}: other sentences"
     values = {
         "system": {"about": system, **own.numbers},
         "set": card["set"],
@@ -96,7 +97,11 @@ def gap(
         "beside": [{**numbers, "about": about} for about, numbers in beside.items()],
         "training": training,
         "differences": [asdict(each) for each in differences],
-        "left_out": [*left_out, *_gained(made, score.store)],
+        "left_out": [
+            *([other] if claim.set_name not in ("", card["set"]) else ()),
+            *left_out,
+            *_gained(made, score.store),
+        ],
     }
     (out / "gap.json").write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
     axis, bars = _bars(expected.score, [step["score"] for step in steps])
@@ -116,11 +121,10 @@ def _card(score: Artifact) -> dict[str, Any]:
 
 def _condition(table: pl.DataFrame, metric: str, made: Artifact | None = None) -> Condition:
     """The sentences of a set as they were scored, or with other translations of them."""
-    written = table
     if made:
         other = pl.read_parquet(made.path() / "hypotheses.parquet", columns=["pair_id", "hypothesis"])
-        written = table.select("pair_id").join(other, on="pair_id", how="left", maintain_order="left")
-    return Condition(written["hypothesis"].to_list(), table["reference"].to_list(), metric)
+        table = table.drop("hypothesis").join(other, on="pair_id", how="left", maintain_order="left")
+    return Condition(*_sides(table), metric)
 
 
 def _sides(table: pl.DataFrame) -> tuple[list[str], list[str]]:

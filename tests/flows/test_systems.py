@@ -52,8 +52,8 @@ def test_they_get_the_scores_of_a_run_and_stand_beside_it(
     assert "perplexity" not in card
     compare("small/1", "system:google", as_json=True)
     compared = capsys.readouterr()
-    [found] = json.loads(compared.out)["comparisons"][0]["sets"]
-    assert {(each["a"] - each["b"], each["p"]) for each in found["differences"]} == {(0, 1)}
+    sets = json.loads(compared.out)["comparisons"][0]["sets"]
+    assert {(each["a"] - each["b"], each["p"]) for each in sets["test"]} == {(0, 1)}
     models("small", systems=True)
     assert "system:google" in capsys.readouterr().out.splitlines()[-1]
     client = mlflow_client(site.tracking)

@@ -50,9 +50,11 @@ def test_all_seeds_of_a_run_are_a_group_and_groups_are_compared(
         np.mean(list(chrf["b"].values())) - np.mean(list(chrf["a"].values()))
     )
     assert "verdict" in shown.err
-    with pytest.raises(BadConfiguration, match="'small --set training.updates=80' has 1 seed here, needed are 2"):
+    with pytest.raises(
+        BadConfiguration, match="'small --set training.updates=80' with scores here are 1, allowed are 2"
+    ):
         compare_command("small", "small --set training.updates=80", seeds=True)
-    with pytest.raises(BadConfiguration, match=r"'smal' has no finished run with scores here"):
+    with pytest.raises(BadConfiguration, match="'smal' with scores here are 0, allowed are 1"):
         find_group("smal", site)
     with pytest.raises(BadConfiguration, match="is named, allowed is a run, perhaps with settings"):
         find_group("small decoding.beam=1", site)

@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 from small_pipeline import run_small
 
-from flows.runner.decide import Decision, Question
+from flows.inspection import decide
+from flows.inspection.decide import Decision, Question
+from flows.inspection.seed_groups import GroupComparison
 from flows.runner.group import Members
 from flows.runner.outcome import Outcome
 from flows.runner.request import RunPlan, RunRequest
 from infra.errors import BadConfiguration
 from tasks.engine.planner import StageResult
-from tasks.evaluation.significance import SeedScores
+from tasks.evaluation.significance import SeedScores, compare_groups, sequential_tails
 
 SEARCH = "small --set decoding.beam=1"
 
@@ -27,7 +29,8 @@ def test_seeds_are_trained_until_it_is_decided_and_cached_ones_cost_nothing(smal
     assert found.verdict == "no such difference"
     assert list(found.outcomes) == [f"{seed} of {name}" for seed in (1, 2) for name in ("small", SEARCH)]
     scores = [outcome.scores["dev"]["bleu"] for outcome in found.outcomes.values()]
-    assert [float(each.scores[0]) for pair in found.scored for each in pair] == pytest.approx(scores, abs=1e-4)
+    last = found.standings[-1]
+    assert [each[seed] for seed in (1, 2) for each in (last.a, last.b)] == pytest.approx(scores, abs=1e-4)
     made = [row.stage for row in found.outcomes[f"2 of {SEARCH}"].rows if row.state == "completed"]
     assert "train" not in made, "both score the same training"
     assert said[-1].startswith(f"2 seeds of each: {SEARCH} and small differ by less than 50: ")
@@ -51,12 +54,15 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Decision]:
             failure = "train failed: lightning" if len(ran) == failing else ""
             return Outcome("small", [StageResult("train", "", member, "cached", 0.0)], failure)
 
-        def scores(*_: Any) -> list[SeedScores]:
-            both = (30.0, 30.0 + gaps[len(ran) // 2 - 1])
-            return [SeedScores(np.array([score]), np.full((1, 9), score)) for score in both]
+        def compared(*_: Any, budget: int) -> GroupComparison:
+            seeds = len(ran) // 2
+            both = ([30.0] * seeds, [30.0 + gap for gap in gaps[:seeds]])
+            a, b = (SeedScores(np.array(scores), np.repeat([scores], 9, axis=0).T) for scores in both)
+            a_and_b = [dict(enumerate(scores)) for scores in both]
+            return GroupComparison("dev", "bleu", *a_and_b, compare_groups(a, b, sequential_tails(budget)[seeds - 2]))
 
         monkeypatch.setattr(Members, "run", run)
-        monkeypatch.setattr(Question, "_scores", scores)
+        monkeypatch.setattr(decide, "compare_on", compared)
         demo = RunRequest("demo").resolve()
         question = Question(("demo", "other"), demo, demo, 0.3, len(gaps), "dev")
         return question._decide(Members(question.group, "", run_small, print))
@@ -77,14 +83,14 @@ def test_it_stops_when_it_is_decided(
     answer: Callable[..., Decision], gaps: list[float], verdict: str, seeds: int
 ) -> None:
     found = answer(gaps)
-    assert (found.verdict, len(found.scored)) == (verdict, seeds)
+    assert (found.verdict, len(found.standings) + 1) == (verdict, seeds)
     assert verdict in found.sentence or "differ by less than 0.3" in found.sentence
 
 
 def test_a_seed_that_fails_ends_it(answer: Callable[..., Decision]) -> None:
     found = answer([1.0] * 6, failing=4)
     assert found.failure == "1 of 4 seeds failed: seed 2 of other: train failed: lightning"
-    assert len(found.scored) == 1
+    assert found.standings == []
 
 
 @pytest.mark.parametrize(

@@ -6,28 +6,20 @@ is on one side of zero, or within ±``detect``, or when the budget is used up.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import polars as pl
-
+from flows.inspection.compare import ScoredSystem, system_of
+from flows.inspection.seed_groups import GroupComparison, compare_on
 from flows.runner.artifact_names import named_with_settings
 from flows.runner.group import Group, GroupResults, Members, RunOne, Say, digest, run_group
-from flows.runner.outcome import Outcome, stage_folder
+from flows.runner.outcome import Outcome
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runner.seeds import requests_by_seed
 from infra.errors import BadConfiguration
-from infra.tracking.model_version import HEADLINES, headline
-from tasks.engine.planner import StageResult
-from tasks.evaluation.significance import (
-    GroupDifference,
-    SeedScores,
-    Verdict,
-    compare_groups,
-    seed_scores,
-    sequential_tails,
-)
-from tasks.evaluation.translation_metrics import score_metric
+from infra.site import open_store
+from infra.tracking.model_version import HEADLINES
+from tasks.evaluation.significance import Verdict
 
 LARGEST_BUDGET = 50
 
@@ -75,57 +67,48 @@ class Question:
         title = f"decide {' or '.join(self.names)}"
         return Group(f"decide {digest([self.names, self.on])}", title, "seed", self.a.run.name, self.a.site, (), params)
 
-    def metric(self, outcomes: Iterable[Outcome]) -> str:
-        """The ``headline`` of their scores."""
-        return headline(*(outcome.own_scores.get(self.on, {}) for outcome in outcomes))
-
     def run(self, run_one: RunOne, say: Say) -> "Decision":
         """Train until it is decided or the budget is used up; seeds that are cached cost nothing."""
         return run_group(self.group, run_one, say, self._decide)
 
     def _decide(self, members: Members) -> "Decision":
-        found = Decision(group=members.group, outcomes={}, question=self, scored=[], standings=[])
+        found = Decision(group=members.group, outcomes={}, question=self, standings=[])
+        groups: tuple[dict[int, ScoredSystem], ...] = ({}, {})
         requests = (requests_by_seed(resolved, self.seeds) for resolved in (self.a, self.b))
-        for (seed, of_a), (_, of_b) in zip(*requests, strict=True):
-            for name, request in zip(self.names, (of_a, of_b), strict=True):
+        for pair in zip(*requests, strict=True):
+            for name, group, (seed, request) in zip(self.names, groups, pair, strict=True):
                 member = f"{seed} of {name}"
                 found.outcomes[member] = members.run(member, request.resolve(), request.overrides)
                 if found.outcomes[member].failure:
                     return found
-            pair = [*found.outcomes.values()][-2:]
-            found.scored.append(self._scores(pair))
-            count = len(found.scored)
-            if count < 2:
+                group[seed] = self._system(found.outcomes[member])
+            if len(groups[0]) < 2:
                 members.say("1 seed of each: two or more say something")
                 continue
-            a, b = (SeedScores.joined(each) for each in zip(*found.scored, strict=True))
-            paired = len({_row(outcome, "train").key for outcome in pair}) == 1
-            tail = sequential_tails(self.budget, paired=paired)[count - 2]
-            found.standings.append(compare_groups(a, b, tail, paired=paired))
-            members.say(f"{count} seeds of each: {found.sentence}")
+            found.standings.append(compare_on(self.on, groups[0], groups[1], self.a.site, budget=self.budget))
+            members.say(f"{len(groups[0])} seeds of each: {found.sentence}")
             if found.verdict != "undecided":
                 break
         return found
 
-    def _scores(self, pair: Sequence[Outcome]) -> Sequence[SeedScores]:
-        """The ``headline`` of one seed of both. Raises BadConfiguration if their references differ."""
-        folders = [stage_folder(_row(outcome, "score", self.on), self.a.site) for outcome in pair]
-        measure = score_metric(self.metric(pair), self.a.run.corpus.target_language)
-        return seed_scores(self.on, measure, *([pl.read_parquet(folder / "sentences.parquet")] for folder in folders))
+    def _system(self, outcome: Outcome) -> ScoredSystem:
+        """The system of one seed, scored on the set that decides."""
+        store = open_store(self.a.site)
+        scores = {row.item: store.find("score", row.key) for row in outcome.rows if row.stage == "score"}
+        return system_of(outcome.run, {name: made for name, made in scores.items() if made and name == self.on}, store)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision(GroupResults):
-    """Where a question stands: the scores of each seed of both runs, and the difference after 2, 3, … seeds."""
+    """Where a question stands: how both runs compare after 2, 3, … seeds of each."""
 
     question: Question
     outcomes: dict[str, Outcome]
-    scored: list[Sequence[SeedScores]]
-    standings: list[GroupDifference]
+    standings: list[GroupComparison]
 
     @property
     def verdict(self) -> Verdict:
-        return self.standings[-1].verdict_on(self.question.detect) if self.standings else "undecided"
+        return self.standings[-1].difference.verdict_on(self.question.detect) if self.standings else "undecided"
 
     @property
     def sentence(self) -> str:
@@ -133,28 +116,26 @@ class Decision(GroupResults):
         a, b = self.question.names
         if not self.standings:
             return "undecided: two seeds of each are needed"
-        last = self.standings[-1]
+        last = self.standings[-1].difference
         said = f"{b} is {self.verdict} than {a}" if self.verdict in ("better", "worse") else self.verdict
         if self.verdict == "no such difference":
             said = f"{b} and {a} differ by less than {self.question.detect:g}"
-        measured = f"{last.effect:+.2f} {HEADLINES[self.question.metric(self.outcomes.values())]}"
-        return f"{said}: {measured} on {self.question.on} ({last.interval}); so many seeds show {last.detectable:.2f}"
+        measured = f"{last.effect:+.2f} {HEADLINES[self.standings[-1].measure]} on {self.question.on}"
+        return f"{said}: {measured} ({last.interval}); so many seeds show {last.detectable:.2f}"
 
     @property
     def markdown(self) -> str:
         return f"{self.sentence}\n\n{super().markdown}"
 
     def as_json(self) -> dict[str, object]:
-        scored = zip(self.question.seeds, self.scored, strict=False)
+        scored = [
+            {"seed": seed, "a": a, "b": each.b[seed]} for each in self.standings[-1:] for seed, a in each.a.items()
+        ]
         return {
             "names": list(self.question.names),
             **self.group.params,
             "verdict": self.verdict,
-            "seeds": [{"seed": seed, "a": float(a.scores[0]), "b": float(b.scores[0])} for seed, (a, b) in scored],
-            "standings": [vars(each) for each in self.standings],
+            "seeds": scored,
+            "standings": [vars(each.difference) for each in self.standings],
             "failures": self.failures,
         }
-
-
-def _row(outcome: Outcome, stage: str, item: str = "") -> StageResult:
-    return next(row for row in outcome.rows if (row.stage, row.item) == (stage, item))
