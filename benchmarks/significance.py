@@ -26,7 +26,6 @@ from tasks.evaluation.translation_metrics import (
     SEED,
     Counts,
     paired_p_value,
-    percentile_interval,
     score_metrics,
 )
 
@@ -119,8 +118,8 @@ def plain_bootstrap(a: SeedScores, b: SeedScores, rng: np.random.Generator) -> b
         seeds, resamples = group.drawn.shape
         chosen = rng.integers(0, seeds, (seeds, resamples))
         means.append(np.take_along_axis(group.drawn, chosen, axis=0).mean(axis=0))
-    low, high = percentile_interval(means[1] - means[0])
-    return low > 0 or high < 0
+    low, high = np.quantile(means[1] - means[0], [0.025, 0.975])
+    return bool(low > 0 or high < 0)
 
 
 def decide(a: SeedScores, b: SeedScores) -> tuple[str, int]:
@@ -128,7 +127,7 @@ def decide(a: SeedScores, b: SeedScores) -> tuple[str, int]:
     for seeds, tail in enumerate(sequential_tails(BUDGET), 2):
         first = SeedScores(a.scores[:seeds], a.drawn[:seeds])
         second = SeedScores(b.scores[:seeds], b.drawn[:seeds])
-        verdict = compare_groups(first, second, tail).verdict_on(DETECT)
+        verdict = compare_groups(first, second, tail).verdict(DETECT)
         if verdict != "undecided":
             return verdict, seeds
     return "undecided", BUDGET
@@ -171,13 +170,13 @@ def report_groups(simulations: int, seeds: int) -> None:
     ]
     for case, gain, effects in cases:
         pairs = [*compared(simulations, seeds, gain, effects)]
-        decided = [compare_groups(a, b).verdict != "undecided" for a, b in pairs]
+        decided = [compare_groups(a, b).verdict() != "undecided" for a, b in pairs]
         plain = share([plain_bootstrap(a, b, rng) for a, b in pairs])
         note = f"a plain hierarchical bootstrap: {plain:.1f} %"
         report(f"`compare --seeds`, {seeds} seeds: {case}", share(decided), NULL, note)
     smallest = float(np.sqrt(np.mean([compare_groups(a, b).detectable ** 2 for a, b in pairs])))
     planted = [compare_groups(a, b) for a, b in compared(simulations, seeds, smallest / BLEU_OF_GAIN)]
-    found = share([each.verdict == "better" for each in planted])
+    found = share([each.verdict() == "better" for each in planted])
     effect = float(np.mean([each.effect for each in planted]))
     note = f"{smallest:.2f} BLEU is the smallest difference that it names (root mean square), {effect:.2f} was planted"
     report(f"`compare --seeds`, {seeds} seeds: the difference that it names", found, FOUND, note)
@@ -222,7 +221,7 @@ def report_promotions_by_seeds(simulations: int) -> None:
         for number in range(simulations):
             simulated = SimulatedSet(number)
             champion = simulated.seeds(own, simulated.base)
-            moved.append(compare_groups(champion, simulated.seeds(3, simulated.base)).verdict == "better")
+            moved.append(compare_groups(champion, simulated.seeds(3, simulated.base)).verdict() == "better")
         report(f"promotion by the mean of three seeds: {case}, of an equal run", share(moved), MOVED)
 
 

@@ -97,10 +97,14 @@ def _compare_seeds(names: tuple[str, ...], site: Site, as_json: bool) -> None:
         aside=as_json,
     )
     if as_json:
-        rows = [(name, each) for name, found in zip(names[1:], comparisons, strict=True) for each in found]
+        compared = [
+            {"with": name, **asdict(each), "verdict": each.difference.verdict()}
+            for name, found in zip(names[1:], comparisons, strict=True)
+            for each in found
+        ]
         result = {
             "groups": {name: list(group) for name, group in zip(names, groups, strict=True)},
             "differing": [asdict(field) for field in fields],
-            "comparisons": [{"with": name, **asdict(each), "verdict": each.difference.verdict} for name, each in rows],
+            "comparisons": compared,
         }
         print_json(result)

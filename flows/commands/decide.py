@@ -8,7 +8,6 @@ from flows.commands.options import JsonOption, SiteOption
 from flows.inspection.decide import LARGEST_BUDGET, Question
 from flows.orchestration.dispatch import dispatch
 from flows.runner.group import GroupFailed
-from flows.views.comparison_view import decision_table
 from flows.views.terminal import print_json, say, show
 from infra.servers.environment import configure_libraries
 
@@ -40,7 +39,7 @@ def decide(
     question = Question.ask(a, b, detect, budget, on, site)
     configure_libraries(question.a.site.root)
     found = question.run(dispatch, say)
-    show("", decision_table(found), f"\n{found.sentence}", aside=as_json)
+    show(found.sentence, aside=as_json)
     if as_json:
         print_json(found.as_json())
     if found.failure:

@@ -56,9 +56,10 @@ def find_system(name: str, site: Site, overrides: Sequence[str] = ()) -> ScoredS
     return system_of(name, model_manifests(store, name, "score", overrides), store)
 
 
-def system_of(name: str, scores: Mapping[str, Manifest], store: Store) -> ScoredSystem:
-    """The system with these scores, by set."""
-    return ScoredSystem(name, scores, lineage(store.artifact(score) for score in scores.values()))
+def system_of(name: str, scores: Mapping[str, Manifest | None], store: Store) -> ScoredSystem:
+    """The system with these scores, by set, without removed ones."""
+    found = {item: score for item, score in scores.items() if score}
+    return ScoredSystem(name, found, lineage(store.artifact(score) for score in found.values()))
 
 
 def common_sets(first: ScoredSystem, *others: ScoredSystem) -> list[str]:

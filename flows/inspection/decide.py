@@ -7,7 +7,7 @@ is on one side of zero, or within ±``detect``, or when the budget is used up.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from flows.inspection.compare import ScoredSystem, system_of
 from flows.inspection.seed_groups import GroupComparison, compare_on
@@ -85,8 +85,10 @@ class Question:
             if len(groups[0]) < 2:
                 members.say("1 seed of each: two or more say something")
                 continue
-            found.standings.append(compare_on(self.on, groups[0], groups[1], self.a.site, budget=self.budget))
-            members.say(f"{len(groups[0])} seeds of each: {found.sentence}")
+            last = compare_on(self.on, groups[0], groups[1], self.a.site, budget=self.budget)
+            found.standings.append(last)
+            a, b = (", ".join(f"{score:.2f}" for score in side.values()) for side in (last.a, last.b))
+            members.say(f"{len(last.a)} seeds of each, {a} and {b}: {found.sentence}")
             if found.verdict != "undecided":
                 break
         return found
@@ -94,8 +96,8 @@ class Question:
     def _system(self, outcome: Outcome) -> ScoredSystem:
         """The system of one seed, scored on the set that decides."""
         store = open_store(self.a.site)
-        scores = {row.item: store.find("score", row.key) for row in outcome.rows if row.stage == "score"}
-        return system_of(outcome.run, {name: made for name, made in scores.items() if made and name == self.on}, store)
+        rows = (row for row in outcome.rows if (row.stage, row.item) == ("score", self.on))
+        return system_of(outcome.run, {row.item: store.find("score", row.key) for row in rows}, store)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +110,7 @@ class Decision(GroupResults):
 
     @property
     def verdict(self) -> Verdict:
-        return self.standings[-1].difference.verdict_on(self.question.detect) if self.standings else "undecided"
+        return self.standings[-1].difference.verdict(self.question.detect) if self.standings else "undecided"
 
     @property
     def sentence(self) -> str:
@@ -128,14 +130,10 @@ class Decision(GroupResults):
         return f"{self.sentence}\n\n{super().markdown}"
 
     def as_json(self) -> dict[str, object]:
-        scored = [
-            {"seed": seed, "a": a, "b": each.b[seed]} for each in self.standings[-1:] for seed, a in each.a.items()
-        ]
         return {
             "names": list(self.question.names),
             **self.group.params,
             "verdict": self.verdict,
-            "seeds": scored,
-            "standings": [vars(each.difference) for each in self.standings],
+            "standings": [asdict(each) for each in self.standings],
             "failures": self.failures,
         }

@@ -55,4 +55,4 @@ def _seeds_win(own: Version, champion: Version | None, min_bleu: float, site: Si
     several = f"that of {len(theirs)} seeds of" if len(theirs) > 1 else "that of"
     mean = f"mean dev {HEADLINES[found.measure]} of {len(ours)} seeds"
     reason = f"{mean} less {several} the champion, version {champion.version}"
-    return gap.verdict == "better", f"{reason}: {gap.effect:+.2f} ({gap.interval})"
+    return gap.verdict() == "better", f"{reason}: {gap.effect:+.2f} ({gap.interval})"

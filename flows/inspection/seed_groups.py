@@ -16,11 +16,10 @@ from flows.inspection.claims import request_of
 from flows.inspection.compare import ScoredSystem, find_system, system_of
 from flows.runner import records
 from flows.runner.artifact_names import is_version, named_with_settings, parse_name
-from flows.runner.named_runs import SEED_FIELD, NamedRun, name_seeds, same_object
+from flows.runner.named_runs import SEED_FIELD, name_seeds, same_object
 from flows.runner.recorded_runs import read_runs
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
-from infra.store.store import Store
 from infra.tracking.model_version import headline
 from tasks.evaluation.seed_spread import is_own
 from tasks.evaluation.significance import TAIL, GroupDifference, SeedScores, compare_groups, sequential_tails
@@ -60,7 +59,9 @@ def find_group(text: str, site: Site, fewest: int = 1) -> SeedGroup:
     run = parse_name(named).run
     records.receive_records(store, run)
     known = same_object(read_runs(store.root, run), named)
-    found += [_system(text, seed, store) for seed in name_seeds(known, run, overrides)]
+    for named_seed in name_seeds(known, run, overrides):
+        keys = {item: key for item, key in named_seed.of_model("score").items() if is_own(item)}
+        found.append(system_of(text, {item: store.find("score", key) for item, key in keys.items()}, store))
     found = [each for each in found if "train" in each.lineage]
     systems: dict[int, ScoredSystem] = {}
     for each in found:
@@ -73,12 +74,6 @@ def find_group(text: str, site: Site, fewest: int = 1) -> SeedGroup:
         hint = f"allowed are {fewest} or more: `repro run {text} --seeds 1,2,3`"
         raise BadConfiguration(f"seeds of {text!r} with scores here are {len(systems)}, {hint}")
     return dict(sorted(systems.items()))
-
-
-def _system(name: str, seed: NamedRun, store: Store) -> ScoredSystem:
-    """The system of one seed; without scores where its run did not end or they were removed."""
-    found = {item: store.find("score", key) for item, key in seed.of_model("score").items() if is_own(item)}
-    return system_of(name, {item: manifest for item, manifest in found.items() if manifest}, store)
 
 
 def _other_settings(a: ScoredSystem, b: ScoredSystem) -> list[str]:

@@ -15,7 +15,6 @@ from tasks.evaluation.system_comparison import Difference
 from tasks.registration.differences import DifferingField
 
 if TYPE_CHECKING:
-    from flows.inspection.decide import Decision
     from flows.inspection.seed_groups import GroupComparison
 
 LENGTHS = (("updates", UPDATES), ("epochs", EPOCHS), ("dev perplexity", DEV_PERPLEXITY))
@@ -52,20 +51,8 @@ def groups_table(names: Sequence[str], others: Sequence[Sequence[GroupComparison
     for name, found in zip(names[1:], others, strict=True):
         for each in found:
             gap = each.difference
-            figures = (f"{gap.effect:+.2f}", gap.interval, f"{gap.detectable:.2f}", gap.verdict)
+            figures = (f"{gap.effect:+.2f}", gap.interval, f"{gap.detectable:.2f}", gap.verdict())
             table.add_row(each.set_name, each.measure, _group(each.a), cell(name), _group(each.b), *figures)
-    return table
-
-
-def decision_table(found: Decision) -> Table:
-    """One row per seed: both scores, and the difference of the means so far with its interval."""
-    numbers = ("seed", *found.question.names, "difference", "interval")
-    table = plain_table(*numbers, "verdict", right=numbers)
-    standings = [each.difference for each in found.standings]
-    for each in found.standings[-1:]:
-        for (seed, a), gap in zip(each.a.items(), (None, *standings), strict=True):
-            measured = (f"{gap.effect:+.2f}", gap.interval, gap.verdict_on(found.question.detect)) if gap else ()
-            table.add_row(f"{seed}", f"{a:.2f}", f"{each.b[seed]:.2f}", *measured)
     return table
 
 

@@ -66,13 +66,8 @@ class GroupDifference:
     def interval(self) -> str:
         return f"{self.low:+.2f} to {self.high:+.2f}"
 
-    @property
-    def verdict(self) -> Verdict:
-        """``better``: the second group is."""
-        return self.verdict_on(0.0)
-
-    def verdict_on(self, smallest: float) -> Verdict:
-        """The verdict where a difference below ``smallest`` is as good as none."""
+    def verdict(self, smallest: float = 0.0) -> Verdict:
+        """``better``: the second group is. A difference below ``smallest`` is as good as none."""
         if self.low > 0:
             return "better"
         if self.high < 0:

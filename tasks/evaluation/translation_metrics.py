@@ -159,8 +159,8 @@ class Measured:
     @property
     def numbers(self) -> dict[str, float]:
         """``score``, and its interval from ``low`` to ``high``."""
-        low, high = percentile_interval(self.resampled)
-        return {"score": self.score, "low": low, "high": high}
+        low, high = np.quantile(self.resampled, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
+        return {"score": self.score, "low": float(low), "high": float(high)}
 
     def entry(self, protocol: str, signature: str) -> dict[str, Any]:
         """The entry of a score card."""
@@ -180,12 +180,6 @@ def measured_mean(scores: Counts) -> Measured:
 def rounded(numbers: Mapping[str, float]) -> dict[str, float]:
     """Round numbers to four decimals, as in score cards."""
     return {name: round(value, 4) for name, value in numbers.items()}
-
-
-def percentile_interval(resampled: Sequence[float] | Counts) -> tuple[float, float]:
-    """Lower and upper bound at CONFIDENCE_LEVEL of the scores of resampled corpora."""
-    low, high = np.quantile(resampled, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
-    return float(low), float(high)
 
 
 def paired_p_value(difference: float, resampled: Sequence[float] | Counts) -> float:

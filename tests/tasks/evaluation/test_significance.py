@@ -31,8 +31,8 @@ def test_without_sentences_the_interval_is_welch_s() -> None:
     theirs = stats.ttest_ind(b, a, equal_var=False).confidence_interval()
     assert (found.low, found.high) == pytest.approx(tuple(theirs), abs=1e-4)
     assert found.sentence_error == pytest.approx(0, abs=1e-6), "what moves all trainings alike moves no difference"
-    assert found.verdict == "better"
-    assert compare_groups(group(b), group(a)).verdict == "worse"
+    assert found.verdict() == "better"
+    assert compare_groups(group(b), group(a)).verdict() == "worse"
 
 
 def test_what_sentences_do_to_runs_counts_and_what_they_do_to_one_training_is_in_its_seeds() -> None:
@@ -55,13 +55,13 @@ def test_two_seeds_that_happen_to_be_close_do_not_make_sentences_certain() -> No
     run = rng.normal(0, 0.134, 100)
     run *= 0.134 / run.std(ddof=1)
     pairs = [(SeedScores(a, np.zeros((2, 100))), SeedScores(b, np.tile(run, (2, 1)))) for a, b in scores]
-    apart = [compare_groups(a, b).verdict != "undecided" for a, b in pairs]
+    apart = [compare_groups(a, b).verdict() != "undecided" for a, b in pairs]
     assert np.mean(apart) == pytest.approx(0.043, abs=0.01)
 
 
 def test_seeds_of_the_same_trainings_are_pairs() -> None:
     a, b = group([38.0, 39.0, 40.0]), group([38.2, 39.1, 40.2])
-    assert compare_groups(a, b).verdict == "undecided"
+    assert compare_groups(a, b).verdict() == "undecided"
     found = compare_groups(a, b, paired=True)
     theirs = stats.ttest_rel(b.scores, a.scores).confidence_interval()
     assert (found.low, found.high) == pytest.approx(tuple(theirs), abs=1e-4)
@@ -79,7 +79,7 @@ def test_seeds_of_the_same_trainings_are_pairs() -> None:
     ],
 )
 def test_a_difference_that_is_ruled_out_is_an_answer(low: float, high: float, verdict: str) -> None:
-    assert GroupDifference(0.0, low, high, 0.1, 0.0, 0.3).verdict_on(0.3) == verdict
+    assert GroupDifference(0.0, low, high, 0.1, 0.0, 0.3).verdict(0.3) == verdict
 
 
 @pytest.mark.parametrize("groups", [1, 2])
