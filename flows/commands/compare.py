@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
-from flows.views.comparison_view import differing_table, groups_table, scores_table, trainings_table
+from flows.views.comparison_view import differing_table, groups_table, scores_table
 from flows.views.terminal import print_json, show
 from infra.errors import BadConfiguration
 from infra.site import Site, configured_site
@@ -26,7 +26,7 @@ def compare(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare runs or model versions: the fields in which they differ, their trainings, and their scores.
+    """Compare runs or model versions: the fields in which they differ, and their scores.
 
     Scores are those of every set that both the first and another one were scored on, with p-values by paired bootstrap.
     They are two-sided; sacreBLEU's `--paired-bs` counts one tail and gives about half of them. With --seeds the means
@@ -53,12 +53,11 @@ def compare(
         return
     systems = [find_system(name, site) for name in names]
     titles = [system.name for system in systems]
-    models = {system.name: system.lineage for system in systems if not system.is_foreign}
+    models = {system.name: system.lineage for system in systems if system.lineage}
     fields = differing_fields([*models.values()])
     comparisons = [compare_systems(systems[0], other, site) for other in systems[1:]]
-    trainings = {name: made["train"].facts for name, made in models.items() if "train" in made}
-    models_apart = (differing_table([*models], fields), "", trainings_table(trainings), "") if len(models) > 1 else ()
-    show(*models_apart, scores_table(titles, comparisons), aside=as_json)
+    settings = (differing_table([*models], fields), "") if len(models) > 1 else ()
+    show(*settings, scores_table(titles, comparisons), aside=as_json)
     if as_json:
         result = {
             "systems": titles,
@@ -68,7 +67,6 @@ def compare(
                 {"with": other, "sets": {name: [asdict(each) for each in rows] for name, rows in sets.items()}}
                 for other, sets in zip(titles[1:], comparisons, strict=True)
             ],
-            "trainings": trainings,
         }
         print_json(result)
 

@@ -84,32 +84,28 @@ def find_claim(name: str, score: float | None, ours: RunRequest, site: Site) -> 
 
 
 def _published(name: str, score: float | None, ours: RunRequest) -> ClaimedSystem:
-    """A run that need not have been made; of its known figures that of the score, else the first."""
-    figures, request = _figures(name, ours)
+    """A row of the paper or a preset: of its known figures that of the score, else the first, and its run's settings,
+    which need not have been made."""
+    if name in NAMED["preset"]:
+        peers = [each for each in PEERS if each.preset == name]
+        figures = [Claim(name, float(p.bleu), p.metric, p.card_set, f"{p.system}, {p.source}") for p in peers]
+        request = RunRequest(ours.run, overrides=(f"preset={name}",))
+    elif name in PAPER_CLAIMS:
+        row = ROWS[PAPER_CLAIMS[name]]
+        figures = [Claim(name, row.figures[BLEU], row.metric, row.set_name, f"Table {row.table}")]
+        request = RunRequest(row_run_name(row.name, PAPER, 1))
+    else:
+        raise BadConfiguration(f"--as is {name!r}, allowed of the paper is {', '.join(PAPER_CLAIMS)}")
     if not figures and score is None:
         raise BadConfiguration(f"--as is {name!r}, of which no score is known, allowed is that with --claim")
     claim = min((*figures, Claim(name, 0.0)), key=lambda each: each.score != score)
-    rows = make_plan(request.resolve()).outcome.rows
     settings = {  # as manifests without files
         f"{row.stage}.{row.item}".rstrip("."): Manifest(
             row.stage, row.key, row.version, row.item, row.form, {}, "", row.facts, {}, 0.0, {}
         )
-        for row in rows
+        for row in make_plan(request.resolve()).outcome.rows
     }
     return ClaimedSystem(claim if score is None else replace(claim, score=score), request.run, settings)
-
-
-def _figures(name: str, ours: RunRequest) -> tuple[list[Claim], RunRequest]:
-    """The figures of a row of the paper or a preset, and the run with its settings."""
-    if name in NAMED["preset"]:
-        peers = [each for each in PEERS if each.preset == name]
-        claims = [Claim(name, float(p.bleu), p.metric, p.card_set, f"{p.system}, {p.source}") for p in peers]
-        return claims, RunRequest(ours.run, overrides=(f"preset={name}",))
-    if name not in PAPER_CLAIMS:
-        raise BadConfiguration(f"--as is {name!r}, allowed of the paper is {', '.join(PAPER_CLAIMS)}")
-    row = ROWS[PAPER_CLAIMS[name]]
-    claim = Claim(name, row.figures[BLEU], row.metric, row.set_name, f"Table {row.table}")
-    return [claim], RunRequest(row_run_name(row.name, PAPER, 1))
 
 
 def training_differences(

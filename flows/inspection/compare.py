@@ -27,16 +27,12 @@ SCORE_KEY_TAG = "key.score."
 
 @dataclass(frozen=True)
 class ScoredSystem:
-    """A name to display, the manifest of the scores by set, and the manifests of all that it was made from."""
+    """A name to display, the manifest of the scores by set, and the manifests of all that it was made from: of a system
+    that something else made nothing is known but its translations."""
 
     name: str
     scores: Mapping[str, Manifest]
     lineage: Mapping[str, Manifest]
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether something else made it, so that nothing is known but its translations."""
-        return self.name.startswith(SYSTEM)
 
 
 def find_system(name: str, site: Site, overrides: Sequence[str] = ()) -> ScoredSystem:

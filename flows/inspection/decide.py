@@ -6,7 +6,6 @@ is on one side of zero, or within ±``detect``, or when the budget is used up.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from flows.inspection.compare import ScoredSystem, system_of
@@ -55,12 +54,6 @@ class Question:
         return Question((a, b), first, second, detect, budget, on)
 
     @property
-    def seeds(self) -> Sequence[int]:
-        """All that it may train."""
-        first = self.a.run.training.seed
-        return range(first, first + self.budget)
-
-    @property
     def group(self) -> Group:
         """Its runs in MLflow are below one in the experiment of ``a``."""
         params = {"detect": self.detect, "budget": self.budget, "on": self.on}
@@ -74,7 +67,9 @@ class Question:
     def _decide(self, members: Members) -> "Decision":
         found = Decision(group=members.group, outcomes={}, question=self, standings=[])
         groups: tuple[dict[int, ScoredSystem], ...] = ({}, {})
-        requests = (requests_by_seed(resolved, self.seeds) for resolved in (self.a, self.b))
+        first = self.a.run.training.seed
+        seeds = range(first, first + self.budget)
+        requests = (requests_by_seed(resolved, seeds) for resolved in (self.a, self.b))
         for pair in zip(*requests, strict=True):
             for name, group, (seed, request) in zip(self.names, groups, pair, strict=True):
                 member = f"{seed} of {name}"

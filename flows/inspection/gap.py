@@ -14,6 +14,7 @@ from flows.inspection.claims import ClaimedSystem, find_claim, request_of, size_
 from flows.inspection.compare import ScoredSystem, find_system
 from flows.runner.artifact_names import parse_name
 from flows.runner.stages_alone import make
+from flows.runner.systems import SYSTEM
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.manifest import Manifest
@@ -69,7 +70,7 @@ def explain_gap(name: str, score: float | None, as_name: str, set_name: str, sit
             metric=headline(scored.facts),
         )
 
-    experiment = "systems" if system.is_foreign else parse_name(ours.run).run
+    experiment = "systems" if system.name.startswith(SYSTEM) else parse_name(ours.run).run
     return make(site, display, experiment, f"gap {system.name} {chosen}", {"site": "local"}, stages)
 
 
@@ -135,14 +136,10 @@ def _decoding_changes(
     averaging, wanted = (_argument(Averaging, side["average"]) for side in (ours, theirs))
     if averaging == wanted:
         return found, []
-    words = f"checkpoints are {_checkpoints(averaging)}, claimed {_checkpoints(wanted)}"
+    words = f"checkpoints are {averaging.which} {averaging.count}, claimed {wanted.which} {wanted.count}"
     if not _can_average(ours.get("train"), wanted):
         return found, [f"{words}: not measured, the training did not keep them"]
     return found | {words: {"averaging": wanted}}, []
-
-
-def _checkpoints(averaging: Averaging) -> str:
-    return f"the {averaging.which} {averaging.count}" if averaging.which == "last" else averaging.which
 
 
 def _can_average(train: Manifest | None, wanted: Averaging) -> bool:

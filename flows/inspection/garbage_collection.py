@@ -139,7 +139,7 @@ def needed_artifacts(
         names += gaps.get(version.label, [])
         needed |= {name: f"version {version.label}" for name in names if name not in needed}
     for each in foreign_scores(store):
-        needed |= {(made.stage, made.key): each.name for made in each.artifacts}
+        needed |= {(made.stage, made.key): each.name for made in (each.score, each.translations)}
     return needed
 
 

@@ -66,7 +66,8 @@ def find_group(text: str, site: Site, fewest: int = 1) -> SeedGroup:
     systems: dict[int, ScoredSystem] = {}
     for each in found:
         seed = int(each.lineage["train"].arguments["training"]["seed"])
-        if others := _other_settings(found[0], each):
+        names = (field.name for field in differing_fields([found[0].lineage, each.lineage]))
+        if others := [name for name in names if name != SEED_FIELD and name.partition(".")[0] not in LAST_GROUPS[1:]]:
             log.warning("%s, seed %s is left out: it differs in %s", text, seed, ", ".join(others))
         else:
             systems.setdefault(seed, each)
@@ -74,12 +75,6 @@ def find_group(text: str, site: Site, fewest: int = 1) -> SeedGroup:
         hint = f"allowed are {fewest} or more: `repro run {text} --seeds 1,2,3`"
         raise BadConfiguration(f"seeds of {text!r} with scores here are {len(systems)}, {hint}")
     return dict(sorted(systems.items()))
-
-
-def _other_settings(a: ScoredSystem, b: ScoredSystem) -> list[str]:
-    """The fields beside the seed in which two runs differ."""
-    fields = [field.name for field in differing_fields([a.lineage, b.lineage])]
-    return [name for name in fields if name != SEED_FIELD and name.partition(".")[0] not in LAST_GROUPS[1:]]
 
 
 def compare_on(

@@ -83,7 +83,8 @@ def find_artifacts(store: Store, text: str, overrides: Sequence[str] = ()) -> di
     BadConfiguration if no record has such an artifact.
     """
     if text.startswith(SYSTEM):
-        made = [artifact for each in system_scores(store, text).values() for artifact in each.artifacts]
+        systems = system_scores(store, text).values()
+        made = [*(each.score for each in systems), *(each.translations for each in systems)]
         return {ArtifactName(text, each.stage, each.item): each.key for each in made}
     wanted = parse_name(text)
     records.receive_records(store, wanted.run)

@@ -27,10 +27,6 @@ class ForeignScore:
     translations: Manifest
 
     @property
-    def artifacts(self) -> tuple[Manifest, Manifest]:
-        return self.score, self.translations
-
-    @property
     def made(self) -> str:
         return f"{self.score.made.get('at', '')}"[:16].replace("T", " ")
 
@@ -44,7 +40,7 @@ class ForeignScore:
         return {**names, "files": self.files, "score": self.score.key, **self.score.facts}
 
     def remove(self, store: Store) -> None:
-        for made in self.artifacts:
+        for made in (self.score, self.translations):
             store.remove(made.stage, made.key)
 
 

@@ -1,35 +1,26 @@
-"""Tables of a comparison: what differs, the trainings, the scores. Each system has a column."""
+"""Tables of a comparison: what differs, the scores. Each system has a column."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.table import Table
 
 from flows.views.tables import cell, number_text, plain_table
-from model.metric_names import DEV_PERPLEXITY, EPOCHS, UPDATES
 from tasks.evaluation.system_comparison import Difference
 from tasks.registration.differences import DifferingField
 
 if TYPE_CHECKING:
     from flows.inspection.seed_groups import GroupComparison
 
-LENGTHS = (("updates", UPDATES), ("epochs", EPOCHS), ("dev perplexity", DEV_PERPLEXITY))
-
 
 def differing_table(names: Sequence[str], fields: Sequence[DifferingField]) -> RenderableType:
     """One row per field in which the systems differ."""
     rows = ([field.name, *field.values] for field in fields)
     return plain_table("differs in", *names, rows=rows) if fields else "no recorded field differs"
-
-
-def trainings_table(trainings: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Length and last dev perplexity of each training, by its facts."""
-    rows = ([name, *(number_text(facts.get(each, "")) for facts in trainings.values())] for name, each in LENGTHS)
-    return plain_table("training", *trainings, rows=rows)
 
 
 def scores_table(names: Sequence[str], comparisons: Sequence[Mapping[str, Sequence[Difference]]]) -> Table:

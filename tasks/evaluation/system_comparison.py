@@ -13,9 +13,6 @@ from model.metric_names import BLEU, CHRF
 from tasks.evaluation.translation_metrics import ScoreMetric, measured, paired_p_value, rounded, score_metrics
 from tasks.lazy_libraries import pl
 
-COMPARED = ("hypothesis", BLEU, CHRF)
-"""The columns that two systems differ in."""
-
 
 @dataclass(frozen=True)
 class Difference:
@@ -44,7 +41,8 @@ def side_by_side(name: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     """
     same_sentences(name, a, b)
     shared = a.select("pair_id", "source", "reference")
-    measured = {f"{column}_{side}": table[column] for column in COMPARED for side, table in (("a", a), ("b", b))}
+    sides = (("a", a), ("b", b))
+    measured = {f"{each}_{side}": table[each] for each in ("hypothesis", BLEU, CHRF) for side, table in sides}
     return shared.with_columns(**measured).with_columns(gain=pl.col("chrf_b") - pl.col("chrf_a"))
 
 

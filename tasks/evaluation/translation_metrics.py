@@ -94,17 +94,15 @@ def paper_bleu() -> tuple[ScoreMetric, ScoreMetric]:
         # Escaping XML's characters, which Moses does by default, changes no match.
         return COMPOUND.sub(r"\1 ##AT##-##AT## \2", moses.tokenize(line, return_str=True, escape=False))
 
-    def metric() -> BLEU:
-        return BLEU(tokenize="none", smooth_method="none", force=True)
-
+    metric = BLEU(tokenize="none", smooth_method="none", force=True)
     about = "Moses tokens, hyphens of compounds split, cased, unsmoothed"
     made_by = f"moses:sacremoses-{version('sacremoses')}-de|hyphens:split"
     tweaked = f"paper: {about}, typographic quotes of the references made plain"
     return (
         ScoreMetric(
-            metric_names.BLEU_PAPER, tweaked, metric(), tokens, f"{made_by}|references:plain-quotes", plain_quotes
+            metric_names.BLEU_PAPER, tweaked, metric, tokens, f"{made_by}|references:plain-quotes", plain_quotes
         ),
-        ScoreMetric(metric_names.BLEU_PAPER_UNTWEAKED, f"paper_untweaked: {about}", metric(), tokens, made_by),
+        ScoreMetric(metric_names.BLEU_PAPER_UNTWEAKED, f"paper_untweaked: {about}", metric, tokens, made_by),
     )
 
 

@@ -48,11 +48,9 @@ def test_any_number_is_compared_and_only_what_differs_is_shown(small: Path, caps
     ]
     assert [each["with"] for each in found["comparisons"]] == ["small/2", "small/3"]
     assert list(found["comparisons"][0]["sets"]) == ["dev", "test"]
-    assert found["trainings"]["small/1"]["updates"] == 120
     lines = shown.err.splitlines()
     assert lines[0].split() == ["differs", "in", "small/1", "small/2", "small/3"]
     assert any(line.split() == ["decoding.beam", "2", "1", "2"] for line in lines)
-    assert "dev perplexity" in shown.err
     with pytest.raises(BadConfiguration, match="1 systems are named"):
         compare_command("small/1")
 
