@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+from polars.selectors import by_name, numeric
 
 from flows.runner.artifact_names import existing_manifest, is_version, model_manifests
 from flows.runner.find_run import find_version, short_name
@@ -103,10 +104,6 @@ def training_table(metrics: Path) -> pl.DataFrame:
 
     Values are null where a metric was not measured.
     """
-    rows = [
-        {name: float(value) for name, value in row.items() if isinstance(value, int | float) and name != "total"}
-        for row in metric_rows(metrics)
-    ]
-    names = dict.fromkeys(name for row in rows for name in row if name != "done")
-    schema = {"done": pl.Int64, **dict.fromkeys(names, pl.Float64)}
-    return pl.DataFrame(rows, schema).rename({"done": "update"})
+    table = pl.from_dicts(metric_rows(metrics), infer_schema_length=None)
+    measured = numeric() - by_name("done", "total", require_all=False)
+    return table.select(pl.col("done").alias("update"), measured.cast(pl.Float64))

@@ -32,6 +32,8 @@ from tasks.stages.translate import translate
 
 SEARCH = (("beam",), ("alpha", "length_penalty"), ("max_extra", "max_ratio", "min_length", "min_ratio"))
 """Causes of decoding, as the fields of ``Decoding`` that are undone together."""
+READ = ("average", "learn_bpe", "shard.{}", "prepare_sets.{}")
+"""What a translation of a set reads, as a lineage names it."""
 CHECKPOINT = re.compile(r"checkpoints/\d+/model\.safetensors")
 Config = TypeVar("Config", Averaging, Decoding, Normalise)
 
@@ -99,14 +101,9 @@ def _claim_on(set_name: str, claimed: ClaimedSystem, scored: Manifest) -> Claim:
     return replace(claim, score=theirs[metric], metric=metric, set_name=set_name)
 
 
-def _read_by_translate(set_name: str) -> tuple[str, ...]:
-    """What a translation of the set reads, as a lineage names it."""
-    return "average", "learn_bpe", f"shard.{set_name}", f"prepare_sets.{set_name}"
-
-
 def _translate(made: Mapping[str, Manifest], changed: Mapping[str, Any], set_name: str, store: Store) -> Artifact:
     """The set translated again, with changed fields of ``Decoding``, or with weights by another ``averaging``."""
-    weights, vocabulary, pairs, prepared = (store.artifact(made[each]) for each in _read_by_translate(set_name))
+    weights, vocabulary, pairs, prepared = (store.artifact(made[each.format(set_name)]) for each in READ)
     search = dict(changed)
     if averaging := search.pop("averaging", None):
         weights = average(store.artifact(made["train"]), averaging)
@@ -121,7 +118,8 @@ def _decoding_changes(
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """By the words of each cause of decoding what undoes it, and the causes that cannot be measured."""
     place = f"translate.{set_name}"
-    if missing := [name for name in (*_read_by_translate(set_name), place) if name not in ours]:
+    needed = [*(each.format(set_name) for each in READ), place]
+    if missing := [name for name in needed if name not in ours]:
         return {}, [f"decoding: not measured, without {', '.join(missing)} in this root nothing is translated again"]
     translated = [each for name, each in theirs.items() if name.startswith("translate.")]
     if not translated or "average" not in theirs:

@@ -44,11 +44,10 @@ def _seeds_win(own: Version, champion: Version | None, min_bleu: float, site: Si
         theirs, ours = (find_group(each.label, site) for each in (champion, own))
     except BadConfiguration as error:
         return False, f"its seeds were not compared: {error}"
-    scores = [[system.scores.get(own.dev) for system in group.values()] for group in (theirs, ours)]
-    if None in (*scores[0], *scores[1]):
+    both = [*theirs.values(), *ours.values()]
+    if not all(own.dev in system.scores for system in both):
         return False, f"its seeds were not compared: the score of one on {own.dev} was removed"
-    keys = [{score.key for score in each if score} for each in scores]
-    if len(ours) < FEWEST_SEEDS or keys[0] & keys[1]:
+    if len(ours) < FEWEST_SEEDS or len({system.scores[own.dev].key for system in both}) < len(both):
         return False, ""
     found = compare_on(own.dev, theirs, ours, site)
     gap = found.difference

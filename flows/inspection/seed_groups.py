@@ -52,7 +52,7 @@ def find_group(text: str, site: Site, fewest: int = 1) -> SeedGroup:
     named, overrides = named_with_settings(text)
     found: list[ScoredSystem] = []
     if is_version(named):
-        found.append(find_system(named, site))
+        found = [find_system(named, site)]
         request = request_of(named, site)
         named = request.run
         overrides = request.overrides

@@ -14,20 +14,18 @@ from tasks.engine.runner import Runner
 from tasks.engine.stage import engine
 from tasks.reporting.stage_files import stage_files
 
-ANY_STAGE = Scope(())
-"""No last stage, so no order of stages."""
-
 
 def make(
     site: Site, display: Display, experiment: str, title: str, tags: Mapping[str, str], stages: Callable[[], Artifact]
 ) -> Artifact:
     """Make the missing stages and return the result of ``stages``. Raises the Fault of a stage that fails."""
     store = open_store(site)
-    planner = Planner(store, site, ANY_STAGE)
+    scope = Scope(())  # without a last stage, so without an order
+    planner = Planner(store, site, scope)
     with engine(planner):
         stages()
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
-    runner = Runner(RunSettings(store, site, ANY_STAGE, display, tracker, plan=planner.lookups, files=stage_files))
+    runner = Runner(RunSettings(store, site, scope, display, tracker, plan=planner.lookups, files=stage_files))
     with closing(runner), ending(tracker), engine(runner):
         if any(row.state != "cached" for row in planner.rows):
             check_database(site.tracking)

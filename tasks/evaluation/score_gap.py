@@ -14,7 +14,6 @@ from model.config.keying import unkeyed
 from model.metric_names import BLEU, BLEU_SENTENCES
 from tasks.evaluation.sentence_bleu import sentence_mean
 from tasks.evaluation.translation_metrics import Measured, measured, score_metric
-from tasks.lazy_libraries import np
 
 
 @dataclass(frozen=True)
@@ -54,11 +53,6 @@ def measure(what: Condition, language: str) -> Measured:
         return sentence_mean(what.written, what.expected)[0]
     chosen = score_metric(what.metric, language)
     return measured(chosen.metric, chosen.count(what.written, what.expected))
-
-
-def known(score: float, like: Measured) -> Measured:
-    """A published score, of which no sentence is known: it does not vary."""
-    return Measured(score, np.full_like(like.resampled, score))
 
 
 def explain(

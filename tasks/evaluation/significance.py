@@ -55,10 +55,8 @@ class GroupDifference:
     effect: float
     low: float
     high: float
-    error: float
-    """The standard error of ``effect``."""
     sentence_error: float
-    """The part of it that more seeds do not lessen."""
+    """The part of the standard error that more seeds do not lessen."""
     detectable: float
     """The smallest true difference that would be shown with probability POWER, at this error."""
 
@@ -91,9 +89,8 @@ def compare_groups(a: SeedScores, b: SeedScores, tail: float = TAIL, *, paired: 
     error = math.sqrt(variance)
     reach = student_quantile(1 - tail, freedom)
     power = student_quantile(POWER, freedom)
-    return GroupDifference(
-        effect, effect - reach * error, effect + reach * error, error, math.sqrt(sentences), (reach + power) * error
-    )
+    ends = (effect - reach * error, effect + reach * error)
+    return GroupDifference(effect, *ends, math.sqrt(sentences), (reach + power) * error)
 
 
 def _sentence_variance(a: Counts, b: Counts, paired: bool) -> float:

@@ -45,11 +45,9 @@ def text_causes(written: Lines, expected: Lines, language: str, *, has_case: boo
 
 def changed_references(ours: Lines, theirs: Lines) -> list[TextCause]:
     """Other references than the claim's for the same sentences."""
-    if list(ours) == list(theirs):
-        return []
-    lower = list(ours) == [line.lower() for line in theirs]
-    how = "lower-cased" if lower else "tokenised" if _marks(ours) > _marks(theirs) + TOKENISED else "others"
-    return [TextCause(f"references are {how}, the claim's are not", True, lambda written, _: (written, theirs))]
+    how = "lower-cased" if list(ours) == [line.lower() for line in theirs] else "others"
+    found = TextCause(f"references are {how}, the claim's are not", True, lambda written, _: (written, theirs))
+    return [] if list(ours) == list(theirs) else [found]
 
 
 def _marks(lines: Lines) -> float:

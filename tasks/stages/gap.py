@@ -23,10 +23,11 @@ from model.data.shards import Shards
 from model.metric_names import BLEU, BLEU_INTL_LC, BLEU_LC, BLEU_PAPER, DEV_BLEU, DEV_PERPLEXITY
 from tasks.engine.stage import Facts, stage
 from tasks.evaluation.html import environment
-from tasks.evaluation.score_gap import Claim, Condition, SettingDifference, explain, known, measure
+from tasks.evaluation.score_gap import Claim, Condition, SettingDifference, explain, measure
 from tasks.evaluation.text_causes import TextCause, changed_references, text_causes
 from tasks.evaluation.training_log import metric_rows
-from tasks.lazy_libraries import pl
+from tasks.evaluation.translation_metrics import Measured
+from tasks.lazy_libraries import np, pl
 from tasks.registration.lineage import lineage
 
 PAGE = "gap.html"
@@ -73,7 +74,11 @@ def gap(
         undone[words] = ours._replace(metric=claim.metric)
         joint = joint._replace(metric=claim.metric)
     own = measure(ours, language)
-    expected = known(claim.score, own) if claimed is None else measure(_condition(claimed, claim.metric), language)
+    expected = Measured(
+        claim.score, np.full_like(own.resampled, claim.score)
+    )  # of a published score no sentence varies
+    if claimed is not None:
+        expected = measure(_condition(claimed, claim.metric), language)
     measured = {words: measure(each, language) for words, each in undone.items()}
     steps = explain(own, measured, measure(joint, language), expected)
     made = lineage([score])
@@ -107,8 +112,8 @@ def gap(
     axis, bars = _bars(expected.score, [step["score"] for step in steps])
     page = environment(Path(__file__).parent).get_template(PAGE).render(axis=axis, bars=bars, **values)
     (out / PAGE).write_text(page)
-    facts = {"system": system, "claim": claim.name, "claimed": expected.score, "score": own.score}
-    return facts | {"unexplained": steps[-1]["score"]}
+    found = {"claimed": expected.score, "score": own.score, "unexplained": steps[-1]["score"]}
+    return {"system": system, "claim": claim.name, **found}
 
 
 def _sentences(score: Artifact) -> pl.DataFrame:

@@ -76,9 +76,9 @@ def challenge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
             scores = [{"val": SimpleNamespace(key=key)} for key in keys]
             return dict(enumerate(SimpleNamespace(scores=each) for each in scores))
 
-        def compared(*_: Any) -> list[Any]:
+        def compared(*_: Any) -> Any:
             groups = (SeedScores(np.array(each), np.repeat([each], 9, axis=0).T) for each in both.values())
-            return [SimpleNamespace(difference=compare_groups(*groups), measure="bleu")]
+            return SimpleNamespace(difference=compare_groups(*groups), measure="bleu")
 
         monkeypatch.setattr(promotion, "find_group", group)
         monkeypatch.setattr(promotion, "compare_on", compared)

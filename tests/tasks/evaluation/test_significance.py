@@ -79,7 +79,7 @@ def test_seeds_of_the_same_trainings_are_pairs() -> None:
     ],
 )
 def test_a_difference_that_is_ruled_out_is_an_answer(low: float, high: float, verdict: str) -> None:
-    assert GroupDifference(0.0, low, high, 0.1, 0.0, 0.3).verdict(0.3) == verdict
+    assert GroupDifference(0.0, low, high, 0.0, 0.3).verdict(0.3) == verdict
 
 
 @pytest.mark.parametrize("groups", [1, 2])
