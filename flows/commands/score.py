@@ -54,16 +54,15 @@ def score(
     repro score hypotheses.txt --references newstest2014.de --language de
     """
     from flows.runner.score_systems import score_file, score_systems
-    from flows.runner.systems import SYSTEM, foreign_scores, system_scores
+    from flows.runner.systems import SYSTEM, system_scores
     from tasks.stages.score import score_facts
 
     site = configured_site()
     store = open_store(site)
     if forget:
         known = system_scores(store, f"{SYSTEM}{forget}").values()
-        for each in foreign_scores(store):
-            if each.name == f"{SYSTEM}{forget}":
-                each.remove(store)
+        for each in known:
+            each.remove(store)
         say(f"{forget} is forgotten: its translations of {', '.join(each.on for each in known)} were removed")
         return
     if bool(on) == bool(references) or (on and language):

@@ -66,6 +66,7 @@ class Question:
 
     def _decide(self, members: Members) -> "Decision":
         found = Decision(group=members.group, outcomes={}, question=self, standings=[])
+        store = open_store(self.a.site)
         groups: tuple[dict[int, ScoredSystem], ...] = ({}, {})
         first = self.a.run.training.seed
         seeds = range(first, first + self.budget)
@@ -76,7 +77,8 @@ class Question:
                 found.outcomes[member] = members.run(member, request.resolve(), request.overrides)
                 if found.outcomes[member].failure:
                     return found
-                group[seed] = self._system(found.outcomes[member])
+                rows = [row for row in found.outcomes[member].rows if (row.stage, row.item) == ("score", self.on)]
+                group[seed] = system_of(name, {row.item: store.find("score", row.key) for row in rows}, store)
             if len(groups[0]) < 2:
                 members.say("1 seed of each: two or more say something")
                 continue
@@ -87,12 +89,6 @@ class Question:
             if found.verdict != "undecided":
                 break
         return found
-
-    def _system(self, outcome: Outcome) -> ScoredSystem:
-        """The system of one seed, scored on the set that decides."""
-        store = open_store(self.a.site)
-        rows = (row for row in outcome.rows if (row.stage, row.item) == ("score", self.on))
-        return system_of(outcome.run, {row.item: store.find("score", row.key) for row in rows}, store)
 
 
 @dataclass(frozen=True, kw_only=True)

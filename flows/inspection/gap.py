@@ -4,7 +4,7 @@ Causes of decoding are undone by averaging and translating again with the claim'
 with their cache. The stage ``gap`` scores them and writes the page.
 """
 
-import re
+import fnmatch
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -34,7 +34,6 @@ SEARCH = (("beam",), ("alpha", "length_penalty"), ("max_extra", "max_ratio", "mi
 """Causes of decoding, as the fields of ``Decoding`` that are undone together."""
 READ = ("average", "learn_bpe", "shard.{}", "prepare_sets.{}")
 """What a translation of a set reads, as a lineage names it."""
-CHECKPOINT = re.compile(r"checkpoints/\d+/model\.safetensors")
 Config = TypeVar("Config", Averaging, Decoding, Normalise)
 
 
@@ -146,7 +145,7 @@ def _can_average(train: Manifest | None, wanted: Averaging) -> bool:
         return False
     if needed := {"best": "patience", "ema": "ema"}.get(wanted.which):
         return bool(train.arguments["training"].get(needed))
-    return len([name for name in train.files if CHECKPOINT.fullmatch(name)]) >= wanted.count
+    return len(fnmatch.filter(train.files, "checkpoints/*/model.safetensors")) >= wanted.count
 
 
 def _argument(kind: type[Config], manifest: Manifest) -> Config:

@@ -26,14 +26,11 @@ class ForeignScore:
     score: Manifest
     translations: Manifest
 
-    @property
-    def made(self) -> str:
-        return f"{self.score.made.get('at', '')}"[:16].replace("T", " ")
-
     def line(self) -> str:
         """``system:google  2026-11-26 09:00  demo/test 34.12 (33.05–35.20)  nrefs:1|…  from google.txt``."""
+        at = f"{self.score.made.get('at', '')}"[:16].replace("T", " ")
         score = f"{self.on} {score_text(self.score.facts, BLEU)}"
-        return "  ".join((self.name, self.made, score, self.score.facts["signature"], f"from {self.files}"))
+        return "  ".join((self.name, at, score, self.score.facts["signature"], f"from {self.files}"))
 
     def as_json(self) -> dict[str, Any]:
         names = {"name": self.name, "on": self.on, "created": self.score.made.get("at", "")}

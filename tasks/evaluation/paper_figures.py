@@ -88,7 +88,7 @@ that the paper does not have."""
 
 @dataclass(frozen=True)
 class PublishedScore:
-    """One BLEU score of another system on WMT14 English-German; ``source`` is the page that prints it."""
+    """One BLEU score of another system on WMT14 English-German, with the page that prints it and our preset of it."""
 
     system: str
     bleu: str
@@ -97,7 +97,6 @@ class PublishedScore:
     source: str
     notes: str = ""
     preset: str = ""
-    """The preset with the settings of the system."""
 
     @property
     def metric(self) -> str:

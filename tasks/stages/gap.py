@@ -32,7 +32,6 @@ from tasks.registration.lineage import lineage
 
 PAGE = "gap.html"
 ALSO = {BLEU_INTL_LC: " (Tensor2Tensor's own)", BLEU_PAPER: " (Tensor2Tensor's script)"}
-SIDES = ("source", "target")
 
 
 @stage(version=2)
@@ -74,10 +73,8 @@ def gap(
         undone[words] = ours._replace(metric=claim.metric)
         joint = joint._replace(metric=claim.metric)
     own = measure(ours, language)
-    expected = Measured(
-        claim.score, np.full_like(own.resampled, claim.score)
-    )  # of a published score no sentence varies
-    if claimed is not None:
+    expected = Measured(claim.score, np.full_like(own.resampled, claim.score))
+    if claimed is not None:  # of a published score no sentence is known
         expected = measure(_condition(claimed, claim.metric), language)
     measured = {words: measure(each, language) for words, each in undone.items()}
     steps = explain(own, measured, measure(joint, language), expected)
@@ -166,7 +163,7 @@ def _marked(made: Mapping[str, Manifest], set_name: str, store: Store) -> Iterat
         yield "a longest allowed translation", table.filter(~pl.col("finished"))["pair_id"]
     if sharded := made.get(f"shard.{set_name}"):
         pairs = Shards(store.artifact(sharded).path())
-        unknown = (n for n in range(len(pairs)) if any(UNK in pairs.pieces(side, n) for side in SIDES))
+        unknown = (n for n in range(len(pairs)) if any(UNK in pairs.pieces(side, n) for side in ("source", "target")))
         yield "an unknown piece", [pairs.pair_id(n) for n in unknown]
 
 
