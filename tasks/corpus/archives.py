@@ -68,7 +68,7 @@ def open_text(path: Path, member: str, stack: ExitStack) -> io.BufferedReader:
 
 @contextmanager
 def read_errors_named(path: Path, label: str) -> Iterator[None]:
-    """Turn every error of reading ``path`` into BadData with one sentence, but an absent disk into DiskFault."""
+    """Turn every error of reading ``path`` into BadData with one sentence, and an absent disk into DiskFault."""
     try:
         yield
     except FileNotFoundError as error:

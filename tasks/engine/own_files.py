@@ -246,7 +246,7 @@ def _without_unused(node: ast.stmt, words: set[str]) -> ast.stmt | None:
 
 
 def _structure(node: object) -> str:
-    """The syntax below a node as text: equal on Python 3.11, 3.12 and 3.13, unlike that of ``ast.dump``."""
+    """The syntax below a node as text: equal on Python 3.11, 3.12 and 3.13, unlike the text of ``ast.dump``."""
     if isinstance(node, list):
         return f"[{', '.join(map(_structure, node))}]"
     if not isinstance(node, ast.AST):

@@ -7,7 +7,7 @@ The life of a call, ``weights = average(trained, run.averaging)``:
 3. The ``Planner`` looks the key up in the store: ``Hit(artifact)`` or ``Miss(reason)``. It makes nothing.
 4. The ``Runner`` uses the plan's hits. For a miss, ``PrefectRunner`` starts a Prefect task that calls ``Runner.make``.
 5. ``Runner.make`` locks the key and looks again, since another process may have made the artifact meanwhile.
-6. It calls ``average(out, trained, run.averaging)``, where ``out`` is a new folder. The body fills it, returns facts.
+6. It calls ``average(out, trained, run.averaging)``, with a new folder ``out``. The body fills it and returns facts.
 7. The store seals ``out``: checksums, manifest, then a rename to ``average/<key>``. A failed body leaves no artifact.
 8. The call returns the artifact of the new ``Hit``. The next stages take it as an argument.
 

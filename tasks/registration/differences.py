@@ -143,7 +143,7 @@ def _removed(system: Lineage) -> str:
 
 
 def _without_parts_of_others(found: Sequence[DifferingField]) -> list[DifferingField]:
-    """Leave out fields below one that differs itself, and the order of lists that do not have the same members."""
+    """Leave out fields below a differing field, and the order of lists that do not have the same members."""
     differing = {field.name for field in found}
 
     def is_covered(name: str) -> bool:
