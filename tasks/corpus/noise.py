@@ -1,8 +1,8 @@
-"""Noise in text by rule and seed: test sets with it (``test+caps``), and training pairs with it (``augment.caps``).
+"""Adds noise to text by rule and seed, for test sets (``test+caps``) and training pairs (``augment.caps``).
 
 A rule changes a pair. It draws from Python's Mersenne Twister, seeded with the seed, the pair's id and the rule's name,
-so a pair has the same noise on every machine, whatever its neighbours are. The target changes where a translator would
-carry the noise over: caps, a missing full stop, an emoji and an address. Typos and odd characters are not translated.
+so a pair has the same noise on every machine, whatever its neighbours are. The target changes if a translator would
+keep the noise: caps, a missing full stop, an emoji and an address. Typos and odd characters change only the source.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ EMOJI = "😀😂😍👍🎉🔥"
 
 
 def _mistyped(random: Random, word: re.Match[str]) -> str:
-    """The word, in ``TYPO_SHARE`` of cases with a letter swapped, left out, doubled or struck beside its key."""
+    """Misspell ``TYPO_SHARE`` of the words: a letter is swapped, omitted, doubled or replaced by a neighbouring key."""
     text = word[0]
     if random.random() >= TYPO_SHARE:
         return text
@@ -57,11 +57,11 @@ def _appended(source: str, target: str, text: str) -> Sides:
 
 
 def _below(count: int, random: Random) -> int:
-    return int(random.random() * count)  # of Random's methods only this one is sure to stay as it is
+    return int(random.random() * count)  # Python keeps the results of no other method of Random
 
 
 RULES: Mapping[str, Callable[[str, str, Random], Sides]] = {
-    "caps": lambda source, target, _: (source.upper(), target.upper()),  # by no language's rules: ß becomes SS
+    "caps": lambda source, target, _: (source.upper(), target.upper()),  # without rules of a language: ß becomes SS
     "lower": lambda source, target, _: (source.lower(), target),
     "typos": lambda source, target, random: (WORD.sub(partial(_mistyped, random), source), target),
     "nopunct": _bare,
@@ -70,16 +70,16 @@ RULES: Mapping[str, Callable[[str, str, Random], Sides]] = {
     "nbsp": lambda source, target, random: (re.sub(" ", lambda _: "\u00a0 "[_below(2, random)], source), target),
     "quotes": lambda source, target, random: (re.sub("[\"']", partial(_odd_quote, random), source), target),
 }
-"""Every rule by its name; ``Augment`` says what each does."""
+"""Every rule by its name; ``Augment`` describes each."""
 
 
 @dataclass(frozen=True)
 class Augment:
-    """Training pairs with noise beside the clean ones. A share of 0.1 adds noised copies of a tenth of all pairs,
-    but none of a pair that the rule leaves as it is.
+    """Adds noised copies of training pairs: a share of 0.1 adds copies of a tenth of all pairs.
 
-    No clean pair is lost, so an epoch grows by the sum of the shares. OpusTrainer's ``UpperCase`` and ``Typos`` replace
-    pairs instead, and draw them anew in each epoch. ``learn_bpe`` learns from the copies as well.
+    A pair that the rule does not change gets no copy. No clean pair is lost, so an epoch grows by the sum of the
+    shares. OpusTrainer's ``UpperCase`` and ``Typos`` replace pairs instead, and draw new ones in each epoch.
+    ``learn_bpe`` learns from the copies as well.
     """
 
     caps: float = unkeyed_default(0.0)
@@ -95,11 +95,11 @@ class Augment:
     url: float = unkeyed_default(0.0)
     """Share with the same web address at the end of both sides."""
     nbsp: float = unkeyed_default(0.0)
-    """Share with no-break spaces in the source, which ``filters.normalise.white_space`` makes plain in use."""
+    """Share with no-break spaces in the source; ``filters.normalise.white_space`` makes them plain in use."""
     quotes: float = unkeyed_default(0.0)
     """Share with odd quotation marks in the source."""
     seed: int = 1
-    """Chooses the pairs and their noise."""
+    """Seed of the choice of pairs and of their noise."""
 
     def __post_init__(self) -> None:
         for name in RULES:
@@ -121,7 +121,7 @@ class Augment:
         return found
 
     def beside(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Each batch of ``PAIR`` columns, and behind it the noised copies of its pairs, if any."""
+        """Yield each batch of ``PAIR`` columns, then the noised copies of its pairs, if any."""
         for batch in batches:
             yield batch
             lines = zip(*(batch.column(name).to_pylist() for name in PAIR), strict=True) if self.shares else ()

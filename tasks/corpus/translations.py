@@ -1,4 +1,4 @@
-"""Reads translations that something else made: a line each, WMT's SGM or XML, or a ``.tsv`` of ids and translations."""
+"""Reads translations by another system: one per line, WMT's SGM or XML, or a ``.tsv`` of ids and translations."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tasks.corpus.reading import read_lines
 
 
 def read_translations(path: Path, ids: Sequence[str], system: str) -> list[str]:
-    """The translations of a file: of a table in the order of ``ids``, which it has, or numbers from 1; else its lines.
+    """The translations of a file: its lines, or the second column of a ``.tsv`` in the order of ``ids``.
 
-    Raises BadData for a damaged file, and where the ids of a table are not those of the set.
+    The first column of a ``.tsv`` has ``ids`` or numbers from 1. Raises BadData for a damaged file or other ids.
     """
     if text_suffix(path.name) == ".tsv":
         return _in_order(_column(path, "1"), _column(path, "2"), ids, path.name)
@@ -24,7 +24,7 @@ def read_translations(path: Path, ids: Sequence[str], system: str) -> list[str]:
 
 
 def read_side(path: Path, side: Literal["hyp", "ref"], wanted: str = "") -> list[str]:
-    """The lines of a text, or of a side of WMT's XML: of several systems or translators those by ``wanted``.
+    """The lines of a text, or of a side of WMT's XML; ``wanted`` selects one of several systems or translators.
 
     Raises BadData for a damaged file.
     """
@@ -36,7 +36,7 @@ def read_side(path: Path, side: Literal["hyp", "ref"], wanted: str = "") -> list
     except ElementTree.ParseError as error:
         raise BadData(f"{path.name} is no XML, or cut short or damaged ({error})") from error
     found: dict[str, list[str]] = {}
-    for part in [*root.iter(side)] or [root]:  # the older form holds one side alone
+    for part in [*root.iter(side)] or [root]:  # the older form holds only one side
         texts = ("".join(segment.itertext()) for segment in part.iter("seg"))
         author = part.get("system") or part.get("translator") or ""
         found.setdefault(author, []).extend(" ".join(text.split()) for text in texts)

@@ -1,18 +1,18 @@
-"""What speaks against translations being those of a set: empty lines, the wrong side, other sentences.
+"""Finds signs that translations do not belong to a set: empty lines, the wrong side, other sentences.
 
-Words are compared with those of the set's own sides, so this works for any languages and needs no model.
+Words are compared with the words of the set's sides, so this works for any languages and needs no model.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 
 UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
-"""Thai, Lao, Burmese, Khmer, Japanese, Chinese: scripts without spaces, of which two characters count as a word."""
+"""Thai, Lao, Burmese, Khmer, Japanese, Chinese: scripts without spaces, where two characters count as a word."""
 WORD = re.compile(rf"(?=([{UNSPACED}]{{2}}))|([^\W{UNSPACED}]+)")
 PLACES = 10
-"""Parts of the set; references are also compared with lines that are so far away, as those of another set are."""
+"""Parts of the set: lines are also compared with references 1, 2, … parts away, which stand for another set."""
 CLEARLY = 1.1
-"""How many times more words a line shares with its own reference than with any other, at least."""
+"""Least ratio of the words that lines share with their own references and with any others."""
 
 
 def doubts(hypotheses: Sequence[str], references: Sequence[str], sources: Sequence[str] = ()) -> Iterator[str]:

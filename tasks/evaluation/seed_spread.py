@@ -36,7 +36,7 @@ def is_own(item: str) -> bool:
 
 @dataclass(frozen=True)
 class SeedSpread:
-    """One measure of one set by seed. Seeds that failed before it are missing."""
+    """One measure of one set by seed. Seeds that failed earlier are missing."""
 
     set_name: str
     measure: str

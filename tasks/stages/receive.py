@@ -1,6 +1,6 @@
-"""Takes translations of a set that something else made, so that ``score`` scores them as those of a run's model.
+"""Stores translations of a set by another system, so that ``score`` scores them like those of a run's model.
 
-It is no stage of a run: ``repro score`` calls it (``flows.runner.score_systems``).
+It is not a stage of a run: ``repro score`` calls it (``flows.runner.score_systems``).
 
 hypotheses.parquet (pair_id, hypothesis)
 """
@@ -16,7 +16,7 @@ from tasks.lazy_libraries import pl
 
 @dataclass(frozen=True)
 class Translations:
-    """The translations of one set by the system ``name``, with the sum of their lines."""
+    """The translations of one set by the system ``name``, with the checksum of their lines."""
 
     name: str
     sha256: str = ""
