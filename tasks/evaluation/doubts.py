@@ -20,7 +20,7 @@ def doubts(hypotheses: Sequence[str], references: Sequence[str], sources: Sequen
     count = len(references)
     pairs = enumerate(zip(hypotheses, references, strict=True), 1)
     if empty := [number for number, (line, reference) in pairs if reference.strip() and not line.strip()]:
-        yield f"empty are {len(empty):,} of {count:,} lines, the first is line {empty[0]}"
+        yield f"{len(empty):,} of {count:,} lines are empty, the first is line {empty[0]}"
     written, expected, read = ([{*WORD.findall(line.lower())} for line in s] for s in (hypotheses, references, sources))
     own = _common(written, expected)
     shifts = {1, -1, 2, -2, *(count * part // PLACES for part in range(1, PLACES))}
@@ -28,7 +28,7 @@ def doubts(hypotheses: Sequence[str], references: Sequence[str], sources: Sequen
     if [*hypotheses] == [*references]:
         yield "every line equals its reference: is this the file of the references?"
     elif read and _common(written, read) > own:
-        yield "their words are rather those of the sources: are the sides or languages swapped?"
+        yield "they have more words in common with the sources: are the sides or languages swapped?"
     elif max(others, default=-1) * CLEARLY >= own:
         yield (
             "they have about as many words in common with other references as with their own: are they of another "

@@ -260,7 +260,7 @@ def png(figure: Figure) -> bytes:
 
 
 def sentence_bleu(bleu: Numbers, name: str, theme: Theme) -> bytes:
-    """How many sentences of a set have which BLEU, in steps of 5."""
+    """Histogram of the BLEU of single sentences of a set, in steps of 5."""
     figure = new_figure(5.4, 2.9, theme)
     axes = figure.subplots()
     dress(axes, theme, f"BLEU of single sentences, {name}", "sentences")

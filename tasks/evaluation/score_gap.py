@@ -1,6 +1,6 @@
-"""Measures why a score is not the claimed one: bars that lead from the claim to the score and sum to the difference.
+"""Measures why a score differs from a claim: steps that lead from the claim to the score and sum to the difference.
 
-Each cause is undone alone, and all together. What a cause costs is the score minus the score without it, with an
+Each cause is undone alone, and all together. The cost of a cause is the score minus the score without it, with an
 interval by the paired bootstrap over sentences.
 """
 
@@ -18,7 +18,7 @@ from tasks.evaluation.translation_metrics import Measured, measured, score_metri
 
 @dataclass(frozen=True)
 class Claim:
-    """The score that was expected; ``metric`` and ``set_name`` are those of our score cards, "" where not known."""
+    """The expected score; ``metric`` and ``set_name`` are names in our score cards, "" if not known."""
 
     name: str
     score: float
@@ -36,7 +36,7 @@ class SettingDifference:
     here: str
     command: str = ""
     cost: str = unkeyed("")
-    """What the command would cost, or why there is none."""
+    """What the command would cost, or why there is no command."""
 
 
 class Condition(NamedTuple):
@@ -60,7 +60,7 @@ def explain(
 ) -> list[dict[str, Any]]:
     """The steps from the claim to our score, the largest first, then the interaction and what stays unexplained.
 
-    ``undone`` is our score with one cause undone, by its words, ``together`` that with all of them undone.
+    ``undone`` maps the words for a cause to our score without it; ``together`` is our score without all causes.
     """
     costs = {about: ours - without for about, without in undone.items()}
     steps: list[dict[str, Any]] = [

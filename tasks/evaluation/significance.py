@@ -1,13 +1,13 @@
-"""Whether two runs differ, from the scores of several seeds of each on one set (docs/judging.md).
+"""Tests whether two runs differ, from the scores of several seeds of each on one set (docs/judging.md).
 
 A score depends on the seed of the training and on the sentences of the set, and both count:
 
 - Seeds: Student's t on the mean score of each group, with the degrees of freedom of Welch (1947) and Satterthwaite.
   Resampling two or three seeds, as a plain hierarchical bootstrap does, shows too little of their variance.
-- Sentences: the bootstrap over sentences, the same for all trainings. The covariance of different trainings is what
-  their runs have in common on these sentences; what one training alone does is in the variance of its group already.
+- Sentences: the bootstrap draws the same sentences for all trainings. The covariance of different trainings is the
+  effect of the sentences on all of them; the effect on one training alone is in the variance of its group already.
 
-Where both runs score the same trainings, as with another search, seeds are pairs.
+If both runs score the same trainings, for example with another search, the seeds are paired.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_OF_SEEDS = 2
 seeds happen to be close: without this bound the test called 6.6 % of equal runs with two seeds each different."""
 GRID = 20_000
 SPENT = 2
-"""The error spent after a share of the budget is that share to this power: little early, most at the end."""
+"""After a share s of the budget, s ** SPENT of the error is spent: little early, most at the end."""
 TRIALS = 200_000
 Verdict = Literal["better", "worse", "undecided", "no such difference"]
 
@@ -56,16 +56,16 @@ class GroupDifference:
     low: float
     high: float
     sentence_error: float
-    """The part of the standard error that more seeds do not lessen."""
+    """The part of the standard error that more seeds do not reduce."""
     detectable: float
-    """The smallest true difference that would be shown with probability POWER, at this error."""
+    """The smallest true difference that is detected with probability POWER at this error."""
 
     @property
     def interval(self) -> str:
         return f"{self.low:+.2f} to {self.high:+.2f}"
 
     def verdict(self, smallest: float = 0.0) -> Verdict:
-        """``better``: the second group is. A difference below ``smallest`` is as good as none."""
+        """``better``: the second group is. A difference below ``smallest`` counts as none."""
         if self.low > 0:
             return "better"
         if self.high < 0:
@@ -74,9 +74,9 @@ class GroupDifference:
 
 
 def compare_groups(a: SeedScores, b: SeedScores, tail: float = TAIL, *, paired: bool = False) -> GroupDifference:
-    """How ``b`` differs from ``a``; the interval leaves out ``tail`` on each side.
+    """The difference of ``b`` from ``a``; the interval leaves out ``tail`` on each side.
 
-    ``paired``: both score the same trainings, seed by seed. A group of one seed is that model itself.
+    ``paired``: both score the same trainings, seed by seed. A group of one seed stands for this model alone.
     """
     varying = [b.scores - a.scores] if paired else [each.scores for each in (a, b) if len(each.scores) > 1]
     between = [scores.var(ddof=1) / len(scores) for scores in varying]
@@ -94,7 +94,7 @@ def compare_groups(a: SeedScores, b: SeedScores, tail: float = TAIL, *, paired: 
 
 
 def _sentence_variance(a: Counts, b: Counts, paired: bool) -> float:
-    """The variance of the difference of two runs over sentences, without what a single training adds to it."""
+    """The variance of the difference of two runs over sentences, without the part of single trainings."""
     covariance = np.cov(np.concatenate([a, b]))
     across = covariance[: len(a), len(a) :]
     shared = _of_different(across) if paired else across.mean()
@@ -103,7 +103,7 @@ def _sentence_variance(a: Counts, b: Counts, paired: bool) -> float:
 
 
 def _of_different(covariance: Counts) -> float:
-    """The mean covariance of different seeds; of one seed its variance."""
+    """The mean covariance of different seeds; for one seed its variance."""
     count = len(covariance)
     if count == 1:
         return float(covariance[0, 0])
@@ -125,11 +125,11 @@ def student_quantile(share: float, freedom: float) -> float:
 
 @cache
 def sequential_tails(budget: int, *, paired: bool = False) -> tuple[float, ...]:
-    """The tail of the interval after 2, 3, … ``budget`` seeds of each run, so that looking after each is allowed.
+    """The tail of the interval after 2, 3, … ``budget`` seeds of each run, so that testing after each is valid.
 
     With these, the probability that any of the intervals misses the true difference is 5 %: a group-sequential test
-    (Jennison and Turnbull 1989) that spends ``SPENT`` of its error by the share of the budget. From simulated normal
-    scores of two equal runs, or differences of ``paired`` ones: the t statistic does not depend on their deviation.
+    (Jennison and Turnbull 1989) that spends its error by ``SPENT``. The tails come from simulated normal scores of two
+    equal runs, or from ``paired`` differences; the t statistic does not depend on their standard deviation.
     """
     rng = np.random.default_rng(budget)
     signs = np.array([1.0] if paired else [1.0, -1.0])

@@ -53,7 +53,7 @@ def same_sentences(name: str, a: pl.DataFrame, b: pl.DataFrame) -> None:
 
 
 def difference(measure: ScoreMetric, a: Sequence[str], b: Sequence[str], references: Sequence[str]) -> Difference:
-    """Both scores, rounded as score cards have them, and the p-value of their difference."""
+    """Both scores, rounded as in score cards, and the p-value of their difference."""
     first, second = (measured(measure.metric, measure.count(written, references)) for written in (a, b))
     gap = second - first
     p = paired_p_value(gap.score, gap.resampled)

@@ -1,4 +1,4 @@
-"""What is seen to be wrong with translations or references that costs BLEU, and how to repair a copy to measure it."""
+"""Finds faults of translations or references that cost BLEU, and repairs a copy to measure the cost."""
 
 import re
 import unicodedata
@@ -11,14 +11,14 @@ from tasks.evaluation.translation_metrics import plain_quotes
 Lines = Sequence[str]
 Repair = Callable[[Lines, Lines], tuple[Lines, Lines]]
 SPLIT_OFF = re.compile(r" [.,;:!?](?= |$)|&(?:apos|quot|amp|#124);|@-@|##AT##|@@(?= |$)|▁")
-"""What tokens and pieces have and text lacks: a mark after a space, an escape, a split hyphen, a cut in a word."""
+"""Marks of tokens and pieces, absent in text: punctuation after a space, an escape, a split hyphen, a cut word."""
 TOKENISED = 0.1
-"""Share of lines with such marks, beyond that of the other side, from which lines count as tokenised."""
+"""Lines count as tokenised if their share with such marks exceeds the other side's share by this."""
 
 
 @dataclass(frozen=True)
 class TextCause:
-    """A cause with its repair of translations and references. ``is_fault``: no published score has it."""
+    """A cause with its repair of translations and references. ``is_fault``: no published score has this cause."""
 
     about: str
     is_fault: bool
@@ -26,7 +26,7 @@ class TextCause:
 
 
 def text_causes(written: Lines, expected: Lines, language: str, *, has_case: bool = True) -> list[TextCause]:
-    """The causes that are seen in these translations and references, which are in ``language`` (``de``).
+    """The causes found in these translations and references, which are in ``language`` (``de``).
 
     ``has_case``: the score depends on case.
     """
@@ -44,7 +44,7 @@ def text_causes(written: Lines, expected: Lines, language: str, *, has_case: boo
 
 
 def changed_references(ours: Lines, theirs: Lines) -> list[TextCause]:
-    """Other references than the claim's for the same sentences."""
+    """The cause that references differ from the claim's for the same sentences; none if they are equal."""
     how = "lower-cased" if list(ours) == [line.lower() for line in theirs] else "others"
     found = TextCause(f"references are {how}, the claim's are not", True, lambda written, _: (written, theirs))
     return [] if list(ours) == list(theirs) else [found]
@@ -68,6 +68,6 @@ def _both(change: Callable[[str], str], written: Lines, expected: Lines) -> tupl
 
 
 def _normal(line: str) -> str:
-    """Composed characters, no invisible ones, single spaces."""
+    """Normalise to composed characters, no invisible characters, single spaces."""
     composed = unicodedata.normalize("NFC", line)
     return " ".join("".join(c for c in composed if unicodedata.category(c) not in ("Cc", "Cf") or c.isspace()).split())

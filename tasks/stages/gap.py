@@ -1,10 +1,10 @@
-"""Says why a system's score on a set is not the claimed one: measures each cause, and writes a page.
+"""Explains why a system's score on a set differs from a claim: measures each cause, and writes a page.
 
     gap.json    all figures
     gap.html    the page: a waterfall from the claim to the score, and tables
 
-It is no stage of a run: ``repro gap`` calls it, with translations that undo the causes of decoding. Those of text and
-protocol are undone here. ``tasks.evaluation.score_gap`` says how the bars are computed.
+It is not a stage of a run: ``repro gap`` calls it with translations that undo the causes of decoding. This stage undoes
+the causes of text and protocol. ``tasks.evaluation.score_gap`` computes the bars.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def gap(
 ) -> Facts:
     """Explain the ``score`` of ``system`` (``demo/2``) on a set in ``language``, against the ``claim``.
 
-    ``alone`` holds translations with one cause of decoding undone, by its words, ``together`` those with all undone.
-    ``theirs`` is the score of the claim, where that is a system of this root; ``others`` are the system's scores of
+    ``alone`` maps the words for a cause of decoding to translations without it; ``together`` has all causes undone.
+    ``theirs`` is the score of the claim, if the claim is a system of this root; ``others`` are the system's scores of
     other sets. ``training`` says how much was trained, ``differences`` and ``left_out`` what was not measured.
-    ``metric`` is the one that the card of ``score`` shows first.
+    ``metric`` is the metric that the card of ``score`` shows first.
     """
     table = _sentences(score)
     claimed = _sentences(theirs) if theirs else None
@@ -141,7 +141,7 @@ def _repaired(what: Condition, cause: TextCause) -> Condition:
 def _text_causes(
     table: pl.DataFrame, claimed: pl.DataFrame | None, language: str, *, has_case: bool = True
 ) -> tuple[list[TextCause], list[TextCause]]:
-    """Causes that the claim's text does not have, and those that it has too or of which that is not known."""
+    """The causes that the claim's text does not have, and the causes that it has or may have."""
     written, expected = _sides(table)
     if claimed is None:
         found = text_causes(written, expected, language, has_case=has_case)
@@ -157,7 +157,7 @@ def _text_causes(
 
 
 def _marked(made: Mapping[str, Manifest], set_name: str, store: Store) -> Iterator[tuple[str, Iterable[str]]]:
-    """Sentences that decoding or the vocabulary cut short, by what they have."""
+    """The ids of sentences with a cut translation or an unknown piece, by the words for this."""
     if translated := made.get(f"translate.{set_name}"):
         table = pl.read_parquet(store.artifact(translated).path() / "hypotheses.parquet")
         yield "a longest allowed translation", table.filter(~pl.col("finished"))["pair_id"]
@@ -168,7 +168,7 @@ def _marked(made: Mapping[str, Manifest], set_name: str, store: Store) -> Iterat
 
 
 def _gained(made: Mapping[str, Manifest], store: Store) -> Iterator[str]:
-    """What the last tenth of the training gained, in words; nothing where its log has no two dev checks."""
+    """Describes the gain of the training's last tenth; nothing if its log has fewer than two dev checks."""
     log = store.artifact(made["train"]).path() / "metrics.jsonl" if "train" in made else None
     checks = [row for row in metric_rows(log) if DEV_PERPLEXITY in row] if log and log.exists() else []
     before = [row for row in checks if row["done"] <= 0.9 * checks[-1]["done"]]
@@ -180,7 +180,7 @@ def _gained(made: Mapping[str, Manifest], store: Store) -> Iterator[str]:
 
 
 def _bars(claim: float, steps: Sequence[float]) -> tuple[float, list[tuple[float, float]]]:
-    """The score at which the axis of the waterfall begins, and left end and width of each bar in percent of it."""
+    """The score at which the axis of the waterfall begins, and left end and width of each bar in % of the axis."""
     reached = list(accumulate(steps, initial=claim))
     room = max(max(reached) - min(reached), 0.1)
     axis = max(0.0, min(reached) - 0.35 * room)

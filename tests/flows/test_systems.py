@@ -96,7 +96,7 @@ def test_nothing_is_stored_of_what_is_doubtful(google: Path, mirror: Path, tmp_p
     with pytest.raises(BadData, match="are the sides or languages swapped"):
         score(f"{mirror}/small/test.en", on="small/test")
     write(google, ["", *lines[1:]])
-    with pytest.raises(BadData, match="empty are 1 of 12 lines, the first is line 1.*anyway"):
+    with pytest.raises(BadData, match="1 of 12 lines are empty, the first is line 1.*anyway"):
         score(f"{google}", on="small/test")
     with pytest.raises(BadConfiguration, match="did you mean small/test"):
         score(f"{google}", on="small/tset")
