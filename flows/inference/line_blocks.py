@@ -94,8 +94,7 @@ def line_blocks(
 
 
 def decode_line(line: bytes, first: bool) -> str:
-    """Decode a line as UTF-8, with U+FFFD for errors. Removes a final CR, and a byte order mark of the ``first``
-    line."""
+    """Decode UTF-8 with U+FFFD for errors. Removes a final CR, and a byte order mark of the ``first`` line."""
     line = line.removesuffix(b"\r")
     return (line.removeprefix(codecs.BOM_UTF8) if first else line).decode("utf-8", "replace")
 

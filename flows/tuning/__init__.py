@@ -1,1 +1,1 @@
-"""Hyperparameter search: ``repro sweep`` runs a run with many settings and compares them by a dev score."""
+"""Searches hyperparameters: ``repro sweep`` runs a run with many settings and compares them by a dev score."""

@@ -1,4 +1,4 @@
-"""The search space of a sweep: ``training.peak=1e-3..1e-2:log``, ``model.p_drop=0.1,0.2,0.3``."""
+"""Parses the search space of a sweep: ``training.peak=1e-3..1e-2:log``, ``model.p_drop=0.1,0.2,0.3``."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     Distribution = CategoricalDistribution | FloatDistribution | IntDistribution
 
 Direction = Literal["minimize", "maximize"]
-"""Which scores are better: lower or higher ones."""
+"""Whether lower or higher scores are better."""
 FORMS = "FIELD=LOW..HIGH, FIELD=LOW..HIGH:log or FIELD=A,B,C, as in training.peak=1e-3..1e-2:log"
 
 
 def parse_space(texts: Sequence[str], run: Run, overrides: Sequence[str] = ()) -> "dict[str, Distribution]":
-    """The values that the fields of ``--space`` options may take, in Optuna's form.
+    """Convert the values of ``--space`` options to Optuna's distributions, by field.
 
     Raises BadConfiguration for a text or a field that does not fit.
     """
@@ -66,7 +66,7 @@ def _range(text: str, path: str, values: str, run: Run) -> "FloatDistribution | 
 
 
 def _read(run: Run, path: str, text: str) -> object:
-    """The value that ``--set path=text`` gives the field. It need not fit the run's other values."""
+    """Return the value that ``--set path=text`` gives the field; does not check it against the run's other values."""
     try:
         return value_of(run, path, text)
     except BadConfiguration as error:

@@ -1,8 +1,8 @@
-"""The study of a sweep: its trials, in a file from which a sweep that was cut off goes on.
+"""Stores the trials of a sweep in a file (the study), from which an interrupted sweep continues.
 
-A trial is COMPLETE with its dev score or FAIL; earlier releases also ended trials as PRUNED. One that is RUNNING while
-no sweep holds the study's lock was cut off. It is queued again with the same settings, as is each that failed in an
-earlier sitting, so that finished stages and checkpoints count.
+A trial ends as COMPLETE with its dev score, or as FAIL; earlier releases also wrote PRUNED. A trial that is RUNNING
+while no sweep holds the study's lock was interrupted. An interrupted or failed trial is queued again with the same
+settings, so that its finished stages and checkpoints are reused.
 """
 
 from collections.abc import Mapping
@@ -24,16 +24,16 @@ JOURNAL = "study.log"
 FAILURE = "failure"
 ASSIGNMENTS = "assignments"
 REPEATED = "repeated"
-"""Attributes of trials, and one of the study: the trials that were queued again."""
+"""Attributes of trials, and an attribute of the study: the trials that were queued again."""
 SIGNIFICANT_DIGITS = 4
-"""Of a proposed number: enough for a setting, and short enough to type again."""
+"""Digits of a proposed number: precise enough, and short enough to type again."""
 STARTUP_TRIALS = 5
-"""Trials with random settings, before the search learns from results."""
+"""Trials with random settings before the search uses results."""
 
 
 @dataclass(frozen=True)
 class TrialRow:
-    """A trial as a table shows it; ``value`` is the dev score of a complete one."""
+    """A trial as a table shows it; ``value`` is the dev score of a complete trial."""
 
     number: int
     state: str
@@ -51,7 +51,7 @@ class SweepStudy:
         self.space = dict(space)
         self.study = _open_study(folder / JOURNAL, direction)
         done = len(self.study.get_trials(deepcopy=False))
-        # A sampler that began with the same seed again would repeat its first proposals.
+        # With the same seed again, the sampler would repeat its first proposals.
         self.study.sampler = optuna.samplers.TPESampler(seed=done, n_startup_trials=STARTUP_TRIALS, constant_liar=True)
         repeated = self._repeated
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING, TrialState.FAIL)):
@@ -66,7 +66,7 @@ class SweepStudy:
         return set(self.study.user_attrs.get(REPEATED, ()))
 
     def ask(self) -> tuple[Trial, tuple[str, ...]]:
-        """A new trial and its assignments for ``--set``."""
+        """Propose a new trial; return it with its assignments for ``--set``."""
         trial = self.study.ask(self.space)
         assignments = tuple(f"{path}={_setting(value)}" for path, value in trial.params.items())
         trial.set_user_attr(ASSIGNMENTS, assignments)
@@ -82,11 +82,11 @@ class SweepStudy:
 
     @property
     def ended(self) -> int:
-        """The number of trials that ended, those that were queued again not counted."""
+        """The number of ended trials, without those that were queued again."""
         return sum(row.state != "running" for row in self.rows())
 
     def rows(self) -> list[TrialRow]:
-        """All trials by number, without those that were queued again."""
+        """List all trials by number, without those that were queued again."""
         repeated = self._repeated
         trials = self.study.get_trials(deepcopy=False)
         return [_row(each) for each in trials if each.number not in repeated and each.state != TrialState.WAITING]
@@ -97,7 +97,7 @@ def _open_study(journal: Path, direction: Direction) -> Study:
     journal.parent.mkdir(parents=True, exist_ok=True)
     content = journal.read_bytes() if journal.exists() else b""
     whole_lines = content[: content.rfind(b"\n") + 1]
-    if whole_lines != content:  # a kill cut off the last line, and Optuna would write on behind it
+    if whole_lines != content:  # a kill left half a line, and Optuna would append to it
         write_atomically(journal, whole_lines.decode())
     try:
         storage = JournalStorage(JournalFileBackend(f"{journal}", lock_obj=JournalFileOpenLock(f"{journal}")))

@@ -1,8 +1,8 @@
-"""A sweep: trials of one run with proposed settings, each a run up to its dev score that shares stages with the others.
+"""Runs a sweep: trials of one run with proposed settings. Each trial ends at its dev score; trials share stages.
 
-``<root>/sweeps/<name>/`` holds the study, ``sweep.json`` and ``sweep.png``. The same request continues its study while
-the run computes the same. Where the root is a bucket, the study is in this machine's cache; another machine begins one
-of its own, for which settings that were tried before are hits. No trial translates a test set.
+``<root>/sweeps/<name>/`` holds the study, ``sweep.json`` and ``sweep.png``. The same request continues its study unless
+the run has changed. If the root is a bucket, the study is in this machine's cache; another machine starts its own study
+and finds the stages of tried settings cached. No trial translates a test set.
 """
 
 import json
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 BY_PERPLEXITY = f"dev.{PERPLEXITY}"
 MEASURES: dict[str, Direction] = {f"dev.{BLEU}": "maximize", f"dev.{CHRF}": "maximize", BY_PERPLEXITY: "minimize"}
-"""What a sweep can search for, and the direction. All are dev scores: no setting is chosen on a test set."""
+"""The scores that a sweep can optimise, and the direction. All are dev scores: no test set chooses settings."""
 
 
 @Parameter(name="*")
@@ -43,13 +43,12 @@ class SweepRequest:
     """Search for the settings of a run with the best dev score; each trial is a child flow.
 
     Args:
-        run: A run's name, as `repro show` lists them, or FILE.py:NAME for one of your own.
-        spaces: A field and the values to search: FIELD=LOW..HIGH, FIELD=LOW..HIGH:log or FIELD=A,B,C; repeatable.
-        trials: Number of trials, those of earlier calls of the same sweep included.
-        on: What to search for: dev.bleu, dev.chrf or dev.perplexity.
-        overrides: Fields of every trial's run to change, for example training.updates=200; repeatable.
-        at_once: Trials that run at the same time.
-        site: Where to compute: local or gpu. With gpu, a worker without one fails.
+        run: A run's name, as `repro show` lists them, or FILE.py:NAME for one of your own. spaces: A field and the
+        values to search: FIELD=LOW..HIGH, FIELD=LOW..HIGH:log or FIELD=A,B,C; repeatable. trials: Number of trials,
+        those of earlier calls of the same sweep included. on: The score to optimise: dev.bleu, dev.chrf or
+        dev.perplexity. overrides: Fields of every trial's run to change, for example training.updates=200; repeatable.
+        at_once: Trials that run at the same time. site: Where to compute: local or gpu. With gpu, a worker without one
+        fails.
     """
 
     run: Annotated[str, RUN_NAMES]
@@ -62,7 +61,7 @@ class SweepRequest:
     site: str = "local"
 
     def resolve(self) -> "ResolvedSweep":
-        """The run and the search space; raises BadConfiguration for a value that is not allowed."""
+        """Resolve the run and the search space. Raises BadConfiguration for a value that is not allowed."""
         for option, number in (("--trials", self.trials), ("--at-once", self.at_once)):
             if number < 1:
                 raise BadConfiguration(f"{option} is {number}, allowed is a whole number of at least 1")
@@ -83,7 +82,7 @@ class ResolvedSweep:
 
     @cached_property
     def name(self) -> str:
-        """``demo-3f2a91``: the run, and a digest of the request and of the run's fields: an edited run has another."""
+        """``demo-3f2a91``: the run, and a digest of request and fields, which changes when the run is edited."""
         request = self.request
         run = canonical(replace(self.base.run, about=""))
         common = [request.run, sorted(request.spaces), request.on, sorted(request.overrides), run]
@@ -91,7 +90,7 @@ class ResolvedSweep:
 
     @cached_property
     def group(self) -> Group:
-        """Its trials are runs of the experiment of the run."""
+        """The group of the trials, in the MLflow experiment of the run."""
         request = self.request
         name = f"sweep {self.name}"
         params = {"on": request.on, "space": dict(space.split("=", 1) for space in request.spaces)}
@@ -103,26 +102,26 @@ class ResolvedSweep:
         return self.base.site.root / "sweeps" / self.name
 
     def trial(self, assignments: Sequence[str]) -> ResolvedRun:
-        """The run of a trial, up to the score of the dev set; raises BadConfiguration for settings that do not fit."""
+        """Make the run of a trial, up to its dev score. Raises BadConfiguration for settings that do not fit."""
         request = self.request
         until = "train" if request.on == BY_PERPLEXITY else "score"
         overrides = (*request.overrides, *assignments, f"evaluate={self.base.run.dev}")
         return RunRequest(request.run, until=until, overrides=overrides, site=request.site).resolve()
 
     def value_of(self, outcome: Outcome) -> float:
-        """The dev score of a trial's outcome."""
+        """Return the dev score of a trial's outcome."""
         if self.request.on == BY_PERPLEXITY:
             facts = next(row.facts for row in outcome.rows if row.stage == "train")
             return float(facts.get(BEST_DEV_PERPLEXITY, facts[DEV_PERPLEXITY]))
         return float(outcome.scores[self.base.run.dev][self.request.on.removeprefix("dev.")])
 
     def run(self, run_one: RunOne, say: Say) -> "SweepResults":
-        """Run trials until as many have ended as were asked for; trials of an earlier call of the same sweep count.
+        """Run trials until ``trials`` have ended; trials of earlier calls of the same sweep count.
 
         A trial that fails does not stop the others; the next call tries it again. Raises BadConfiguration if another
         process runs this sweep.
         """
-        from flows.tuning.study import SweepStudy  # loads Optuna, for a third of a second
+        from flows.tuning.study import SweepStudy  # loads Optuna, which takes a third of a second
 
         with try_file_lock(self.folder / "lock") as is_free:
             if not is_free:
@@ -140,7 +139,7 @@ class SweepResults(GroupResults):
 
     @property
     def best(self) -> "TrialRow | None":
-        """The trial with the best score, the first of equal ones."""
+        """The trial with the best score; of equal scores, the first trial."""
         return next((row for row in self.ranked() if row.value is not None), None)
 
     @property
@@ -160,7 +159,7 @@ class SweepResults(GroupResults):
 
     @property
     def markdown(self) -> str:
-        """What it searched for, the command of the best trial, and the trials."""
+        """The optimised score, the command of the best trial, and the table of trials."""
         on = self.resolved.request.on
         first = self.best
         best = [f"Best: trial {first.number}, {on} {first.value:.2f}", f"`{self.command}`"] if first else []
@@ -177,7 +176,7 @@ class SweepResults(GroupResults):
 
     @property
     def command(self) -> str:
-        """The command that runs the best settings whole, with all evaluation sets; "" if no trial has a score."""
+        """The command for a whole run with the best settings and all evaluation sets; "" if no trial has a score."""
         best = self.best
         if best is None:
             return ""
@@ -185,7 +184,7 @@ class SweepResults(GroupResults):
         return command_of(request.run, (*request.overrides, *best.settings), {"site": request.site})
 
     def ranked(self) -> "list[TrialRow]":
-        """The trials with a score, the best first, then the others in their order."""
+        """The trials with a score, best first, then the others by number."""
         sign = -1 if MEASURES[self.resolved.request.on] == "maximize" else 1
         return sorted(self.rows, key=lambda row: (row.value is None, sign * (row.value or 0.0), row.number))
 
@@ -201,13 +200,13 @@ class SweepResults(GroupResults):
 
 @dataclass(frozen=True)
 class _Sweep:
-    """One sitting of a sweep: asks the study for settings, runs them, and tells it the scores."""
+    """One call of a sweep: asks the study for settings, runs them, and reports the scores to it."""
 
     resolved: ResolvedSweep
     study: "SweepStudy"
 
     def run(self, members: Members) -> SweepResults:
-        """Run what is missing, ``at_once`` trials at a time; an interrupt ends all of them."""
+        """Run the missing trials, ``at_once`` at a time; an interrupt ends all of them."""
         request = self.resolved.request
         missing = max(request.trials - self.study.ended, 0)
         if missing < request.trials:
@@ -230,7 +229,7 @@ class _Sweep:
 
 
 def write_results(found: SweepResults) -> list[Path]:
-    """Write ``sweep.json`` and ``sweep.png`` into the sweep's folder; gives their paths."""
+    """Write ``sweep.json`` and ``sweep.png`` into the sweep's folder; return their paths."""
     from optuna.distributions import CategoricalDistribution
 
     from tasks.evaluation import plots

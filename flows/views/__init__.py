@@ -1,1 +1,1 @@
-"""What the terminal shows: progress and result tables of a run, the service, a trace, filter examples."""
+"""Shows in the terminal: progress and result tables of a run, the service, a trace, filter examples."""

@@ -1,4 +1,4 @@
-"""The estimate of a run's cost as a table."""
+"""Shows the estimated cost of a run as a table."""
 
 from rich.table import Table
 
@@ -8,7 +8,7 @@ from tasks.durations import duration
 
 
 def cost_table(cost: RunCost) -> Table:
-    """One row per stage that is not cached, then their sum."""
+    """Make one row per stage that is not cached, then the total."""
     named = ("stage", "item", "state")
     numbers = ("time", "disk")
     table = plain_table(*named, *numbers, "estimated from", right=numbers, whole=(*named, *numbers))
@@ -20,7 +20,7 @@ def cost_table(cost: RunCost) -> Table:
 
 
 def cost_sentence(cost: RunCost) -> str:
-    """``demo: about 5 min 02 s, 21.30 MB``."""
+    """Summarise the cost: ``demo: about 5 min 02 s, 21.30 MB``."""
     if not cost.stages:
         return f"{cost.run}: everything is cached; it costs nothing"
     least = "at least" if cost.unknown else "about"

@@ -1,4 +1,4 @@
-"""Print what filters rejected: a table of counts, then samples for each filter."""
+"""Prints the rejections of filters: a table of counts, then samples for each filter."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from tasks.cleaning.rejections import RejectionReport
 
 
 def print_rejections(rules: Sequence[RejectionReport], console: Console) -> None:
-    """Print the filters in the order they apply; one that rejected nothing has no samples."""
+    """Print the filters in the order in which they apply; without rejections there are no samples."""
     table = plain_table("filter", "rejected", "share", right=("rejected", "share"))
     for rule in rules:
         table.add_row(rule.rule, f"{rule.rejected:,}", f"{rule.share:.3%}")

@@ -1,4 +1,4 @@
-"""The runs on record as text: one block for each start of a run, and a line of sums."""
+"""Shows the recorded runs: one block per start of a run, and a line of totals."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""A lineage as text: two trees, what a thing was made from and what rests on it."""
+"""Shows a lineage as two trees: the inputs of an artifact, and everything made from it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,9 +9,9 @@ from tasks.durations import duration
 
 
 def lineage_text(found: Lineage) -> str:
-    """The starting point in full, the versions that rest on it, and a line for each artifact of both trees.
+    """Write the starting point in full, the versions made from it, and a line per artifact of both trees.
 
-    An artifact that several others use is shown in full once.
+    An artifact with several users is shown in full once.
     """
     lines = [found.title, *(f"  {_line(found, name)}" for name in found.start)]
     if len(found.start) == 1:

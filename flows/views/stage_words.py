@@ -1,4 +1,4 @@
-"""Puts the result of a stage into words: why it is no hit, what changed since it was made, why it failed."""
+"""Describes the result of a stage: why it is not cached, what changed since it was made, why it failed."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ JSON_FIELDS = ("stage", "item", "key", "state", "seconds", "path", "facts")
 
 
 def why(row: StageResult, is_short: bool = False) -> str:
-    """Why a stage has its state: why it is no hit, what changed since it was made, or a failure; "" for no remark.
+    """Say why a stage is not cached, what changed since it was made, or why it failed; "" for no remark.
 
-    The short form leaves out which code changed: that it did stands in the row's label.
+    The short form omits which code changed: the row's label already says that code changed.
     """
     parts = [row.failure, f"{row.miss or ''}", f"{row.origin or ''}"]
     if row.waits_for:
@@ -22,6 +22,6 @@ def why(row: StageResult, is_short: bool = False) -> str:
 
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:
-    """The outcome of a run or of a plan for ``--json``."""
+    """Convert the outcome of a run or a plan for ``--json``."""
     stages = [{name: getattr(row, name) for name in JSON_FIELDS} | {"why": why(row)} for row in outcome.rows]
     return {"run": outcome.run, "stages": stages, "scores": outcome.scores, "model_version": outcome.model_version}

@@ -1,7 +1,7 @@
-"""Standard streams that are closed or full; what is written is UTF-8 whatever the locale is.
+"""Handles closed and full standard streams; output is UTF-8 in every locale.
 
-Results that cannot be written to stdout are an error, since a program that reads them would take a part for the whole.
-Messages that cannot be written to stderr are dropped, since a run must not end for them.
+A failed write of results to stdout is an error, since a reader would take incomplete results as complete. A failed
+write of messages to stderr is ignored, since it must not end a run.
 """
 
 import io
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def prepare_streams() -> None:
-    """Open closed standard streams and replace ``sys.stdout`` and ``sys.stderr`` by tolerant ones.
+    """Open closed standard streams, and replace ``sys.stdout`` and ``sys.stderr`` by streams that handle errors.
 
-    Streams that somebody else replaced, such as a test, are left alone.
+    Streams that other code replaced, such as a test, stay.
     """
-    # Else a database would be opened as descriptor 1 or 2, and a library that prints would write into it.
+    # Else a database could get descriptor 1 or 2, and a library that prints would write into it.
     for descriptor, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(descriptor)
         except OSError:
-            # What is written to a closed stdout fails, as stdout is opened for reading.
+            # A closed stdout is opened for reading, so that writes fail.
             assert os.open(os.devnull, mode) == descriptor
             os.set_inheritable(descriptor, True)
     if sys.stdin is None:
@@ -38,17 +38,17 @@ def prepare_streams() -> None:
 
 
 def flush_stdout() -> None:
-    """Write what is buffered, so that an error shows before the exit code is decided. Raises Fault."""
+    """Flush stdout, so that an error appears before the exit code is decided. Raises Fault."""
     sys.stdout.flush()
 
 
 def discard_stdout() -> None:
-    """Drop what is buffered: a second error while the interpreter ends would change the exit code."""
+    """Discard buffered output: a second error during exit would change the exit code."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Tolerant(io.FileIO):
-    """Calls ``on_error`` for the first write that fails, and drops everything after it. A closed pipe is an error."""
+    """Calls ``on_error`` for the first failed write and ignores later writes. Raises for a closed pipe."""
 
     def __init__(self, descriptor: int, on_error: Callable[[OSError], None]) -> None:
         super().__init__(descriptor, "w", closefd=False)
@@ -74,7 +74,7 @@ def _open(descriptor: int, present: TextIO | None, on_error: Callable[[OSError],
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding="utf-8",
-        errors="backslashreplace",  # a lone surrogate as \udcff, which is also valid in JSON
+        errors="backslashreplace",  # writes a lone surrogate as \udcff, also valid in JSON
         line_buffering=descriptor == 2 or raw.isatty(),
     )
 

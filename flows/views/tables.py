@@ -1,4 +1,4 @@
-"""Tables of a run, of seeds, of a sweep, of rows of the paper and of the service, and the formats of their numbers."""
+"""Makes tables of runs, seeds, sweeps, rows of the paper and the service, and formats their numbers."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from infra.service.supervision import ProgramState
 
 CARD = {"BLEU": BLEU, "chrF": CHRF, "perplexity": PERPLEXITY, "BLEU lost": BLEU_LOSS, "lost lower-cased": BLEU_LC_LOSS}
-"""The columns of a score card."""
+"""The columns of a score card, with their facts."""
 LOWER_CASED = {"BLEU lower-cased": BLEU_LC, "of Moses tokens": BLEU_MOSES_LC}
 """The first columns of a model that writes lower case."""
 FACT_LENGTHS = range(1, 41)
-"""Longer facts, such as checksums and signatures, are shown in the manifest only; so are empty ones."""
+"""Lengths of shown facts. Longer ones, such as checksums, and empty ones stand only in the manifest."""
 LEFT_OUT = {"distinct": "repeated", "not_in": "in_dev_or_test"}
-"""Rules whose pairs are no rejected ones for ``repro new`` either, with the word for them."""
+"""Rules whose pairs do not count as rejected, also in ``repro new``, with the word for these pairs."""
 COLOURS = {"completed": "green", "cached": "cyan", "failed": "red"}
 COLOURS |= {"miss": "yellow", "waits": "yellow"}
 
 
 def stage_table(rows: Sequence[StageResult]) -> Table:
-    """One row per stage: its state, its time, and why it runs or else its facts."""
+    """Make one row per stage: state, time, and why it runs, else its facts."""
     columns = ("stage", "item", "state", "time")
     table = plain_table(*columns, "facts", right=("time",), whole=columns)
     for row in rows:
@@ -51,9 +51,9 @@ def stage_table(rows: Sequence[StageResult]) -> Table:
 
 
 def score_card(scores: Mapping[str, Mapping[str, Any]]) -> Group:
-    """A row for each set with the facts of its score: BLEU with its interval, chrF, perplexity; below, the signature.
+    """Make one row per set with its scores: BLEU with interval, chrF, perplexity; the signature stands below.
 
-    A column without any value is left out: translations of another system have no perplexity.
+    Omits empty columns: translations of another system have no perplexity.
     """
     has_case = headline(*scores.values()) == BLEU
     titles = CARD if has_case else LOWER_CASED | CARD
@@ -68,14 +68,14 @@ def score_card(scores: Mapping[str, Mapping[str, Any]]) -> Group:
 
 
 def score_table(scores: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Every protocol: one row per metric, one column per evaluation set."""
+    """Show scores by every protocol: one row per metric, one column per evaluation set."""
     names = metric_names(scores)
     rows = ([name, *(number_text(card.get(name, "")) for card in scores.values())] for name in names)
     return plain_table("score", *scores, rows=rows, right=scores)
 
 
 def seed_table(seeds: Sequence[int], spreads: Sequence[SeedSpread]) -> Table:
-    """One row per metric and set: its value for each seed, their mean and standard deviation, and their ensemble's."""
+    """Make one row per metric and set: the value of each seed, mean, standard deviation, and the ensemble."""
     ensemble = ["ensemble"] if any(spread.ensemble is not None for spread in spreads) else []
     numbers = (*(f"seed {seed}" for seed in seeds), "mean", "deviation", *ensemble)
     table = plain_table("set", "score", *numbers, right=numbers)
@@ -88,7 +88,7 @@ def seed_table(seeds: Sequence[int], spreads: Sequence[SeedSpread]) -> Table:
 
 
 def sweep_table(found: SweepResults) -> Table:
-    """One row per trial, the best score first, then failed ones: its settings, score and time."""
+    """Make one row per trial with settings, score and time: the best score first, failed trials last."""
     numbers = (found.resolved.request.on, "time")
     table = plain_table("trial", "state", *found.resolved.space, *numbers, right=numbers, whole=("time",))
     for row in found.ranked():
@@ -108,11 +108,11 @@ PAGE_ALONE = {
     "updates",
     "pieces seen",
 }
-"""Columns of the page of ``repro paper`` that its table in the terminal leaves out, since a terminal is narrow."""
+"""Columns that only the page of ``repro paper`` shows, since a terminal is narrow."""
 
 
 def paper_table(rows: Sequence[Mapping[str, str]]) -> Table:
-    """Rows beside the paper's values, without ``PAGE_ALONE`` and empty columns. No word or number is broken in two."""
+    """Show rows beside the paper's values, without ``PAGE_ALONE`` and empty columns. Never breaks words or numbers."""
     shown = [column for column in rows[0] if column not in PAGE_ALONE and any(row[column] for row in rows)]
     table = plain_table(*shown, right={*shown} - {"row", "set"})
     for column, name in zip(table.columns, shown, strict=True):
@@ -123,7 +123,7 @@ def paper_table(rows: Sequence[Mapping[str, str]]) -> Table:
 
 
 def state_table(states: Sequence[ProgramState]) -> Table:
-    """One row per program: state, process id, start, health, address and log."""
+    """Make one row per program: state, process id, start, health, address and log."""
     columns = ("program", "state", "pid", "since", "health")
     table = plain_table(*columns, "link", "log", whole=columns)
     for each in states:
@@ -134,7 +134,7 @@ def state_table(states: Sequence[ProgramState]) -> Table:
 
 
 def cell(text: str) -> str:
-    """Text from outside for Rich: it styles nothing and commands no terminal."""
+    """Convert untrusted text for Rich, without markup and control characters."""
     return escape(shown_lines(text))
 
 
@@ -144,9 +144,9 @@ def plain_table(
     right: Collection[str] = (),
     whole: Collection[str] = (),
 ) -> Table:
-    """A table without lines, with rows of plain text.
+    """Make a table of plain text without lines.
 
-    The columns ``right`` are flush right, the cells of ``whole`` stay on one line.
+    The columns ``right`` are right-aligned, the cells of ``whole`` stay on one line.
     """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in columns:
@@ -159,13 +159,13 @@ def plain_table(
 
 
 def metric_names(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Names of all numeric values in the scores of any set, in order of first appearance."""
+    """List the names of all numeric scores of any set, in order of first appearance."""
     numbers = [name for card in scores.values() for name, value in card.items() if isinstance(value, int | float)]
     return list(dict.fromkeys(numbers))
 
 
 def format_facts(facts: Mapping[str, Any], limit: int = 6) -> str:
-    """The first ``limit`` short facts on one line: ``pairs 28,996 · rejected 4``; pairs of LEFT_OUT are apart."""
+    """Write the first ``limit`` short facts on one line: ``pairs 28,996 · rejected 4``; LEFT_OUT counts apart."""
     if by_rule := facts.get("rejected_by"):
         apart = {word: count for rule, word in LEFT_OUT.items() if (count := by_rule.get(rule))}
         facts = {**facts, "rejected": facts["rejected"] - sum(apart.values()), **apart}
@@ -178,7 +178,7 @@ size_text = partial(decimal, precision=2)
 
 
 def age_text(seconds: float) -> str:
-    """The largest whole unit of an age: ``12 s``, ``5 min``, ``7 h`` or ``40 days``."""
+    """Format an age in its largest whole unit: ``12 s``, ``5 min``, ``7 h`` or ``40 days``."""
     for unit, length in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= length:
             return f"{seconds // length:,.0f} {unit if seconds >= 2 * length else unit.removesuffix('s')}"
@@ -186,7 +186,7 @@ def age_text(seconds: float) -> str:
 
 
 def number_text(value: Any) -> str:
-    """Numbers with grouped digits, floats with two decimals, or ``9.41e+10`` from a billion on."""
+    """Format a number with grouped digits, a float with two decimals, or as ``9.41e+10`` from a billion on."""
     if isinstance(value, float):
         return f"{value:,.2f}" if abs(value) < 1e9 else f"{value:.3g}"
     if isinstance(value, int):

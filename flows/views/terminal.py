@@ -1,4 +1,4 @@
-"""Live progress of a run and messages of the program on stderr, results on stdout."""
+"""Prints live progress of a run and messages of the program to stderr, results to stdout."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ from tasks.engine.planner import StageResult
 from tasks.engine.stage import StageCall
 
 PLAIN_PROGRESS_SECONDS = 10.0
-"""Seconds between two progress lines where stderr is no terminal, which could rewrite a line."""
+"""Seconds between progress lines if stderr is no terminal, which cannot rewrite a line."""
 LIVE_PROGRESS_SECONDS = 0.2
 PIPE_WIDTH = 160
 
@@ -24,7 +24,7 @@ PIPE_WIDTH = 160
 class TerminalDisplay:
     """Shows each stage of a run when it begins, progresses and ends.
 
-    ``prefix`` begins each line where several runs write to one terminal.
+    ``prefix`` begins each line if several runs write to one terminal.
     """
 
     def __init__(self, prefix: str = "") -> None:
@@ -33,7 +33,7 @@ class TerminalDisplay:
         self._live = sys.stderr.isatty()
         self._shown = 0.0
         self._open: dict[str, tuple[float, float]] = {}
-        """Done and total of each call that is running, by its label."""
+        """Done and total of each running call, by its label."""
 
     def begin(self, call: StageCall, missing: Miss) -> None:
         self._shown = time.monotonic()
@@ -76,7 +76,7 @@ class TerminalDisplay:
             self._print(f"  {self.prefix}{name}{how}")
 
     def _print(self, line: str) -> None:
-        """Print a line whole, however long: a link or a path that is broken in two can be neither opened nor found."""
+        """Print a line without breaks, so that links and paths stay usable."""
         self.console.print(line, soft_wrap=True)
 
     def _clear(self) -> None:
@@ -86,15 +86,15 @@ class TerminalDisplay:
 
 
 def console(*, stderr: bool = True) -> Console:
-    """A console on stderr or stdout, ``PIPE_WIDTH`` characters wide where that is no terminal."""
+    """Make a console on stderr or stdout, ``PIPE_WIDTH`` characters wide if that is no terminal."""
     width = None if (sys.stderr if stderr else sys.stdout).isatty() else PIPE_WIDTH
     return Console(stderr=stderr, highlight=False, width=width)
 
 
 def show(*parts: RenderableType, aside: bool = False) -> None:
-    """Print results: tables and styled text, and plain text whole, as commands and paths in it are copied.
+    """Print results: tables and styled text; plain text without breaks, since users copy commands and paths.
 
-    They go to stdout; ``aside``, as where that is for JSON, to stderr.
+    Prints to stdout, or with ``aside`` to stderr, for example if stdout is for JSON.
     """
     output = console(stderr=aside)
     for part in parts:
@@ -113,5 +113,5 @@ def print_json(value: Any) -> None:
 
 
 def print_text(text: object) -> None:
-    """Print a result for people to stdout; to a pipe or a file exactly as it is."""
+    """Print a result for people to stdout; unchanged to a pipe or a file."""
     print(shown_lines(f"{text}") if sys.stdout.isatty() else text)

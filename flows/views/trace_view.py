@@ -1,6 +1,6 @@
-"""Print the trace of a pair: a heading for each stage the pair reached, and below it what the stage did to the pair.
+"""Prints the trace of a pair: a heading for each stage that the pair reached, then what the stage did to the pair.
 
-Unprintable characters are shown as escapes (``\\u2028``), since they are what a reader of raw text looks for.
+Unprintable characters are shown as escapes (``\\u2028``), since readers of raw text look for them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,7 +38,7 @@ def print_trace(traced: PairTrace, console: Console) -> None:
 
 
 def body(step: Step, steps: Mapping[str, Mapping[str, object]]) -> Iterator[RenderableType]:
-    """Yield what to show below the heading; ``steps`` are the values of all steps, by kind."""
+    """Yield the parts below the heading; ``steps`` are the values of all steps, by kind."""
     found = step.values
     match step.kind:
         case "cleaned":
@@ -74,7 +74,7 @@ def body(step: Step, steps: Mapping[str, Mapping[str, object]]) -> Iterator[Rend
 
 
 def _decoded(step: Step, written: str) -> Iterator[RenderableType]:
-    """The tables of a search; ``written`` is what the stage ``translate`` wrote, "" where it did not."""
+    """Yield the tables of a search; ``written`` is the translation by the stage ``translate``, "" if none."""
     found = step.values
     yield Text("the beam after each step; each row continues a row of the step before by one piece:")
     table = _table("step", "rank", "continues", "piece", "log p", "score", "hypothesis")
@@ -113,7 +113,7 @@ def _decoded(step: Step, written: str) -> Iterator[RenderableType]:
 
 
 def visible(text: str) -> str:
-    """Return the text with invisible characters, and spaces at its ends, as escapes."""
+    """Escape invisible characters, and spaces at the ends of the text."""
     inner = text.strip(" ")
     before, _, after = text.partition(inner) if inner else ("", "", text)
     ends = (r"\x20" * len(end) for end in (before, after))

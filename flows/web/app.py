@@ -1,7 +1,6 @@
-"""The web application: the page, the JSON API over the served versions, and the API's documentation at ``/docs``.
+"""Builds the web application: the page, the JSON API of the served versions, and the API's documentation at ``/docs``.
 
-The files in ``static`` are read once at the start and each is served under its own name; no route opens a path that a
-request names.
+The files in ``static`` are read once at the start and served under their names; no route opens a path from a request.
 """
 
 import asyncio
@@ -48,15 +47,15 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     code: {"model": ErrorResponse} for code in (404, 413, 422, 429, 504)
 }
 SHORT_CHARACTERS = 1_000
-"""A text of so many is split and counted in less time than another thread takes to start with it."""
+"""A text of at most this length is split faster than another thread can start."""
 CLIENT_CLOSED_REQUEST = 499
-"""Status for a client that has disconnected, so nobody reads it."""
+"""Status for a client that has disconnected; nobody reads it."""
 
 T = TypeVar("T")
 
 
 class Application(LimitsMiddleware):
-    """The application behind its limits, with the queue, so that the server can see whether a search still runs."""
+    """The application with its limits, and the queue, which tells the server whether a search still runs."""
 
     def __init__(self, app: FastAPI, batcher: Batcher, limits: Limits) -> None:
         super().__init__(app, limits)
@@ -64,7 +63,7 @@ class Application(LimitsMiddleware):
 
 
 def application(served: Sequence[ServedVersion], limits: Limits) -> Application:
-    """Build the ASGI application over at least one version."""
+    """Build the ASGI application for at least one version."""
     batcher = Batcher(limits)
 
     @asynccontextmanager
@@ -89,7 +88,7 @@ def application(served: Sequence[ServedVersion], limits: Limits) -> Application:
 
     @app.post("/api/translate", responses=ERROR_RESPONSES)
     async def translate(body: TranslateRequest, http_request: HTTPRequest) -> TranslateResponse:
-        """Translate a text and answer when all of it is done."""
+        """Translate a text; respond when all sentences are done."""
         plan = await _planned(index, body)
         queued = batcher.submit(plan.served, plan.search, plan.sentences, share=limits.batch)
         try:
@@ -131,7 +130,7 @@ def application(served: Sequence[ServedVersion], limits: Limits) -> Application:
 
 
 def protected(app: ASGIApp, host: str, allow_host: Sequence[str], credentials: Credentials | None) -> ASGIApp:
-    """Put an application that listens on ``host`` behind checks of the headers Host and Origin and a password.
+    """Protect an application on ``host`` by checks of the headers Host and Origin, and by a password.
 
     ``allow_host`` are further names that browsers may use; without ``credentials`` no password is needed.
     """
@@ -140,7 +139,7 @@ def protected(app: ASGIApp, host: str, allow_host: Sequence[str], credentials: C
 
 
 async def _planned(index: ModelIndex, body: TranslateRequest) -> TranslationPlan:
-    """Check and split a text: a long one on a thread, so that others are served, a short one here, which is faster."""
+    """Check and split a text: a long one on a thread, so that it blocks no other request, a short one here."""
     if len(body.text) <= SHORT_CHARACTERS:
         return index.plan(body)
     return await asyncio.to_thread(index.plan, body)

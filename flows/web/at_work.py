@@ -1,4 +1,4 @@
-"""The ``repro serve`` processes at work: each holds the lock of a file under the root that says what it serves."""
+"""Finds running ``repro serve`` processes: each locks a file under the root that says what it serves."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,7 +12,7 @@ FOLDER = "locks/serve"
 
 @contextmanager
 def announced(root: Path, served: str) -> Iterator[None]:
-    """Let ``serving`` know of this process during the block, unless the root cannot be written to."""
+    """Make this process visible to ``serving`` during the block, if the root is writable."""
     file = root / FOLDER / process_identity().replace("/", "-")
     with ExitStack() as stack:
         with suppress(OSError):
@@ -22,5 +22,5 @@ def announced(root: Path, served: str) -> Iterator[None]:
 
 
 def serving(root: Path) -> list[str]:
-    """What each living process serves: ``process 708 on vm serves demo/1 at http://127.0.0.1:8765 since …``."""
+    """List what each process serves: ``process 708 on vm serves demo/1 at http://127.0.0.1:8765 since …``."""
     return [*filter(None, map(lock_holder, sorted((root / FOLDER).glob("*"))))]

@@ -1,9 +1,9 @@
 """Batches the sentences of many requests for one model thread and returns each sentence as soon as it is done.
 
 Requests with equal search settings share a batch if they arrive while the model is busy, or within a few milliseconds
-where several shared the last one; a client alone never waits for others.
-Requests take turns, and a request's share of a batch doubles with each of its batches: its first sentence is done
-soon, and a long text does not delay a short one.
+if several requests shared the last batch. A single client never waits for others. Requests take turns, and a request's
+share of a batch doubles with each of its batches: its first sentence is done soon, and a long text does not delay a
+short one.
 """
 
 import asyncio
@@ -46,11 +46,11 @@ class QueuedRequest:
         self.done: asyncio.Queue[tuple[int, SentenceJson] | TranslationFailed] = asyncio.Queue()
 
     def shares_a_batch_with(self, other: "QueuedRequest") -> bool:
-        """Whether one search can translate sentences of both."""
+        """Whether one search can translate sentences of both requests."""
         return (
             self.served is other.served
             and replace(self.search, n_best=1) == replace(other.search, n_best=1)
-            # The engine may depend on it: nobody's engine depends on who else asks.
+            # It may decide the engine, and other requests must not change a request's engine.
             and (self.search.n_best > 1) == (other.search.n_best > 1)
         )
 
@@ -69,20 +69,20 @@ class QueuedRequest:
 
 
 Batch = list[tuple[QueuedRequest, list[tuple[int, str]]]]
-"""Numbered sentences of several requests that are translated together."""
+"""Numbered sentences of several requests, to be translated together."""
 
 
 class Batcher:
-    """The queue in front of the model. It works inside ``async with``."""
+    """The queue of the model. Use it in ``async with``."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.queue: deque[QueuedRequest] = deque()
         self._thread = ThreadPoolExecutor(1, "model")
         self.busy = False
-        """Whether the model's thread computes."""
+        """Whether the model's thread is computing."""
         self._calls = 0
-        """Exclusive calls that are not done."""
+        """Unfinished exclusive calls."""
         self._arrived = asyncio.Event()
         self._last_requests = 1
         """Requests in the last batch."""
@@ -101,7 +101,7 @@ class Batcher:
         return self._calls + sum(len(request.waiting) for request in self.queue)
 
     def submit(self, served: ServedVersion, search: Search, sentences: Sequence[str], share: int = 1) -> QueuedRequest:
-        """Queue sentences; ``share`` is how many the first batch takes. Raises RefusedRequest (429) if it is full."""
+        """Queue sentences; the first batch takes ``share`` of them. Raises RefusedRequest (429) for a full queue."""
         self._admit(len(sentences))
         deadline = time.monotonic() + self.limits.request_seconds
         request = QueuedRequest(served, search, sentences, share, deadline)
@@ -152,7 +152,7 @@ class Batcher:
                 await self._translate(batch)
 
     async def _gather(self) -> None:
-        """Wait for as many requests as the last batch had: clients that are answered together ask again together."""
+        """Wait for as many requests as the last batch had: their clients probably send the next ones together."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.limits.gather_seconds):
                 while len(self.queue) < self._last_requests:
@@ -160,7 +160,7 @@ class Batcher:
                     await self._arrived.wait()
 
     def _next_batch(self) -> Batch:
-        """Take a share of each request that is searched as the first one is until the batch is full.
+        """Take a share of each request with the first request's search settings until the batch is full.
 
         Requests with sentences left move to the end of the queue.
         """
@@ -189,7 +189,7 @@ class Batcher:
         await asyncio.wait([outcome])
         if error := outcome.exception():
             if len(batch) > 1:
-                # One request's sentence must not fail the others.
+                # A sentence of one request must not fail the others.
                 for single in batch:
                     await self._translate([single])
                 return

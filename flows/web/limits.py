@@ -1,7 +1,7 @@
-"""Limits on what a client may send and how long it may take, and the middleware that enforces them.
+"""Limits the size and time of requests, with a middleware that enforces the limits.
 
-The middleware reads each body within a size and a time before the application sees the request, and adds headers to
-every response so that no text can run as code of the page.
+The middleware reads each body within limits of size and time before the application sees the request. It adds headers
+to every response, so that no text can run as code in the page.
 """
 
 import asyncio
@@ -43,13 +43,13 @@ class Limits:
     batch: int = 32
     """Sentences that are translated together; 1 turns batching off."""
     gather_seconds: float = 0.004
-    """How long an idle server waits for others to join a request's batch, where several shared the last one."""
+    """How long an idle server waits for more requests for a batch, if several requests shared the last batch."""
     request_seconds: float = 60.0
     body_seconds: float = 10.0
     connections: int = 500
-    """At the same time; a further one gets 503."""
+    """Simultaneous connections; further ones get 503."""
     stop_seconds: int = 65
-    """From a signal to the exit; longer than any request may take."""
+    """Time from a signal to the exit; longer than ``request_seconds``."""
 
 
 class RefusedRequest(Exception):

@@ -1,7 +1,7 @@
-"""Requests and responses of the API, their checks, and the split of a request's text into sentences.
+"""Defines and checks requests and responses of the API, and splits a request's text into sentences.
 
-Each line of a text is a paragraph; an empty line is a paragraph without sentences. Model names are looked up among
-the served versions only, never in the registry or the file system.
+Each line of a text is a paragraph; an empty line is a paragraph without sentences. Model names are looked up only among
+the served versions, never in the registry or the file system.
 """
 
 import re
@@ -20,7 +20,7 @@ MAX_ALPHA = 5.0
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 
-"""JSON can name a lone one, but UTF-8 cannot encode it."""
+"""JSON may contain a lone surrogate, but UTF-8 cannot encode it."""
 Text = Annotated[str, AfterValidator(lambda text: SURROGATE.sub("\ufffd", text))]
 
 
@@ -42,7 +42,7 @@ class TranslateRequest(BaseModel):
 
 
 class AttentionRequest(BaseModel):
-    """A sentence and its translation, whose attention weights are computed."""
+    """A sentence and its translation, to compute attention weights."""
 
     model_config = ConfigDict(extra="forbid")
     source: Text = Field(description="one sentence")
@@ -117,7 +117,7 @@ class TranslationPlan:
 
     @property
     def positions(self) -> list[tuple[int, int]]:
-        """For each sentence the number of its paragraph and its number in the paragraph, from 0."""
+        """The paragraph of each sentence, and its place in the paragraph; both count from 0."""
         return [(p, s) for p, paragraph in enumerate(self.paragraphs) for s in range(len(paragraph))]
 
     @property
@@ -126,7 +126,7 @@ class TranslationPlan:
         return [sentence for paragraph in self.paragraphs for sentence in paragraph]
 
     def response(self, translated: Mapping[int, SentenceJson]) -> TranslateResponse:
-        """Combine the translated sentences, given by number."""
+        """Combine the translated sentences, which are given by number."""
         answers = iter(translated[number] for number in range(len(translated)))
         paragraphs = tuple(tuple(next(answers) for _ in paragraph) for paragraph in self.paragraphs)
         texts = (" ".join(sentence["hypotheses"][0]["text"] for sentence in paragraph) for paragraph in paragraphs)
@@ -146,7 +146,7 @@ class ModelIndex:
                 self.by_name.setdefault(name, each)
 
     def find(self, name: str) -> ServedVersion:
-        """Find a version; an empty name is the first. Raises RefusedRequest (404) for a version that is not served."""
+        """Find a version; "" means the first. Raises RefusedRequest (404) for a version that is not served."""
         if not name:
             return self.served[0]
         if name not in self.by_name:
@@ -155,15 +155,15 @@ class ModelIndex:
         return self.by_name[name]
 
     def longest(self, served: ServedVersion) -> int:
-        """Tokens of the longest sentence that is accepted."""
+        """Return the most tokens that a sentence may have."""
         return min(self.limits.pieces, served.longest)
 
     def widest(self, served: ServedVersion) -> int:
-        """The largest beam that is accepted."""
+        """Return the largest allowed beam."""
         return max(self.limits.beam, served.decoding.beam)
 
     def cards(self) -> list[ModelInfo]:
-        """Describe every version, in the order in which they are served."""
+        """Describe every version, in the order of ``served``."""
         names = ("characters", "sentences", "beam", "attention_pieces")
         limits = {name: getattr(self.limits, name) for name in names}
         cards = []

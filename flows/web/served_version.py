@@ -1,4 +1,4 @@
-"""A registered version as the page serves it: its description, and answers in JSON."""
+"""Serves a registered version: its description, translations and attention in JSON."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,7 +22,7 @@ A hypothesis has ``text``, ``ids`` (its tokens without eos) and ``pieces`` (thei
 
 
 class ServedVersion:
-    """A version that is loaded. ``translate`` and ``attention`` are called on one thread, one at a time."""
+    """A loaded version. Call ``translate`` and ``attention`` on one thread, one at a time."""
 
     def __init__(self, version: Version, model: "VersionTranslator") -> None:
         self.model = model
@@ -30,12 +30,12 @@ class ServedVersion:
         self.aliases = version.aliases
         self.remark = version.remark
         self.languages = (version.tags.get("source_language", ""), version.tags.get("target_language", ""))
-        """Language codes; empty where they are unknown."""
+        """Language codes; empty if unknown."""
         self.decoding = model.decoding
         self.engine = model.engine.name_for(Search(model.decoding))
         """The engine of its searches, unless a request needs another one."""
         self.longest = model.translator.longest_source
-        """Tokens of the longest sentence that it accepts."""
+        """The most tokens that a sentence may have."""
 
     def translate(self, sentences: Sequence[str], search: Search) -> list[SentenceJson]:
         """Translate sentences of at most ``longest`` tokens."""
@@ -55,10 +55,10 @@ class ServedVersion:
         ]
 
     def attention(self, source: str, target: str | Sequence[int], kind: AttentionKind) -> dict[str, Any]:
-        """Compute the attention of a sentence and its translation, which is given as text or as token ids.
+        """Compute the attention of a sentence and its translation, given as text or as token ids.
 
-        Returns ``rows`` and ``columns``, the tokens that attend and the attended ones, and ``weights`` by layer, head,
-        row and column. Raises ValueError for an id that is not in the vocabulary.
+        Returns ``rows`` (queries) and ``columns`` (keys), the tokens, and ``weights`` by layer, head, row and column.
+        Raises ValueError for an id that is not in the vocabulary.
         """
         found = self.model.attention(source, target)[kind]
         weights = found.weights.astype(float).round(4).tolist()

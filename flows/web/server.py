@@ -1,6 +1,6 @@
-"""Runs the application under uvicorn: the socket, a limit of connections and an orderly shutdown.
+"""Runs the application under uvicorn with a limit of connections and an orderly shutdown.
 
-After a signal it accepts nothing new, finishes the open requests and returns, at the latest after a time limit.
+After a signal it accepts no new request, finishes the open ones within a time limit, and returns.
 """
 
 import os
@@ -38,7 +38,7 @@ def address(host: str, bound: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that shuts down in order at the first signal and at once at the second, without raising."""
+    """A uvicorn server that shuts down in order at the first signal, at once at the second, and never raises."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -82,7 +82,7 @@ def serve(application: ASGIApp, bound: socket.socket, limits: Limits, ready: Cal
 
 
 def end_at_once() -> None:
-    """Exit the process although the model's thread is still in a search whose result nobody needs."""
+    """Exit the process even if the model's thread still runs a search, whose result is no longer needed."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

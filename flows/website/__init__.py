@@ -1,1 +1,1 @@
-"""The site that ``repro site`` writes: registry, versions and runs as static HTML, readable without a server."""
+"""Writes the site of ``repro site``: registry, versions and runs as static HTML, readable without a server."""

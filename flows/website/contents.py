@@ -1,4 +1,4 @@
-"""Every file of the site: pages, the data that programs in them load, model cards and reports."""
+"""Makes every file of the site: pages, data for their scripts, model cards and reports."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,15 +24,15 @@ from tasks.stages.gap import PAGE
 
 @dataclass(frozen=True)
 class Root:
-    """What the site shows of a root."""
+    """The data of a root that the site shows."""
 
     store: Store
     models: Sequence[ModelEntry]
     systems: Sequence[ForeignScore]
     gaps: Sequence[Manifest] = ()
-    """Of the stage ``gap``, the newest last."""
+    """Manifests of the stage ``gap``, the newest last."""
     about: Mapping[str, Any] = field(default_factory=lambda: {"written": datetime.now(UTC), "commit": commit()})
-    """What every page says of the site."""
+    """Facts about the site for every page."""
 
     @staticmethod
     def read(site: Site) -> "Root":
@@ -42,7 +42,7 @@ class Root:
         return Root(store, read_registry(site), foreign_scores(store), gaps)
 
     def beside(self, *entries: VersionEntry) -> list[ForeignScore]:
-        """The scores of other systems by the same references as some score of these versions."""
+        """Find scores of other systems with the same references as a score of these versions."""
         references = {entry.references(name) for entry in entries for name in entry.scores}
         return [each for each in self.systems if each.score.facts["references_sha256"] in references]
 
@@ -52,13 +52,13 @@ class Root:
 
     @cached_property
     def registrations(self) -> Mapping[str, Manifest]:
-        """The manifest of the stage ``register`` that made each version, by label as ``demo/3``."""
+        """The ``register`` manifest of each version, by label such as ``demo/3``."""
         found = self.store.local().list("register")
         return {f"{each.facts.get('name')}/{each.facts.get('version')}": each for each in found}
 
     @cached_property
     def reports(self) -> Mapping[str, Path]:
-        """The report of each version with an alias: one takes megabytes, so those of others are left out."""
+        """Reports of the versions with an alias; others are left out, since a report takes megabytes."""
         found = {}
         for entry in self.entries:
             if entry.version.aliases and entry.label in self.registrations:
@@ -69,7 +69,7 @@ class Root:
 
 
 def contents(root: Root) -> Iterator[tuple[str, str | Path]]:
-    """Path and text of every file; for a file that is copied, where it is."""
+    """Yield the path of every file with its text, or with the source of a file to copy."""
     about = root.about
     yield "index.html", render("index.html", "index.html", models=root.models, **about)
     yield "compare.html", render("compare.html", "compare.html", **about)
@@ -94,7 +94,7 @@ def _version(
     values = {"model": model, "entry": entry, "card": card, "curves": curves, "report": report}
     values["differs"] = differing_fields([preferred, manifests]) if preferred and manifests else []
     values["systems"] = root.beside(entry)
-    attention = report.parent / "attention_0.png" if report else None  # the first picture, if it has one
+    attention = report.parent / "attention_0.png" if report else None  # the first picture, if any
     values["attention"] = has_attention = attention is not None and attention.is_file()
     values["gaps"] = gaps = _gaps(root, entry.label)
     yield entry.page, render("version.html", entry.page, made_from=manifests, **values, **root.about)
@@ -109,7 +109,7 @@ def _version(
 
 
 def _gaps(root: Root, label: str) -> list[tuple[Manifest, Path]]:
-    """The newest page of ``repro gap`` for each claim and set of a version."""
+    """Find the newest page of ``repro gap`` for each claim and set of a version."""
     newest = {(each.facts["claim"], each.item): each for each in root.gaps if each.facts["system"] == label}
     files = ((each, artifact_file(root.store, each, PAGE)) for each in newest.values())
     return [(each, file) for each, file in files if file]

@@ -1,4 +1,4 @@
-"""The data of the plots: measures over the versions of a model, and the curves of a training."""
+"""Prepares the data of the plots: measures over the versions of a model, and training curves."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,19 +22,19 @@ from model.metric_names import (
 from tasks.evaluation.training_log import metric_rows
 
 FIRST_MEASURES = (BLEU, BLEU_PAPER, CHRF, TER, PERPLEXITY)
-"""Measures that the list of measures begins with; BLEU is the one that is drawn first."""
+"""The first measures of the list; BLEU is drawn first."""
 TRAINING_MEASURES: dict[str, tuple[str, Callable[[float], float]]] = {
     "training hours": ("seconds", lambda seconds: seconds / 3600),
     "parameters": ("parameters", float),
     "updates": ("updates", float),
 }
-"""Facts of the training that are drawn too: the fact, and its unit in the plot."""
+"""Facts of the training that are also drawn: the fact, and its conversion to the plot's unit."""
 
 
 def over_versions(model: ModelEntry) -> dict[str, Any]:
-    """For each measure one series per set: values, ends of the 95 % interval, None where a version has none.
+    """Make one series per measure and set: values and ends of the 95 % interval, None if a version has none.
 
-    A line breaks at such a version (``breaks``), since nothing was measured there.
+    The line has a gap at a version without a value (``breaks``).
     """
     entries = list(reversed(model.versions))
     found = {name for entry in entries for scores in entry.scores.values() for name in scores}
@@ -49,7 +49,7 @@ def over_versions(model: ModelEntry) -> dict[str, Any]:
 
 
 def _series(entries: Sequence[VersionEntry], measure: str) -> list[dict[str, Any]]:
-    """One series for each set; a set whose references changed has one for each digest, as their scores differ."""
+    """Make one series per set and digest of its references: scores with other references are not comparable."""
     groups = dict.fromkeys(
         (name, entry.references(name))
         for entry in entries
@@ -74,23 +74,23 @@ def _score(entry: VersionEntry, name: str, references: str, measure: str) -> Sco
 
 CURVES = (LOSS, PERPLEXITY, DEV_PERPLEXITY, DEV_BLEU, LEARNING_RATE, GRADIENT_NORM, TOKENS_PER_SECOND)
 MOST_POINTS = 300
-"""Points of a curve that are drawn; of a longer log every second, third, … row."""
+"""Most points of a drawn curve; of a longer log, every second, third, … row is drawn."""
 
 
 def training_curves(file: Path | None, label: str) -> dict[str, Any]:
-    """Each metric of the log by update, in the form of ``static/plot.js``; no measures without a readable log."""
+    """Read each metric of the log by update, for ``static/plot.js``; no measures if the log is unreadable."""
     try:
         rows = metric_rows(file) if file else []
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # an altered log
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # an edited log
         rows = []
-    # Rows of a dev check are few, and are kept.
+    # Rows of dev checks are few: keep all.
     step = math.ceil(len(rows) / MOST_POINTS) or 1
     rows = [row for number, row in enumerate(rows) if number % step == 0 or DEV_PERPLEXITY in row]
     names = [name for name in CURVES if any(name in row for row in rows)]
     plots = [
         {
             "name": name,
-            "log": name.endswith(PERPLEXITY),  # it begins near the size of the vocabulary and ends at a few
+            "log": name.endswith(PERPLEXITY),  # falls from about the vocabulary size to a few
             "series": [{"name": label, "values": [_finite(row.get(name)) for row in rows]}],
         }
         for name in names
@@ -99,7 +99,7 @@ def training_curves(file: Path | None, label: str) -> dict[str, Any]:
 
 
 def _finite(value: object) -> float | None:
-    """Four digits of a number, which a plot shows; None for what is no finite number."""
+    """Round a number to four digits for a plot; None for all that is no finite number."""
     if isinstance(value, int | float) and math.isfinite(value):
         return float(f"{value:.4g}")
     return None

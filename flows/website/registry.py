@@ -1,4 +1,4 @@
-"""What the site shows of the registry: models, and each version with its scores, settings and training."""
+"""Reads the registry for the site: models, and each version with its scores, settings and training."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tasks.registration.lineage import version_lineage
 from tasks.registration.version_tags import version_page
 
 SETTING_STAGES = ("clean", "learn_bpe", "shard.train", "train", "average")
-"""Stages whose arguments are a version's settings; the translation of its dev set is another one."""
+"""Stages whose arguments are a version's settings, beside ``translate`` of its dev set."""
 NOT_MEASURES = ("sentences",)
 MANIFESTS_IN_MEMORY = 4096
-"""So of most roots each manifest is read once, and a large one does not fill the memory."""
+"""Size of the cache of manifests: most roots are read once, and a large root does not fill the memory."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """A score, with its 95 % confidence interval where one was computed."""
+    """A score, with its 95 % confidence interval if computed."""
 
     value: float
     low: float | None = None
@@ -35,17 +35,17 @@ class Score:
 
 @dataclass(frozen=True)
 class VersionEntry:
-    """A version, and what the manifests of its lineage say; empty mappings where these were deleted."""
+    """A version, with facts from the manifests of its lineage; mappings are empty if these were deleted."""
 
     version: Version
     settings: Mapping[str, str]
-    """Values of the run's fields, by names as in ``--set``."""
+    """Values of the run's fields, by their names in ``--set``."""
     training: Mapping[str, Any]
     """Facts of the stage ``train``."""
     made: Mapping[str, Any]
-    """When, where, by which code and libraries the weights were trained."""
+    """Time, machine, code and libraries of the training."""
     read_lineage: Callable[[], Lineage]
-    """Reads the manifests of all artifacts that the version names."""
+    """Reads the lineage of the version."""
 
     @property
     def label(self) -> str:
@@ -65,7 +65,7 @@ class VersionEntry:
         return {name: _scores(self.version.tags, f"{name}.") for name in self.version.bleu}
 
     def references(self, name: str) -> str:
-        """Digest of the references of a set; scores with different references cannot be compared."""
+        """Return the digest of a set's references; scores with different references are not comparable."""
         return self.version.tags.get(f"{name}.references_sha256", "")
 
 
@@ -92,14 +92,14 @@ class ModelEntry:
 
     @cached_property
     def varying(self) -> Sequence[str]:
-        """Names of the settings that are not the same in all versions."""
+        """Names of the settings that differ between versions."""
         known = [entry.settings for entry in self.versions if entry.settings]
         names = dict.fromkeys(name for settings in known for name in settings)
         return [name for name in names if len({settings.get(name) for settings in known}) > 1]
 
 
 def read_registry(site: Site) -> list[ModelEntry]:
-    """All models by name; empty where nothing is registered."""
+    """Read all models, sorted by name; empty if none is registered."""
     found = versions(site.registry)
     store = open_store(site)
 

@@ -1,4 +1,4 @@
-"""Renders the templates of the site. Names, tags and sentences are foreign text: everything is escaped."""
+"""Renders the templates of the site. Escapes everything, since names, tags and sentences are not trusted."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -30,19 +30,19 @@ def _environment() -> "Environment":
 
 
 def render(template: str, page: str, **values: object) -> str:
-    """The page at the path ``page`` below the site's folder; links in it are relative to there."""
+    """Render the page for the path ``page`` below the site's folder; its links are relative to that path."""
     up = "../" * page.count("/")
     return _environment().get_template(template).render(values, up=up, page=page)
 
 
 def static_files() -> Mapping[str, Path]:
-    """The files beside the pages, by path: style, programs and the library that draws the plots."""
+    """List the files beside the pages, by path: style, scripts and the plot library."""
     found = {f"static/{file.name}": file for file in (FOLDER / "static").rglob("*") if file.is_file()}
     return {"static/base.css": html.BASE / "base.css", **found}
 
 
 def moment(value: datetime) -> str:
-    """A time in UTC, which is the same for every reader: ``2026-11-22 21:22``."""
+    """Format a time in UTC, the same for every reader: ``2026-11-22 21:22``."""
     return f"{value:%Y-%m-%d %H:%M}"
 
 
@@ -51,5 +51,5 @@ def score(value: Score | None) -> str:
 
 
 def interval(value: Score | None) -> str:
-    """``89.83–92.64``, or "" where no interval was computed."""
+    """Format an interval as ``89.83–92.64``; "" if none was computed."""
     return "" if value is None or value.low is None or value.high is None else f"{value.low:.2f}–{value.high:.2f}"

@@ -1,4 +1,4 @@
-"""Data that a page loads as scripts, as ``file://`` allows: two versions to compare."""
+"""Writes data of versions as scripts, which a page can load from ``file://`` to compare two versions."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -7,11 +7,11 @@ from typing import Any
 from flows.website.registry import ModelEntry, VersionEntry
 
 MADE = ("machine", "commit", "python", "torch", "polars", "tokenizers", "sacrebleu")
-"""What is compared of how the weights were made, besides the settings."""
+"""Facts of the training to compare, besides the settings."""
 
 
 def version_script(entry: VersionEntry, curves: Mapping[str, Any]) -> str:
-    """A call of ``addVersion``: browsers load no JSON from ``file://``, but they load scripts."""
+    """Write a call of ``addVersion``: from ``file://``, browsers load scripts but no JSON."""
     text = {name: entry.training.get(name) for name in ("parameters", "device", "ranks")}
     made = {f"made.{name}": entry.made.get(name) for name in MADE}
     digests = {f"digest.{name}": digest[:16] for name, digest in entry.version.digests.items()}
@@ -28,11 +28,11 @@ def version_script(entry: VersionEntry, curves: Mapping[str, Any]) -> str:
 
 
 def list_script(models: Iterable[ModelEntry]) -> str:
-    """The pages of all versions by label, the newest first."""
+    """Write the pages of all versions by label, the newest first."""
     pages = {entry.label: entry.page for model in models for entry in model.versions}
     return f"const versionPages = {script_json(pages)};\n"
 
 
 def script_json(value: Any) -> str:
-    # ASCII alone: the file is right in any encoding that a host says it has.
+    # Only ASCII: the file stays correct if a host declares another encoding.
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)

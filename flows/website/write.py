@@ -1,4 +1,4 @@
-"""Writes the site into a folder: first the new files, then it removes those of an earlier site that are no longer."""
+"""Writes the site into a folder: writes the new files, then removes outdated files of an earlier site."""
 
 import json
 from contextlib import suppress
@@ -11,14 +11,14 @@ from infra.guards.path_names import is_path_name, path_below
 from infra.site import Site
 
 LIST = "site.json"
-"""Lists the files of the site, so that the next one can remove what it no longer has, and nothing else."""
+"""Lists the files of the site, so that the next writing removes only outdated files."""
 BEGUN = "site.begun"
-"""Lists, a line each, the files of a writing that is under way or was interrupted: the next one repeats it."""
+"""Lists, one per line, the files of a running or interrupted writing; the next writing repeats it."""
 
 
 @dataclass(frozen=True)
 class WrittenSite:
-    """What was written: the numbers of models, versions and files, and the bytes of the largest text."""
+    """The numbers of models, versions and files written, and the bytes of the largest text."""
 
     models: int
     versions: int
@@ -27,7 +27,7 @@ class WrittenSite:
 
 
 def write_site(site: Site, out: Path) -> WrittenSite:
-    """Write the site of a root into ``out``, over an earlier one.
+    """Write the site of a root into ``out``; replaces an earlier site.
 
     Raises BadConfiguration if the folder holds files but no site.
     """
@@ -48,14 +48,14 @@ def write_site(site: Site, out: Path) -> WrittenSite:
     _write(out / LIST, json.dumps(sorted(written), indent=0).encode())
     for name in known - written:
         (out / name).unlink(missing_ok=True)
-        with suppress(OSError):  # other files are in the folder
+        with suppress(OSError):  # the folder holds other files
             (out / name).parent.rmdir()
     (out / BEGUN).unlink(missing_ok=True)
     return WrittenSite(len(root.models), sum(len(model.versions) for model in root.models), len(written), largest)
 
 
 def _known_files(out: Path) -> set[str]:
-    """The files of the site that is there, or of one that was begun; empty for a new or an empty folder."""
+    """List the files of an existing or unfinished site; empty for a new or an empty folder."""
     if out.exists() and not out.is_dir():
         raise BadConfiguration(f"--out is {out}, which is a file, allowed is a folder")
     if not out.is_dir() or not any(out.iterdir()):
@@ -75,4 +75,4 @@ def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
     partial.write_bytes(content)
-    partial.replace(path)  # a web server never sends half a page
+    partial.replace(path)  # so that a web server never sends half a page
