@@ -1,3 +1,3 @@
-"""What is run and how: the DAG, runs as values, the command line, Prefect flows. May import the other packages."""
+"""Defines what runs and how: the DAG, runs as values, the commands, Prefect flows. May import all packages."""
 
 __version__ = "0.3.0"

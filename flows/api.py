@@ -1,4 +1,4 @@
-"""Runs, scores, models and artifacts from Python: in a script, a notebook, another program.
+"""Gives Python access to runs, scores, models and artifacts: in a script, a notebook, another program.
 
     from flows import api
 
@@ -6,9 +6,9 @@
     api.scores("demo").filter(metric="bleu")
     api.translate(["The old woman sees a dog."], "demo@champion")
 
-Tables are polars frames, arrays are NumPy's. No function needs a server. State is found as by the command line: in
-``REPRO_ROOT``, else in the nearest ``.repro``; set ``REPRO_ROOT`` before the first call. Errors of configuration are
-``infra.errors.BadConfiguration``, each a sentence that says what is allowed.
+Tables are polars frames, arrays are NumPy's. No function needs a server. As on the command line, state is in
+``REPRO_ROOT``, else in the nearest ``.repro``; set ``REPRO_ROOT`` before the first call. Configuration errors are
+``infra.errors.BadConfiguration``, with a sentence that says what is allowed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ STAGE_SCHEMA = {
 
 
 def runs() -> pl.DataFrame:
-    """The built-in runs, then others that have a record in the root.
+    """List the built-in runs, then other runs with a record in the root.
 
     Returns columns ``run``, ``about`` (empty for a run of your own) and ``recorded``: whether the root has a record.
     """
@@ -91,9 +91,9 @@ def plan(
     force: Sequence[str] = (),
     site: str = "local",
 ) -> pl.DataFrame:
-    """What ``run`` would do: ``repro plan``. Runs nothing.
+    """Plan what ``run`` would do, like ``repro plan``. Runs nothing.
 
-    ``name`` is a built-in run, ``FILE.toml`` or ``FILE.py:NAME``; ``overrides`` are fields of it with their values, as
+    ``name`` is a built-in run, ``FILE.toml`` or ``FILE.py:NAME``; ``overrides`` maps its fields to values:
     ``{"training.updates": 200, "decoding.ensemble": (1, 2)}``. Returns a row for each stage: ``stage``, ``item``,
     ``state`` (``cached``, ``miss``, ``waits``), ``seconds``, ``why`` it runs, ``key`` and ``path``. Raises
     BadConfiguration for an unknown run, stage or field.
@@ -110,12 +110,12 @@ def run(
     force: Sequence[str] = (),
     site: str = "local",
 ) -> pl.DataFrame:
-    """Run every stage that is not cached: ``repro run``. Progress goes to stderr, so a notebook shows it.
+    """Run every stage that is not cached, like ``repro run``. Progress goes to stderr, so a notebook shows it.
 
-    Returns the columns of ``plan``; ``state`` is ``cached`` or ``completed``. An interrupt ends a training after its
+    Returns the columns of ``plan``; ``state`` is ``cached`` or ``completed``. An interrupt ends a training after a
     checkpoint; the same call resumes it. A second interrupt ends this process. Raises
-    ``flows.runner.outcome.StageFailed`` for a stage that failed, BadConfiguration as ``plan`` does. Runs in one root
-    per process.
+    ``flows.runner.outcome.StageFailed`` for a stage that failed, BadConfiguration as ``plan`` does. A process can use
+    only one root.
     """
     resolved = _resolved(name, overrides, from_stage, until, force, site)
     configure_libraries(resolved.site.root)
@@ -124,11 +124,11 @@ def run(
 
 
 def scores(name: str, overrides: Mapping[str, object] | None = None) -> pl.DataFrame:
-    """The scores of a run (``demo``), of a model version (``demo@champion``) or of one set (``demo/score/test``).
+    """Return the scores of a run (``demo``), a model version (``demo@champion``) or one set (``demo/score/test``).
 
-    Of a run the newest finished one without overrides counts, or with ``overrides``, as in ``run``. Returns columns
-    ``set``, ``metric``, ``score``, ``low`` and ``high`` (the 95 % interval by bootstrap, null where there is none),
-    ``protocol`` and ``signature``. Raises BadConfiguration where there are no scores.
+    For a run, the newest finished one counts, without overrides or with ``overrides``, as in ``run``. Returns columns
+    ``set``, ``metric``, ``score``, ``low`` and ``high`` (the 95 % interval by bootstrap, null if there is none),
+    ``protocol`` and ``signature``. Raises BadConfiguration if there are no scores.
     """
     site = configured_site()
     store = open_store(site)
@@ -145,22 +145,22 @@ def scores(name: str, overrides: Mapping[str, object] | None = None) -> pl.DataF
 
 
 def curves(name: str, overrides: Mapping[str, object] | None = None) -> pl.DataFrame:
-    """The metrics of a training by update, of a run (``demo``) or a model version (``demo@champion``).
+    """Return the metrics of a training by update, for a run (``demo``) or a model version (``demo@champion``).
 
-    Of a run it is the training of the model that ``scores`` is about, where there are scores. Returns a row for each
-    update at which something was measured: ``update``, ``time`` (seconds since 1970), and a column for each metric
-    (``loss``, ``dev_perplexity``, ``learning_rate``, …; docs/files.md), null where it was not measured. Raises
-    BadConfiguration where there is no finished training.
+    For a run, it is the training of the model of ``scores``, if there are scores. Returns a row for each update with a
+    measurement: ``update``, ``time`` (seconds since 1970), and a column for each metric (``loss``, ``dev_perplexity``,
+    ``learning_rate``, …; docs/files.md), null if not measured. Raises BadConfiguration if there is no finished
+    training.
     """
     return training_table(find_training(name, configured_site(), _assignments(overrides)).path() / "metrics.jsonl")
 
 
 def sentences(name: str, other: str = "") -> pl.DataFrame:
-    """Every scored sentence of a run or a model version; with ``other``, of both side by side.
+    """Return every scored sentence of a run or a model version; with ``other``, of both side by side.
 
     Returns columns ``set``, ``pair_id``, ``source``, ``reference``, ``hypothesis``, ``bleu`` and ``chrf`` (of the
-    sentence). With ``other`` the last three come twice, ending in ``_a`` and ``_b``, and ``gain`` is ``chrf_b`` minus
-    ``chrf_a``; the sets are those that both have. Raises BadConfiguration where there are no scores.
+    sentence). With ``other`` the last three exist twice, ending in ``_a`` and ``_b``, and ``gain`` is ``chrf_b`` minus
+    ``chrf_a``; only common sets are returned. Raises BadConfiguration if there are no scores.
     """
     site = configured_site()
     a = find_system(name, site)
@@ -176,11 +176,11 @@ def sentences(name: str, other: str = "") -> pl.DataFrame:
 
 
 def versions(model: str = "") -> pl.DataFrame:
-    """The registered model versions, or those of one model, by name, the newest first.
+    """List the registered versions of all models or of one, by name, the newest first.
 
     Returns columns ``name`` (``demo/3``), ``model``, ``version``, ``created`` (UTC), ``aliases`` (list), ``dev_set``,
     ``dev_bleu``, ``test_set``, ``test_bleu``, ``protocol``, ``modified`` (made with overrides) and ``run_id`` in
-    MLflow. Empty where none is registered.
+    MLflow. Empty if none is registered.
     """
     rows = [
         (
@@ -217,7 +217,7 @@ def versions(model: str = "") -> pl.DataFrame:
 
 
 def load(model: str = "demo@champion") -> VersionTranslator:
-    """Load a model version once, for several calls of ``translate`` and ``attention``.
+    """Load a model version once for several calls of ``translate`` and ``attention``.
 
     Raises BadConfiguration for an unknown version, BadData for damaged weights.
     """
@@ -233,14 +233,14 @@ def translate(
     beam: int | None = None,
     alpha: float | None = None,
 ) -> pl.DataFrame:
-    """Translate texts, each sentence by sentence.
+    """Translate texts sentence by sentence.
 
     ``model`` is a version's name (``demo@champion``, ``demo/3``, ``demo``) or what ``load`` returned for it; ``beam``
-    and ``alpha`` (exponent of the length penalty, §6.1) are those of the model's run unless given. Returns ``n_best``
+    and ``alpha`` (exponent of the length penalty, §6.1) default to the values of the model's run. Returns ``n_best``
     rows for each text, best first: ``number`` of the text from 0, ``source``, ``rank`` from 1, ``hypothesis``,
     ``score`` (log-probability over the length penalty, summed over sentences), ``log_probability`` (natural) and
-    ``finished`` (false where the translation was cut). Raises BadConfiguration for settings that are not allowed,
-    BadData for a sentence that is too long for the model.
+    ``finished`` (false if the translation was cut). Raises BadConfiguration for settings that are not allowed, BadData
+    for a sentence that is too long for the model.
     """
     served = load(model) if isinstance(model, str) else model
     given: dict[str, Any] = {"beam": beam, "alpha": alpha}
@@ -273,22 +273,22 @@ def translate(
 def attention(
     sentence: str, model: str | VersionTranslator = "demo@champion", *, target: str = ""
 ) -> Mapping[str, AttentionMap]:
-    """The attention weights of a sentence and its translation, or of ``target`` in its place.
+    """Return the attention weights of a sentence and its translation, or ``target`` in its place.
 
-    Returns a map for ``cross`` (the translation attends to the source), ``encoder`` and ``decoder`` (a side attends to
-    itself): ``weights`` is an array (layers, heads, rows, columns) of float32 in which each row sums to 1; ``rows`` and
-    ``columns`` are the tokens. Raises BadConfiguration for an empty sentence or one that is too long.
+    Returns a map for ``cross`` (the translation attends to the source), ``encoder`` and ``decoder`` (self-attention):
+    ``weights`` is an array (layers, heads, rows, columns) of float32, each row sums to 1; ``rows`` and ``columns`` are
+    the tokens. Raises BadConfiguration for an empty sentence or one that is too long.
     """
     served = load(model) if isinstance(model, str) else model
     return attention_of(served, sentence, target)[1]
 
 
 def artifact(name: str, overrides: Mapping[str, object] | None = None) -> Artifact:
-    """The newest artifact that a name such as ``demo/clean`` or ``demo/score/test`` means (``repro show --path``).
+    """Return the newest artifact of a name such as ``demo/clean`` or ``demo/score/test`` (``repro show --path``).
 
-    It is of a run without overrides, finished or not, or of one with ``overrides``, as in ``run``.
-    ``path()`` is its folder, from a bucket after a download; docs/files.md lists the files; ``facts`` is what its stage
-    returned. Raises BadConfiguration for a name of none or of several artifacts.
+    It belongs to a run without overrides, finished or not, or with ``overrides``, as in ``run``. ``path()`` is its
+    folder, downloaded if it is in a bucket; docs/files.md lists the files; ``facts`` is what its stage returned. Raises
+    BadConfiguration if the name means no or several artifacts.
     """
     return find_artifact(name, Site.named(), _assignments(overrides))
 
@@ -300,12 +300,12 @@ def _resolved(
 
 
 def _assignments(overrides: Mapping[str, object] | None) -> tuple[str, ...]:
-    """The overrides as ``--set`` takes them."""
+    """Write the overrides in the form of ``--set``."""
     return tuple(f"{field}={_text(value)}" for field, value in (overrides or {}).items())
 
 
 def _text(value: object) -> str:
-    """The value as ``--set`` takes it."""
+    """Write the value in the form of ``--set``."""
     if isinstance(value, tuple | list):
         return ",".join(map(_text, value))
     return f"{value}".lower() if isinstance(value, bool) else f"{value}"

@@ -1,4 +1,4 @@
-"""The command line ``repro``. Results go to stdout, progress and messages to stderr.
+"""Runs the command line ``repro``. Results go to stdout, progress and messages to stderr.
 
 Exit codes: 0 done, 1 a stage or command failed, 2 wrong usage or configuration, 130 interrupted.
 """
@@ -49,9 +49,9 @@ FUNCTIONS = {
     "promote": "flows.commands.models:promote",
     "run": "flows.commands.run:run_command",
 }
-"""Where commands are defined that are no function of their name in a module of their name."""
+"""Places of commands that are not a function NAME in a module NAME."""
 COMMANDS = {name: FUNCTIONS.get(name, f"flows.commands.{name}:{name}") for group in GROUPS.values() for name in group}
-"""Where each command is defined. Only the one that is called is imported."""
+"""The place of each command. Only the called command is imported."""
 OTHER_WORDS = {
     "cancel": "stop",
     "eval": "score",
@@ -68,19 +68,19 @@ OTHER_WORDS = {
     "version": "models",
     "versions": "models",
 }
-"""Words that people type for a command."""
+"""Other words that users type for a command."""
 REMOVAL_WORDS = ("rm", "remove", "del", "clean", "prune", "uninstall")
 DESTROYING = ("delete", "gc", "down", "stop", "backup")
-"""Commands that are never proposed for a word that is merely similar."""
+"""Commands that are never suggested for a similar word, since they delete or stop something."""
 SIMILAR = 0.7
-"""How near a command is that is proposed: ``traslate`` means translate alone, ``test`` none."""
+"""Similarity of a suggested command: ``traslate`` suggests only translate, ``test`` nothing."""
 RESUMABLE = ("run", "paper", "sweep", "decide")
-"""Commands that resume from their finished stages when they are repeated after an interrupt."""
+"""Commands that resume from their finished stages if repeated after an interrupt."""
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def application(*, listing: bool = False) -> App:
-    """The parser of the command line. With ``listing`` it can print the list of commands, but no command's own help."""
+    """Build the parser of the command line. With ``listing`` it can list all commands, but not print their help."""
     app = App(
         name="repro",
         version=_version,
@@ -93,7 +93,7 @@ def application(*, listing: bool = False) -> App:
         group = Group.create_ordered(title)
         for name in names:
             path = COMMANDS[name]
-            # A given help replaces the whole docstring, so the command's own help is left to cyclopts.
+            # A given help would replace the whole docstring, so cyclopts reads the command's own help.
             app.command(path, name=name, group=group, help=_docstring(path).partition("\n\n")[0] if listing else None)
     app.register_install_completion_command(
         add_to_startup=False, help="Install completion of commands, runs, stages and fields."
@@ -102,7 +102,7 @@ def application(*, listing: bool = False) -> App:
 
 
 def _docstring(path: str) -> str:
-    """A command's docstring, from its source: an import of every command takes too long."""
+    """Read a command's docstring from its source: to import every command takes too long."""
     module, _, function = path.partition(":")
     spec = find_spec(module)
     assert spec is not None
@@ -113,7 +113,7 @@ def _docstring(path: str) -> str:
 
 
 def _version() -> str:
-    """The version, and the commit where this is a checkout."""
+    """Return the version, and in a checkout the commit."""
     from infra.tracking.provenance import commit
 
     return f"{__version__} ({made_from})" if (made_from := commit()) else __version__
@@ -122,18 +122,18 @@ def _version() -> str:
 def main() -> None:
     """Entry point: run the command, and turn any error into one message and an exit code."""
     prepare_streams()
-    os.environ.update(thread_waiting(os.environ))  # for torch in this process and in all that it starts
+    os.environ.update(thread_waiting(os.environ))  # for torch in this process and its children
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     debug = "--debug" in sys.argv
-    if logging.lastResort:  # prints warnings where a command sets up no logging of its own
+    if logging.lastResort:  # prints warnings if a command sets up no logging
         logging.lastResort.setFormatter(logging.Formatter("repro: %(message)s"))
-    # A shell asks for completions by ``__complete``.
+    # A shell requests completions by ``__complete``.
     if arguments and not arguments[0].startswith(("-", "_")) and arguments[0] not in COMMANDS:
         _say(_unknown_command(arguments[0]))
         sys.exit(2)
     if arguments[:1] in (["run"], ["new"]) and not {"--help", "-h"} & {*arguments}:
-        print(f"repro {arguments[0]}: starting ...", file=sys.stderr, flush=True)  # before imports of seconds
-    # SIGTERM raises an exception, so that jobs and servers are ended by the context managers it passes through.
+        print(f"repro {arguments[0]}: starting ...", file=sys.stderr, flush=True)  # before slow imports
+    # SIGTERM raises an exception, so that context managers end jobs and servers.
     signals.install_handlers()
     try:
         try:
@@ -165,7 +165,7 @@ def help_command(
 
 
 def _unknown_command(word: str) -> str:
-    """The sentence about a word that is no command, with the right one where it is clear what was meant."""
+    """Write the message about an unknown command, with the right one if the meaning is clear."""
     if word in REMOVAL_WORDS:
         return (
             f"unknown command {word!r}: `repro delete NAME/VERSION` removes a model version, after a question; "
@@ -180,7 +180,7 @@ def _unknown_command(word: str) -> str:
 
 
 def _what_is_missing(command: str, argument: Argument) -> str:
-    """The sentence about an argument that a command needs, with its meaning and an example."""
+    """Write the message about a missing argument, with its meaning and an example."""
     name = argument.name.lstrip("-").upper() if argument.field_info.is_positional else argument.name
     example = next(line for line in _docstring(COMMANDS[command]).splitlines() if f"repro {command} " in line)
     meaning = f": {argument.parameter.help}" if argument.parameter.help else ""
@@ -193,12 +193,12 @@ def _say_interrupted(command: list[str]) -> None:
 
 
 def _exit_code_after(error: Exception | KeyboardInterrupt, command: list[str]) -> int:
-    """Say what ended the command; gives its exit code."""
+    """Say what ended the command, and return its exit code."""
     if isinstance(error, KeyboardInterrupt):
         _say_interrupted(command)
         return 130
     if isinstance(error, BrokenPipeError):
-        # The reader of stdout closed it. Without this, flushing the rest at exit would fail again with a traceback.
+        # The reader closed stdout. Without this, the flush at exit would fail again with a traceback.
         discard_stdout()
         return 1
     if isinstance(error, MissingArgumentError) and not error.keyword and error.argument:
@@ -221,6 +221,6 @@ def _exit_code_after(error: Exception | KeyboardInterrupt, command: list[str]) -
 
 
 def _say(message: str) -> None:
-    from flows.views.terminal import say  # loads what a list of commands does not need
+    from flows.views.terminal import say  # loads modules that a list of commands does not need
 
     say(message)

@@ -19,21 +19,20 @@ from infra.site import Site
 
 def backup(
     folder: Annotated[
-        Path | None, Parameter(help="a new folder; by default one below backups/ of the root, named after the time")
+        Path | None, Parameter(help="a new folder; default: one named after the time, below backups/ of the root")
     ] = None,
     *,
     restore: Annotated[
         Path | None,
         Parameter(
-            help="a folder that an earlier backup wrote: put its databases back; the service must be down, and the "
+            help="restore the databases of this earlier backup; the service must be down, and the "
             "present databases are backed up first"
         ),
     ] = None,
 ) -> None:
-    """Copy the databases of the root, MLflow's and Prefect's, also while servers and runs use them.
+    """Copy MLflow's and Prefect's databases of the root; works also while servers and runs use them.
 
-    Copy databases on PostgreSQL with its own pg_dump. Artifacts and model files are not copied: copy the root for
-    these.
+    Use pg_dump for databases on PostgreSQL. Artifacts and model files are not copied: copy the root for these.
 
     For example:
 

@@ -18,10 +18,10 @@ def check(
     site: SiteOption = "local",
     as_json: JsonOption = False,
 ) -> None:
-    """Say whether a finished run reproduces what is recorded of it, or why not. Runs nothing.
+    """Say whether a finished run reproduces its recorded results, and if not, why. Runs nothing.
 
-    Scores must be within a tolerance. Averaged weights and translations must be equal to the bit where results of the
-    same kind of machine (kernels, threads, ranks, torch) are recorded. Exit code 1 if it does not reproduce.
+    Scores must be within a tolerance. Averaged weights and translations must be equal to the bit if results of the same
+    kind of machine (kernels, threads, ranks, torch) are recorded. Exit code 1 if the run is not reproduced.
 
     Example: repro run demo && repro check demo
     """

@@ -18,17 +18,15 @@ def delete(
     version: Annotated[str, VERSION_NAMES, Parameter(help="one model version, for example demo/3")],
     *,
     yes: Annotated[bool, Parameter(help="do not ask")] = False,
-    aliased: Annotated[
-        bool, Parameter(help="also a version with an alias, such as the champion; its aliases go too")
-    ] = False,
+    aliased: Annotated[bool, Parameter(help="delete even a version with an alias, such as the champion")] = False,
     records: Annotated[
-        bool, Parameter(help="also the records of runs that keep its weights, so that `repro gc --delete` frees them")
+        bool, Parameter(help="also delete run records that keep its weights, so that `repro gc --delete` frees them")
     ] = False,
 ) -> None:
     """Delete a model version with its files in MLflow. Says what goes and what stays, and asks once.
 
-    Weights, vocabulary and scores that it was made from stay; `repro gc` lists those that no run on record and no other
-    version needs. The next `repro run` of its run registers a version again.
+    Its weights, vocabulary and scores stay; `repro gc` lists those that no recorded run and no other version needs. The
+    next `repro run` of its run registers a new version.
 
     For example:
 

@@ -13,7 +13,7 @@ from infra.servers.environment import configure_libraries, server_configured
 from infra.site import Site
 
 FILE = Path(__file__).resolve().parents[1] / "prefect.yaml"
-"""A link to the file at the top of a checkout; a copy in an installed package."""
+"""In a checkout, a link to the file at the top; in an installed package, a copy."""
 
 
 def deploy(
@@ -24,21 +24,20 @@ def deploy(
         str, Parameter(help="times of their schedules in UTC, as '0 22 * * 5' (Fridays at 22:00); switches them on")
     ] = "",
     every: Annotated[
-        str, Parameter(help="run again after this time, as 30m, 6h or 2d, instead of --cron; switches the schedules on")
+        str, Parameter(help="run at this interval, such as 30m, 6h or 2d, instead of --cron; switches the schedules on")
     ] = "",
     overrides: Annotated[
         OverridesOption,
-        Parameter(help="set one field of the named runs, as in `repro run`; repeatable; '' removes what is set"),
+        Parameter(help="set one field of the named runs, as in `repro run`; repeatable; '' removes earlier settings"),
     ] = (),
     check: Annotated[
         bool, Parameter(help="deploy a rerun of the named runs in a folder of its own, with `repro check` at its end")
     ] = False,
 ) -> None:
-    """Let Prefect's workers run these runs, by default all: from Prefect's page, or by a schedule.
+    """Let Prefect's workers run these runs (default: all), from Prefect's page or on a schedule.
 
-    Creates or updates a deployment of each, and missing work pools, at the server of `repro up` or PREFECT_API_URL. May
-    be repeated: ids stay, a schedule stays switched on or off as it is, and keeps the times that --cron or --every gave
-    it; a deployment keeps its --set.
+    Creates or updates a deployment of each run, and missing work pools, at the server of `repro up` or PREFECT_API_URL.
+    A repeated call keeps ids, the state of schedules, their times from --cron or --every, and each deployment's --set.
 
     For example:
 
@@ -66,7 +65,7 @@ def deploy(
             "--activate, --pause, --cron and --every need names of deployments, as in `repro deploy demo --activate`"
         )
     for run in runs if any(overrides) else ():
-        RunRequest(run, overrides=overrides).resolve()  # refuses a wrong field now, not at night
+        RunRequest(run, overrides=overrides).resolve()  # rejects a wrong field now, not at night
     configure_libraries(Site.named().root)
     if not server_configured():
         raise BadConfiguration(

@@ -11,11 +11,11 @@ from infra.site import Site
 
 
 def doctor(*, site: SiteOption = "local", as_json: JsonOption = False) -> None:
-    """Check that this machine, its settings and its servers can do the work; each line says what to do, if anything.
+    """Check that this machine, its settings and its servers can do the work; each problem comes with advice.
 
-    Looks at Python, torch, cores, memory, the disk of the root, Prefect, MLflow, mirrors, the machine behind ssh, and
-    the bucket of the root with its clock. Changes nothing, except that it makes the folder on the machine behind ssh,
-    and writes and deletes small objects in the bucket. Exit code 1 if a check failed; warnings do not count.
+    Checks Python, torch, cores, memory, the disk of the root, Prefect, MLflow, mirrors, the ssh machine, and the root's
+    bucket with its clock. It only creates the folder on the ssh machine, and writes and deletes small objects in the
+    bucket. Exit code 1 if a check failed; warnings do not count.
 
     Example: repro doctor
     """

@@ -14,10 +14,10 @@ from infra.service.process_tags import tagged_pids
 from infra.site import Site
 
 
-def down(*, force: Annotated[bool, Parameter(help="also while a run in a terminal uses the servers")] = False) -> None:
+def down(*, force: Annotated[bool, Parameter(help="stop even while a run in a terminal uses them")] = False) -> None:
     """Stop the servers and workers that `repro up` started, and the runs of these workers. Finished stages are kept.
 
-    While a run in a terminal uses the servers, nothing is stopped, but with --force.
+    While a run in a terminal uses the servers, nothing is stopped, unless --force is given.
 
     Example: repro down
     """

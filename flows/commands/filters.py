@@ -20,9 +20,9 @@ def filters(
     site: SiteOption = "local",
     as_json: JsonOption = False,
 ) -> None:
-    """Show what each filter of a run rejected: counts, and sample pairs with the measured and allowed values.
+    """Show what each filter of a run rejected: counts, and sample pairs with measured and allowed values.
 
-    Runs nothing: the clean stage of the run must be done, or have refused the text.
+    Runs nothing: the stage clean of the run must have finished, or rejected the text.
 
     Example: repro filters demo --samples 5
     """

@@ -24,11 +24,11 @@ def gc(
     site: SiteOption = "local",
     as_json: JsonOption = False,
 ) -> None:
-    """List, or delete, artifacts that no kept run needs, and leftovers of unfinished work older than a week.
+    """List or delete artifacts that no kept run needs, and leftovers of unfinished work older than a week.
 
-    Of each run, with each set of overrides, the artifacts of the newest record are kept, and of each stage those of the
-    newest record and of the newest finished record that have it. A registered model version keeps its weights,
-    vocabulary and scores. Runs that were deleted in MLflow are removed by its own command, mlflow gc.
+    For each run and set of overrides, gc keeps the artifacts of the newest record. For each stage, it also keeps those
+    of the newest record and of the newest finished record that have it. A registered version keeps its weights,
+    vocabulary and scores. MLflow's own command, mlflow gc, removes runs that were deleted in MLflow.
 
     For example:
 

@@ -22,10 +22,10 @@ def history(
     site: SiteOption = "local",
     as_json: JsonOption = False,
 ) -> None:
-    """List every start of a run: request, outcome, why it failed, what was tried again, and hours.
+    """List every start of a run: request, outcome, failure, retries and hours.
 
-    The newest is first. Hours are those of the stages that were made, or since the start of a run
-    that is at work or was killed.
+    The newest comes first. Hours are the time of the stages that were made; for a running or killed run, the time since
+    its start.
 
     For example:
 
@@ -50,7 +50,7 @@ def history(
 
 
 def start_of(since: str) -> datetime:
-    """The time that ``4w`` or ``2026-11-01`` means. Raises BadConfiguration for anything else."""
+    """Parse ``4w`` or ``2026-11-01`` to a time. Raises BadConfiguration for other text."""
     try:
         if (seconds := seconds_of(since)) is not None:
             return datetime.now(UTC) - timedelta(seconds=seconds)

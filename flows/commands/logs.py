@@ -13,7 +13,7 @@ from infra.site import Site, open_store
 
 POLL_SECONDS = 1.0
 LINES = 40
-"""How many lines of a stage are printed at first."""
+"""Lines of a stage to print at first."""
 
 
 def logs(
@@ -21,21 +21,21 @@ def logs(
     stage: Annotated[
         str,
         STAGE_NAMES,
-        Parameter(help="a stage, or STAGE/ITEM; default: what is at work, else what failed, else the last with a log"),
+        Parameter(help="a stage, or STAGE/ITEM; default: running stages, else failed ones, else the last with a log"),
     ] = "",
     *,
     follow: Annotated[
-        bool, Parameter(name=("--follow", "-f"), help="go on until the run ends; Ctrl-C leaves it running")
+        bool, Parameter(name=("--follow", "-f"), help="print new lines until the run ends; Ctrl-C does not stop it")
     ] = False,
     every: Annotated[
-        bool, Parameter(name="--all-lines", help=f"all lines, torchrun's traces too, not the last {LINES} alone")
+        bool, Parameter(name="--all-lines", help=f"all lines, with torchrun's traces, not only the last {LINES}")
     ] = False,
-    overrides: Annotated[OverridesOption, Parameter(help="the newest with this override; repeatable")] = (),
+    overrides: Annotated[OverridesOption, Parameter(help="the newest start with this override; repeatable")] = (),
     site: SiteOption = "local",
 ) -> None:
-    """Print what the stages of a run say: the measurements of a job, its log, and why it failed.
+    """Print the logs of a run's stages: measurements, job log, and why a stage failed.
 
-    Where a run was started several times, the newest at work counts, else the newest; --set tells other settings.
+    If a run was started several times, the newest running start counts, else the newest; --set chooses other settings.
 
     For example:
 
@@ -80,7 +80,7 @@ def logs(
         for failure in log.row.tried_again_after:
             print_text(f"earlier, {log.row.label} was tried again after: {failure}")
         for failure in log.row.failures[len(log.row.tried_again_after) :]:
-            if not start.failure.startswith(f"{log.row.label} failed: "):  # the last line says that
+            if not start.failure.startswith(f"{log.row.label} failed: "):  # the last printed line says this
                 print_text(f"{log.row.label} {failure_text(failure)}")
     resume = f"; to resume it: {start.command}" if start.outcome == KILLED else ""
     begun = f"{start.started.astimezone():%Y-%m-%d %H:%M}"

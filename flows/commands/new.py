@@ -26,7 +26,7 @@ from tasks.durations import duration, seconds_of
 
 Pair = tuple[str, str]
 POOR_UPDATES = 600
-"""By the measurements in docs/own-text.md, fewer updates give a poor model."""
+"""Fewer updates give a poor model (measured in docs/own-text.md)."""
 
 
 def new(
@@ -52,19 +52,19 @@ def new(
     ] = None,
     size: Annotated[
         Literal["tiny", "small", "base"] | None,
-        Parameter(help="of the model; by default it follows the number of pairs"),
+        Parameter(help="of the model; by default the number of pairs decides"),
     ] = None,
     budget: Annotated[
-        str, Parameter(help="most time for the whole run on this machine, such as 30m: sets updates, a smaller model")
+        str, Parameter(help="time limit of the whole run here, such as 30m: sets updates, may choose a smaller model")
     ] = "",
     like: Annotated[str, Parameter(help="take model and training of this run, in place of --size")] = "",
     replace: Annotated[bool, Parameter(help="write over an existing NAME.toml")] = False,
 ) -> None:
-    """Write NAME.toml, a run of your own text, and say what the text looks like.
+    """Write NAME.toml, a run of your own text, and report on the text.
 
-    Text may be plain, .gz, .xz, .bz2, .zst, .tsv, .csv, .jsonl, .parquet or .tmx, or a dataset on the Hugging
-    Face Hub, whose revision is pinned. The file pins it by checksum; edit it, then use it like a built-in run. Model
-    and training follow the number of pairs; a few updates are timed here to say how long the run takes.
+    Text may be plain, .gz, .xz, .bz2, .zst, .tsv, .csv, .jsonl, .parquet or .tmx, or a dataset on the Hugging Face Hub,
+    whose revision is pinned. The file pins the text by checksum. Edit the file, then use it like a built-in run. The
+    number of pairs decides model and training; a few updates are timed here to estimate how long the run takes.
 
     For example:
 
@@ -141,12 +141,12 @@ def new(
         f"{batch}; the rest as in {base.name}"
     )
     if remarks:
-        say(f"after the text or the command is mended, --replace writes {file} again")
+        say(f"after you correct the text or the command, --replace writes {file} again")
     say(f"next: repro plan {file}, then repro run {file}")
 
 
 def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
-    """The first of the runs that learns enough within the ``budget`` (seconds; 0: none); says how long it trains."""
+    """Choose the first run that learns enough within the ``budget`` (seconds; 0: no limit); say how long it trains."""
     if not budget and runs[0].training.epochs:
         return runs[0]
     measured = partial(time_of_update, length=length)
@@ -174,7 +174,7 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
         end = f"{duration(60 * run.training.minutes)}, or after {most:,} updates if they come sooner"
         say(f"the training ends after {end}; more work beside it gives fewer updates, less gives more")
         if updates == runs[0].training.updates:
-            say("this is within the budget; so much text needs no more updates")
+            say("this is within the budget; this amount of text needs no more updates")
     return run
 
 
@@ -200,7 +200,7 @@ def _languages(given: Pair | None, sides: tuple[TextFile, TextFile], first: pl.D
 
 
 def _held_out_paths(name: str, languages: Pair, sides: tuple[TextFile, TextFile], replace: bool) -> list[Path]:
-    """The files beside NAME.toml that the held-out pairs are written to."""
+    """Name the files beside NAME.toml for the held-out pairs."""
     paths = [Path(f"{name}.dev.{language}") for language in languages]
     for path in filter(Path.exists, paths):
         if any(path.samefile(file) for side in sides for file in side.files):
@@ -222,7 +222,7 @@ def _held_out(paths: list[Path], frame: pl.DataFrame) -> tuple[TextFile, TextFil
 
 
 def _say_report(report: TextReport) -> None:
-    """What was seen in the text, and what would be filtered."""
+    """Report on the text, and on what the filters would reject."""
     share = report.rejected / max(1, report.looked_at)
     held = f", {report.held_out:,} of them in the held-out set" if report.held_out else ""
     say(

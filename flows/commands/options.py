@@ -17,16 +17,14 @@ STAGE_NAMES = Parameter(completer=lambda _: [*STAGES])
 JsonOption = Annotated[bool, Parameter(name="--json", help="print one JSON object as the last line of stdout")]
 EngineOption = Annotated[
     EngineChoice,
-    Parameter(help="auto: CTranslate2 on CPUs if it is installed and searches as the own engine does, else that one"),
+    Parameter(help="auto: CTranslate2 on CPUs if installed and if it searches like our own engine, else our own"),
 ]
 QuantizationOption = Annotated[
     Quantization,
     Parameter(help="type of CTranslate2's matrices; int8 is faster and finds nearly the same translations"),
 ]
 SiteOption = Annotated[str, Parameter(help="where to compute: local or gpu")]
-SwapOption = Annotated[
-    bool, Parameter(help="the run of the other direction, NAME-swapped: source and target change sides")
-]
+SwapOption = Annotated[bool, Parameter(help="run the other direction, NAME-swapped: swap source and target")]
 
 
 @Parameter(name="*")
@@ -58,7 +56,7 @@ class RunOptions:
     ] = False
 
     def request(self) -> RunRequest:
-        """The request; ``--strict`` goes into the environment, from which this process and its children read it."""
+        """Make the request; sets ``--strict`` in the environment for this process and its children."""
         if self.strict:
             os.environ["REPRO_STRICT"] = "1"
         ours = ("swap", "strict", "strict_numerics")

@@ -36,10 +36,11 @@ def run_command(
     *,
     seeds: Annotated[str, Parameter(help="run once per seed and compare the results, for example 1,2,3")] = "",
     every: Annotated[
-        bool, Parameter(name="--all-scores", help="show the scores by every protocol, not the headlines alone")
+        bool, Parameter(name="--all-scores", help="show the scores by every protocol, not only the headlines")
     ] = False,
     promote_better: Annotated[
-        bool, Parameter(help="make the version champion if its dev score is not below the champion's, noise or not")
+        bool,
+        Parameter(help="make the version champion if its dev score is at least the champion's, significant or not"),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -73,7 +74,7 @@ def run_command(
 
     repro run my_runs.py:TINY --json
     """
-    resolved = asked.request().resolve()  # reports a wrong argument before a server is started
+    resolved = asked.request().resolve()  # reports a wrong argument before a server starts
     several = parse_seeds(seeds) if seeds else ()
     if promote_better and (resolved.is_modified or asked.until not in ("", "register")):
         raise BadConfiguration("--promote-better is given, allowed is that for a whole run without --set")
@@ -87,7 +88,7 @@ def run_command(
         if as_json:
             print_json(outcome_json(failed.outcome))
         raise
-    promoted = _promote(outcome, resolved, by_score=True) if promote_better else []  # before a reader may leave
+    promoted = _promote(outcome, resolved, by_score=True) if promote_better else []  # before stdout may close
     recorded = recorded_sums(resolved.run)
     kind = f"strict numerics, torch here is {version('torch')}"
     numerics = compare_files(outcome.rows, open_store(resolved.site), recorded, kind)
@@ -98,7 +99,7 @@ def run_command(
 
 
 def _promote(outcome: Outcome, resolved: ResolvedRun, *, by_score: bool) -> list[str]:
-    """Make the version that the run registered champion, if its seeds or its score say so; gives a line about it."""
+    """Make the run's version champion if its seeds or its score justify it; return a line about it."""
     from flows.inspection.promotion import promote
 
     label = "" if resolved.is_modified else outcome.model_version
@@ -121,7 +122,7 @@ def _run_seeds(resolved: ResolvedRun, seeds: tuple[int, ...], promote_better: bo
 
 
 def _results(outcome: Outcome, resolved: ResolvedRun, every: bool) -> list[RenderableType]:
-    """Stages, scores, a few translations, and the commands and addresses to look at next."""
+    """List stages, scores, a few translations, and the next commands and addresses."""
     found: list[RenderableType] = ["", stage_table(outcome.rows)]
     if outcome.own_scores:
         found += ["", (score_table if every else score_card)(outcome.own_scores)]
@@ -136,7 +137,7 @@ def _results(outcome: Outcome, resolved: ResolvedRun, every: bool) -> list[Rende
 
 
 def _samples(outcome: Outcome, site: Site, count: int = 3) -> list[str]:
-    """Random sentences of the last scored set: source, reference, hypothesis."""
+    """Choose random sentences of the last scored set: source, reference, hypothesis."""
     import polars as pl
 
     scored = [row for row in outcome.rows if row.stage == "score" and is_own(row.item) and row.path]
@@ -156,7 +157,7 @@ def _where_to_look(outcome: Outcome, site: Site) -> list[str]:
     command = f"{programs}/mlflow ui --backend-store-uri {quote(tracking)}   then http://127.0.0.1:5000/{page}"
     mlflow = f"{tracking.rstrip('/')}/{page}" if tracking.startswith(("http://", "https://")) else command
     home = os.environ.get("PREFECT_HOME", "")
-    # Not `prefect server start`, which any web page can command. The service shows what is in the root, no other home.
+    # Not `prefect server start`: any web page can control it. The service shows the data of this root.
     in_root = same_folder(Path(home), site.root.absolute() / "prefect")
     prefect = f"{programs}/repro up   then http://127.0.0.1:4200" if in_root else f"recorded in {home}"
     if has_user_server():

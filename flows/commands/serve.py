@@ -32,8 +32,8 @@ def serve(
 ) -> None:
     """Serve registered model versions: a web page to translate and inspect, and a JSON API, documented at /docs.
 
-    Ctrl-C or SIGTERM stops it once requests in progress are answered. Beyond this machine it needs a user and a
-    password (REPRO_AUTH or REPRO_AUTH_FILE), and requests from pages of other sites are refused.
+    Ctrl-C or SIGTERM stops it after the requests in progress. To serve other machines it needs a user and a password
+    (REPRO_AUTH or REPRO_AUTH_FILE). It refuses requests from pages of other sites.
 
     For example:
 

@@ -32,23 +32,21 @@ def show(
     ] = "",
     /,
     *,
-    path: Annotated[bool, Parameter(help="print its folder alone, downloaded from a bucket first")] = False,
+    path: Annotated[bool, Parameter(help="print only its folder, downloaded if it is in a bucket")] = False,
     artifacts: Annotated[
         bool, Parameter(help="list the artifacts of the run, or of every run, the latest first")
     ] = False,
-    extends: Annotated[
-        str, Parameter(help="of a run, print what differs from this run, and `extends` for the rest")
-    ] = "",
+    extends: Annotated[str, Parameter(help="for a run: print only what differs from this run, and `extends`")] = "",
     overrides: OverridesOption = (),
     swap: SwapOption = False,
     site: SiteOption = "local",
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a run, an artifact or a version is, where it lies, what it was made from and what rests on it.
+    """Show a run, an artifact or a version: its content, place, inputs, and everything made from it.
 
-    A run is printed as TOML, every field with what it means; `repro run FILE.toml` takes the same form. A version is
-    shown with its source run, its tags and the moves of its model's aliases. The name of a stage means its newest
-    artifact on record, one for each item; --path prints one folder on a line.
+    A run is printed as TOML, each field with its meaning; `repro run FILE.toml` reads the same form. A version is shown
+    with its source run, its tags and the moves of its model's aliases. The name of a stage means its newest recorded
+    artifacts, one per item; --path prints one folder per line.
 
     For example:
 
@@ -103,7 +101,7 @@ def _list_runs() -> None:
 
 
 def _toml(name: str, extends: str, overrides: tuple[str, ...], site: Site) -> str | None:
-    """The run of this name as TOML; None where no run is called so, but something in the root may be."""
+    """Write the run of this name as TOML; None if no run has it, but something in the root may."""
     from flows.runner.artifact_names import is_version
     from flows.runner.find_run import find_run, is_file, split_name
     from flows.runner.recorded_runs import findable
@@ -125,7 +123,7 @@ def _toml(name: str, extends: str, overrides: tuple[str, ...], site: Site) -> st
 def _details(version: "Version", site: Site, as_json: bool) -> dict[str, Any]:
     """Print a version's scores and settings, its source run, its tags and the moves of its model's aliases.
 
-    For JSON return them, the parameters of the run too.
+    For JSON, return them with the parameters of the run.
     """
     from flows.commands.models import version_json
     from infra.tracking.model_version import PROMOTION_TAG, grouped_tags, history

@@ -13,9 +13,9 @@ from infra.site import configured_site
 def site(
     *, out: Annotated[Path, Parameter(help="folder to write; an earlier site there is replaced")] = Path("public")
 ) -> None:
-    """Write a root as a static site: versions with scores, cards and lineage, any two side by side.
+    """Write a static site of a root: versions with scores, cards and lineage; compares any two versions.
 
-    It needs no server and loads nothing from other hosts: open index.html, or copy the folder to any web host.
+    The site needs no server and loads nothing from other hosts: open index.html, or copy the folder to any web host.
 
     Example: repro site --out public/
     """

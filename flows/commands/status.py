@@ -25,11 +25,12 @@ def status(
     site: SiteOption = "local",
     as_json: JsonOption = False,
 ) -> None:
-    """Show the service's programs, runs at work, models served; list interrupted runs by the commands that resume them.
+    """Show the service's programs, running runs and served models; list interrupted runs with commands to resume them.
 
-    Of each program: state, start, health, address and log. Every run with work also closes dead runs when it begins.
+    A program is shown with state, start, health, address and log. Every run with work also closes dead runs when it
+    begins.
 
-    Exit code 1 if the service is down or a program is not healthy; with --close these are no failure.
+    Exit code 1 if the service is down or a program is not healthy, but not with --close.
 
     For example:
 

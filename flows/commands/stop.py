@@ -15,16 +15,16 @@ from infra.site import configured_site
 def stop(
     run: RecordedRunOption,
     *,
-    overrides: Annotated[OverridesOption, Parameter(help="which of several: the one with this override")] = (),
+    overrides: Annotated[OverridesOption, Parameter(help="of several starts, stop the one with this override")] = (),
     every: Annotated[
-        bool, Parameter(name="--all", help="stop all of them, where several with other settings are at work")
+        bool, Parameter(name="--all", help="stop all starts, if several with different settings are running")
     ] = False,
     site: SiteOption = "local",
 ) -> None:
-    """Stop a run, wherever it is at work: in a terminal of this machine, on a worker of `repro up`, in a batch queue.
+    """Stop a run in a terminal of this machine, on a worker of `repro up`, or in a batch queue.
 
-    It writes a last checkpoint; finished stages are kept, and the printed command resumes it. Where several are at
-    work, with other settings each, --set says which is meant. Exit code 1 if none is at work, or it did not end.
+    The run writes a last checkpoint; finished stages are kept, and the printed command resumes it. If several starts
+    with different settings are running, --set chooses one. Exit code 1 if none is running, or it did not end.
 
     For example:
 

@@ -11,9 +11,9 @@ from infra.servers.environment import configure_libraries
 def sweep(request: SweepRequest, *, as_json: JsonOption = False) -> None:
     """Search for the settings of a run with the best dev score.
 
-    Each trial is a run up to the score of the dev set; trials share all stages that their settings leave equal.
-    Optuna proposes the settings. The same command continues a sweep that was interrupted, tries trials that failed
-    again, or adds trials with a larger --trials. No test set is translated.
+    Each trial is a run up to its dev score; trials share all stages that their settings do not change. Optuna proposes
+    the settings. The same command continues an interrupted sweep and retries failed trials; a larger --trials adds
+    trials. No test set is translated.
 
     For example:
 

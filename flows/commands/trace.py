@@ -40,11 +40,11 @@ def trace(
 ) -> None:
     """Trace one sentence pair through every stage of a run, or draw the attention of a sentence.
 
-    Of a pair: raw text, filter verdicts, tokens, shard; for a dev or test pair also hypothesis, beams, attention and
-    scores. Runs nothing; stages that have not run yet are named.
+    For a pair it shows raw text, filter verdicts, tokens, shard; for a dev or test pair also hypothesis, beams,
+    attention and scores. Runs nothing, but names stages that have not run yet.
 
-    With --attention, a sentence of your own in place of the run and the pair is translated by a version, and the
-    weights of every head and layer are drawn: encoder, decoder, and cross-attention.
+    With --attention and your own sentence in place of run and pair, a version translates the sentence, and the weights
+    of every head and layer are drawn: encoder, decoder and cross-attention.
 
     For example:
 

@@ -20,7 +20,7 @@ TOKENS_PER_LINE = 4
 """A block has ``batch_pieces / TOKENS_PER_LINE`` lines. Most lines are longer, so a block fills several batches, and
 lines of similar length are batched together."""
 MOST_LINES = 8_192
-"""Lines of the largest block: sorted by length they fill many batches, of which each thread computes one."""
+"""Lines of the largest block: sorted by length they fill many batches, one for each thread."""
 
 Value = TypeVar("Value")
 
@@ -48,8 +48,8 @@ def translate(
     """Translate a file or stdin with a registered model, one output line per input line, as soon as each is done.
 
     Exit code 1 if a sentence is too long for the model: the message names its line, which stays empty in the output.
-    All other lines are translated. A search ends when --beam hypotheses have, so --n-best beyond it gives those that
-    ended as well, as many as there are.
+    All other lines are translated. A search ends when --beam hypotheses are finished, so an --n-best above --beam may
+    return fewer.
 
     For example:
 

@@ -22,14 +22,14 @@ from infra.service import databases, lifecycle
 from infra.site import Site
 
 LIBRARY_VARIABLES = ("PREFECT_HOME", "PREFECT_API_URL", "PREFECT_SERVER_DATABASE_CONNECTION_URL", *NO_TELEMETRY)
-"""Of those that ``configure_libraries`` sets: what `prefect` and `mlflow` need to find the same state."""
+"""Variables of ``configure_libraries`` that `prefect` and `mlflow` need to find the same state."""
 GPU_WORKERS = int(Path("/dev/nvidia0").exists())
 
 
 def up(
     *,
     host: Annotated[
-        str, Parameter(help="address both servers listen on; other than loopback needs credentials")
+        str, Parameter(help="address of both servers; any other than loopback needs credentials")
     ] = "127.0.0.1",
     prefect_port: int = PREFECT_PORT,
     mlflow_port: int = MLFLOW_PORT,
@@ -48,8 +48,8 @@ def up(
     print_env: Annotated[
         bool,
         Parameter(
-            help="start nothing; print the variables with which plain prefect and mlflow commands use this root and "
-            "its servers, for the shell"
+            help="start nothing; print shell variables with which prefect and mlflow commands use this root and "
+            "its servers"
         ),
     ] = False,
 ) -> None:
@@ -91,7 +91,7 @@ def up(
 
 @contextmanager
 def _stop_at_exit(service: Service) -> Iterator[None]:
-    """Stop the service when the block ends; Ctrl-C and SIGTERM are the normal way."""
+    """Stop the service when the block ends, usually by Ctrl-C or SIGTERM."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
@@ -111,7 +111,7 @@ def _show(running: lifecycle.RunningService) -> None:
 
 
 def _close_and_list_interrupted(site: Site) -> None:
-    """Close runs that a machine that went down left "Running", and print the command that resumes each."""
+    """Close runs that a crashed machine left "Running", and print the commands that resume them."""
     configure_libraries(site.root)
     close_dead_runs(Site.named())
     if left := unfinished(site):
@@ -121,7 +121,7 @@ def _close_and_list_interrupted(site: Site) -> None:
 
 
 def _print_environment(site: Site) -> None:
-    """Print lines of shell. Passwords are not printed: the lines name the variable or the file that has them."""
+    """Print lines for the shell. They contain no password, only its variable or file."""
     configure_libraries(site.root)
     variables = {"REPRO_ROOT": site.remote or f"{site.root.absolute()}", "MLFLOW_TRACKING_URI": site.tracking}
     variables |= {name: os.environ[name] for name in LIBRARY_VARIABLES if name in os.environ}
@@ -133,7 +133,7 @@ def _print_environment(site: Site) -> None:
 
 
 def _credentials() -> Iterator[str]:
-    """The clients' variables of ``Credentials.for_clients``, as the shell makes them."""
+    """Yield shell lines that set the variables of ``Credentials.for_clients``."""
     if not read_credentials(os.environ):
         return
     file = os.environ.get(FILE_VARIABLE, "")
@@ -144,7 +144,7 @@ def _credentials() -> Iterator[str]:
 
 
 def _programs() -> Iterator[str]:
-    """PATH with the programs of this environment in front, unless the shell finds them already."""
+    """Yield a line that puts this environment's programs first in PATH, unless the shell already finds them."""
     programs = Path(sys.executable).parent
     if shutil.which("prefect") != f"{programs / 'prefect'}":
         yield f'PATH={quote(f"{programs}")}:"$PATH"'

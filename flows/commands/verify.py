@@ -14,7 +14,7 @@ PROGRESS_SECONDS = 5.0
 
 
 def verify(*runs: Annotated[str, RUN_NAMES], site: SiteOption = "local", as_json: JsonOption = False) -> None:
-    """Read every byte of the artifacts of these runs or names, by default of all, and name each damaged file.
+    """Read every byte of the artifacts of these runs or names (default: all), and name each damaged file.
 
     Exit code 1 if an artifact is damaged. The next run that needs it makes it again.
 

@@ -1,1 +1,1 @@
-"""Inspect finished work: trace a pair, compare runs, verify checksums, collect garbage."""
+"""Inspects finished work: traces a pair, compares runs, verifies checksums, collects garbage."""

@@ -1,7 +1,7 @@
-"""Artifacts, versions and runs on record of a root as one graph: what was made from what, and by which run.
+"""Builds a graph of a root's artifacts, versions and recorded runs: what was made from what, by which run.
 
-One pass over the store reads every manifest once. Of a manifest only what people look at is kept, since a root may
-have tens of thousands; ``Store.find`` has the rest.
+One pass over the store reads every manifest once. The graph keeps only displayed fields of a manifest, since a root may
+have tens of thousands; ``Store.find`` returns the whole manifest.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -27,16 +27,16 @@ KEY_TAG = "key."
 
 @dataclass(frozen=True, slots=True)
 class ArtifactNode:
-    """An artifact, without its arguments and the sums of its files."""
+    """An artifact without its arguments and the checksums of its files."""
 
     stage: str
     key: str
     item: str
     bytes: int
     seconds: float
-    """How long its stage took."""
+    """Time of its stage."""
     made: str
-    """When it was sealed, in ISO 8601; "" where that is unknown."""
+    """When it was sealed, in ISO 8601; "" if unknown."""
     machine: str
     commit: str
     inputs: tuple[Name, ...]
@@ -68,7 +68,7 @@ class ArtifactNode:
 
 
 class ArtifactGraph:
-    """Artifacts, registered versions and runs on record of a root. An input that was removed since has no node."""
+    """Artifacts, registered versions and recorded runs of a root. A removed input has no node."""
 
     def __init__(
         self,
@@ -82,18 +82,18 @@ class ArtifactGraph:
 
     @cached_property
     def runs(self) -> Sequence[RecordedRun]:
-        """The runs on record, the newest first; read when they are first asked for."""
+        """The recorded runs, the newest first; read at the first access."""
         return self._read_runs()
 
     @cached_property
     def named(self) -> Mapping[str, NamedRun]:
-        """What the name of each run means."""
+        """The records that the name of each run means."""
         by_run = groupby(sorted(self.runs, key=lambda each: each.run), lambda each: each.run)  # stable: newest first
         return {run: name_run(records, run) for run, records in by_run}
 
     @cached_property
     def names(self) -> Mapping[Name, list[ArtifactName]]:
-        """Readable names. ``demo/clean`` means the newest artifact of that stage, so an older one has no name."""
+        """Readable names. ``demo/clean`` is the newest artifact of that stage; older artifacts have no name."""
         found: dict[Name, list[ArtifactName]] = {}
         for run, named in self.named.items():
             for (stage, item), key in named.artifacts.items():
@@ -102,7 +102,7 @@ class ArtifactGraph:
 
     @cached_property
     def used_by(self) -> Mapping[Name, list[RecordedRun]]:
-        """The runs that made an artifact or had it as a hit, the newest first."""
+        """The runs that made or reused an artifact, the newest first."""
         found: dict[Name, list[RecordedRun]] = {}
         for each in self.runs:
             for used in each.stages:
@@ -117,16 +117,16 @@ class ArtifactGraph:
         return {(used.stage, used.key): each for each in starts for used in each.stages if used.was_made}
 
     def label(self, name: Name) -> str:
-        """The readable name of an artifact, else ``stage/key``."""
+        """Return the readable name of an artifact, else ``stage/key``."""
         return f"{self.names[name][0]}" if name in self.names else "/".join(name)
 
     def runs_that_use(self, name: Name) -> list[str]:
-        """The runs that used an artifact, each with its overrides, the last first."""
+        """List the runs that used an artifact, with their overrides, the newest first."""
         return list(dict.fromkeys(" ".join((each.run, *each.overrides)) for each in self.used_by.get(name, ())))
 
     @cached_property
     def users(self) -> Mapping[Name, list[Name]]:
-        """What was made from each artifact, also from one that was removed since."""
+        """The artifacts made from each artifact, also from a removed one."""
         found: dict[Name, list[Name]] = {}
         for node in self.nodes.values():
             for source in node.inputs:
@@ -134,20 +134,20 @@ class ArtifactGraph:
         return found
 
     def inputs(self, name: Name) -> tuple[Name, ...]:
-        """What an artifact was made from; nothing is known of a removed one."""
+        """Return the inputs of an artifact; empty for a removed one."""
         return self.nodes[name].inputs if name in self.nodes else ()
 
     def ancestors(self, names: Iterable[Name]) -> set[Name]:
-        """The artifacts and all that they were made from, removed ones too."""
+        """Return the artifacts and all direct and indirect inputs, removed ones too."""
         return reached(names, self.inputs)
 
     def descendants(self, names: Iterable[Name]) -> set[Name]:
-        """The artifacts and all that was made from them."""
+        """Return the artifacts and everything made from them."""
         return reached(names, lambda name: self.users.get(name, ()))
 
     @cached_property
     def artifacts_of_versions(self) -> Mapping[str, tuple[Name, ...]]:
-        """What each version was registered with: the ``register`` artifact, else what the version's tags name."""
+        """The artifacts of each version: its ``register`` artifact, else those that its tags name."""
         by_registration: dict[str, list[Name]] = {}
         for node in self.nodes.values():
             if node.stage == "register":
@@ -160,12 +160,12 @@ class ArtifactGraph:
         }
 
     def registration(self, label: str) -> list[Name]:
-        """The ``register`` artifacts of a version that are there, as a rule one."""
+        """Return the existing ``register`` artifacts of a version, usually one."""
         return [name for name in self.artifacts_of_versions.get(label, ()) if name[0] == "register"]
 
     @cached_property
     def versions_of(self) -> Mapping[Name, list[str]]:
-        """The versions that rest on each artifact, as ``demo/3``."""
+        """The versions made from each artifact, such as ``demo/3``."""
         found: dict[Name, list[str]] = {}
         for label, names in self.artifacts_of_versions.items():
             for name in self.ancestors(names):
@@ -174,21 +174,21 @@ class ArtifactGraph:
 
 
 def read_graph(site: Site) -> ArtifactGraph:
-    """All artifacts and versions of a root. A bucket costs one listing, and each manifest that is new here one request.
+    """Read all artifacts and versions of a root. A bucket needs one listing, and one request per new manifest.
 
-    An altered or unreadable manifest counts as none. Raises NetworkFault.
+    Ignores edited or unreadable manifests. Raises NetworkFault.
     """
     store = open_store(site)
     return ArtifactGraph(read_nodes(sealed_everywhere(store)), versions(site.registry), lambda: read_history(store))
 
 
 def read_nodes(manifests: Iterable[Manifest]) -> dict[Name, ArtifactNode]:
-    """The artifacts of these manifests. One whose manifest is unreadable has none: ``repro verify`` names it."""
+    """Make a node for each manifest. Skips unreadable manifests, which ``repro verify`` names."""
     return {node.name: node for node in map(ArtifactNode.of, manifests)}
 
 
 def sealed_everywhere(store: Store) -> Iterator[Manifest]:
-    """Every artifact of a store; of a bucket's cache only what concerns this machine alone (``register``)."""
+    """Yield every artifact of a store; from a bucket's cache, only ``register``, which concerns this machine alone."""
     known = set()
     for manifest in store.list():
         known.add((manifest.stage, manifest.key))
@@ -199,19 +199,19 @@ def sealed_everywhere(store: Store) -> Iterator[Manifest]:
 
 
 def name_of(text: str) -> Name:
-    """Stage and key of ``stage/key``."""
+    """Split ``stage/key`` into stage and key."""
     stage, _, key = text.partition("/")
     return stage, key
 
 
 def artifacts_of_tags(version: Version) -> tuple[Name, ...]:
-    """The artifacts that the tags of a version name: ``key.average``, ``key.score.test``."""
+    """Return the artifacts that a version's tags name: ``key.average``, ``key.score.test``."""
     tags = {tag.removeprefix(KEY_TAG): key for tag, key in version.tags.items() if tag.startswith(KEY_TAG)}
     return tuple((tag.partition(".")[0], key) for tag, key in tags.items())
 
 
 def reached(names: Iterable[Name], step: Callable[[Name], Iterable[Name]], known: Container[Name] = ()) -> set[Name]:
-    """The names and all that steps lead to; those that are ``known`` lead nowhere and are left out."""
+    """Return the names and everything that ``step`` reaches from them, without ``known`` names and beyond them."""
     found: set[Name] = set()
     waiting = list(names)
     while waiting:
@@ -223,16 +223,16 @@ def reached(names: Iterable[Name], step: Callable[[Name], Iterable[Name]], known
 
 @dataclass(frozen=True)
 class Branch:
-    """An artifact in a tree. One that several others use has its own branches where it comes first."""
+    """An artifact in a tree. If several others use it, it has branches only at its first place."""
 
     name: Name
     branches: tuple["Branch", ...]
     is_repeated: bool
-    """Whether it has branches elsewhere."""
+    """Whether its branches are at another place."""
 
 
 def tree(start: Iterable[Name], step: Callable[[Name], Iterable[Name]]) -> Sequence[Branch]:
-    """The branches below ``start``."""
+    """Build the tree of branches from ``start``."""
     seen: set[Name] = set()
 
     def below(name: Name) -> Iterator[Branch]:

@@ -1,4 +1,4 @@
-"""Artifacts by their names: in which state and where they are, what they were made from, and what rests on them."""
+"""Finds artifacts by name: their state, their place, their inputs, and everything made from them."""
 
 import re
 from collections.abc import Sequence
@@ -32,10 +32,10 @@ class ListedArtifact:
     key: str
     state: Literal["there", "missing", "damaged"]
     why: str
-    """What is damaged."""
+    """Why it is damaged."""
     bytes: int
     made: str
-    """When it was sealed, in ISO 8601; "" where that is unknown."""
+    """When it was sealed, in ISO 8601; "" if unknown."""
     path: str
     """Its folder, or its address in the bucket."""
 
@@ -48,22 +48,22 @@ class ListedArtifact:
 
 
 def list_artifacts(text: str, site: Site, overrides: Sequence[str] = ()) -> list[ListedArtifact]:
-    """What ``RUN[/STAGE[/ITEM]]`` names, "" all runs, the latest first; missing ones come last.
+    """List the artifacts that ``RUN[/STAGE[/ITEM]]`` names ("": of all runs), the latest first, missing ones last.
 
     Raises BadConfiguration if no record has such an artifact.
 
-    Files whose size, time and inode are as when they were last hashed count as undamaged; others are hashed.
+    Files with unchanged size, time and inode since the last hash count as undamaged; others are hashed.
     """
-    look = cache(partial(look_up, open_store(site)))  # runs share artifacts
+    look = cache(partial(look_up, open_store(site)))  # runs share artifacts: look each up once
     found = find_artifacts(open_store(site), text, overrides).items()
     listed = (_listed(name, key, *look(name.stage, key)) for name, key in found)
     return sorted(listed, key=lambda each: each.made, reverse=True)
 
 
 def find_artifact(text: str, site: Site, overrides: Sequence[str] = ()) -> Artifact:
-    """The newest artifact that ``RUN/STAGE[/ITEM]`` names.
+    """Find the newest artifact that ``RUN/STAGE[/ITEM]`` names.
 
-    Raises BadConfiguration if the name means none or several, or the artifact is missing.
+    Raises BadConfiguration if the name means no or several artifacts, or the artifact is missing.
     """
     store = open_store(site)
     found = find_artifacts(store, text, overrides)
@@ -76,17 +76,17 @@ def find_artifact(text: str, site: Site, overrides: Sequence[str] = ()) -> Artif
 
 
 def folder_of(store: Store, name: str, stage: str, key: str) -> Path:
-    """The folder of an artifact, downloaded if it is in a bucket. Raises BadData if it is missing or damaged."""
+    """Return the folder of an artifact, downloaded if it is in a bucket. Raises BadData if it is missing or damaged."""
     place, manifest, damage = look_up(store, stage, key)
     if manifest is None or damage:
         problem = damage or "it is missing"
         raise BadData(f"{name} is {place.address(stage, key)}, but {problem}: the next run makes it again")
-    # A bucket's file is checked as it is downloaded; a folder may be on a disk that cannot be written.
+    # Downloads from a bucket are checked; a folder may be on a read-only disk.
     return place.path_as_it_is(manifest)
 
 
 def look_up(store: Store, stage: str, key: str) -> tuple[Store, Manifest | None, str]:
-    """The store that has the artifact, its manifest, and its damage. ``register`` may be on this machine alone."""
+    """Return the store, the manifest and the damage of an artifact. ``register`` may exist only on this machine."""
     places = dict.fromkeys([store, store.local()])
     for place in places:
         if manifest := place.find(stage, key):
@@ -110,25 +110,25 @@ RAW_STAGE = "download"
 
 @dataclass(frozen=True)
 class Lineage:
-    """Where it starts, and the artifacts on both sides."""
+    """The starting artifacts, their inputs, and everything made from them."""
 
     title: str
     start: tuple[Name, ...]
     graph: ArtifactGraph
     store: Store
     version: Version | None = None
-    """The version that it starts from, if it starts from one."""
+    """The version at the start, if any."""
 
     def state(self, name: Name) -> tuple[str, str]:
-        """``there``, ``missing``, or what is damaged; and the folder of the artifact, or its address in a bucket."""
+        """Return ``there``, ``missing`` or the damage, and the artifact's folder or address in a bucket."""
         place, manifest, damage = look_up(self.store, *name)
         return damage or ("there" if manifest else "missing"), place.address(*name)
 
     @property
     def versions(self) -> list[str]:
-        """The versions that rest on all of what it starts from, with their aliases: ``demo/3 (champion)``.
+        """The versions made from all starting artifacts, with aliases: ``demo/3 (champion)``.
 
-        Of raw files, which may share a name by chance, each version that contains one.
+        Raw files may share a name by chance, so one of them is enough.
         """
         found = [set(self.graph.versions_of.get(name, ())) for name in self.start]
         combine = set.union if all(stage == RAW_STAGE for stage, _ in self.start) else set.intersection
@@ -137,7 +137,7 @@ class Lineage:
 
     @property
     def started_from_it(self) -> list[str]:
-        """The versions whose training began with the weights of the version, where it starts from one."""
+        """The versions whose training began with the weights of the starting version."""
         weights = {each for name in self.start for each in self.graph.inputs(name) if name[0] == "register"}
         begun = {
             user for name in weights for user in self.graph.users[name] if name[0] == "average" and user[0] == "train"
@@ -150,7 +150,7 @@ class Lineage:
         return f"{label} ({aliases})" if aliases else label
 
     def registered_as(self, name: Name) -> list[str]:
-        """The versions that were registered with exactly this artifact."""
+        """Return the versions that were registered with exactly this artifact."""
         return [self.version_label(label) for label in self.graph.versions if name in self.graph.registration(label)]
 
     def as_json(self) -> dict[str, Any]:
@@ -190,9 +190,9 @@ class Lineage:
 
 
 def find_lineage(text: str, site: Site, overrides: Sequence[str] = ()) -> Lineage:
-    """The lineage of a raw file, a key, a version, a readable name as ``demo/score/test``, or a run's last artifacts.
+    """Find the lineage of a raw file, a key, a version, a name such as ``demo/score/test``, or a run's last artifacts.
 
-    Raises BadConfiguration if nothing is called so.
+    Raises BadConfiguration for an unknown name.
     """
     store = open_store(site)
     graph = read_graph(site)
@@ -209,7 +209,7 @@ def find_lineage(text: str, site: Site, overrides: Sequence[str] = ()) -> Lineag
 
 
 def folders_of(text: str, site: Site, overrides: Sequence[str] = ()) -> list[Path]:
-    """The folders of the artifacts or the version that the text names, downloaded if they are elsewhere.
+    """Return the folders of the artifacts or the version that the text names, downloaded if they are remote.
 
     Raises BadConfiguration for a run without a stage, BadData for an artifact that is missing or damaged.
     """
@@ -228,13 +228,13 @@ def folders_of(text: str, site: Site, overrides: Sequence[str] = ()) -> list[Pat
 
 
 def _raw_files(text: str, graph: ArtifactGraph) -> list[Name]:
-    """Downloaded files with this path or name."""
+    """Find downloaded files with this path or name."""
     raw = (node for node in graph.nodes.values() if node.stage == RAW_STAGE)
     return [node.name for node in raw if text in (node.item, node.item.rpartition("/")[2], *node.files)]
 
 
 def _by_key(text: str, graph: ArtifactGraph) -> list[Name]:
-    """The one artifact whose key begins so, also a removed one that others were made from."""
+    """Find the one artifact with this beginning of a key; also a removed input of others."""
     match = KEY.fullmatch(text)
     if match is None:
         return []

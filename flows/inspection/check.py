@@ -1,4 +1,4 @@
-"""Compares a finished built-in run with what is recorded of it (``flows/runs/expected.json``): reproduced or not."""
+"""Checks whether a finished built-in run reproduces its recorded results (``flows/runs/expected.json``)."""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -18,13 +18,13 @@ NOT_DONE = ("miss", "waits")
 
 @dataclass(frozen=True)
 class ReproductionCheck:
-    """What agrees with the record, what does not, and what could not be compared."""
+    """What agrees with the record, what differs, and what could not be compared."""
 
     run: str
     agrees: tuple[str, ...]
     differs: tuple[str, ...]
     not_compared: str = ""
-    """Why the weights were not compared; "" where they were."""
+    """Why the weights were not compared; "" if they were."""
 
     @property
     def is_reproduced(self) -> bool:
@@ -41,9 +41,9 @@ class ReproductionCheck:
 
 
 def check_run(name: str, site: str) -> ReproductionCheck:
-    """Compare the run, without overrides, as far as it is finished in the root. Runs nothing.
+    """Compare the finished stages of the run without overrides in the root. Runs nothing.
 
-    Raises BadConfiguration for a run of which nothing is recorded.
+    Raises BadConfiguration for a run without recorded results.
     """
     expected = expected_of(name)
     resolved = RunRequest(name, until="score", site=site).resolve()
@@ -51,7 +51,7 @@ def check_run(name: str, site: str) -> ReproductionCheck:
 
 
 def expected_of(name: str) -> RecordedResults:
-    """What is recorded of a run. Raises BadConfiguration if nothing is."""
+    """Return the recorded results of a run. Raises BadConfiguration if there are none."""
     known = recorded_results()
     if name not in known:
         raise BadConfiguration(f"nothing is recorded of run {name!r}, recorded are: {', '.join(known)}")
@@ -59,10 +59,10 @@ def expected_of(name: str) -> RecordedResults:
 
 
 def fresh_run(request: RunRequest) -> ResolvedRun:
-    """The run in ``<root>/check/<run>``, which is emptied first and kept afterwards.
+    """Resolve the run in ``<root>/check/<run>``, which is emptied first and kept afterwards.
 
-    It is not the run's root with all stages forced: a forced stage replaces the artifact that registered versions rest
-    on, so a check that finds other bits would damage what it watches.
+    Forced stages in the run's own root would not do: they replace artifacts of registered versions, so a check that
+    finds other bits would damage these versions.
     """
     resolved = request.resolve()
     folder = resolved.site.root / "check" / file_name(resolved.run.name)
@@ -103,7 +103,7 @@ def _compare_scores(rows: Sequence[StageResult], expected: RecordedResults) -> I
 
 
 def compare_files(rows: Sequence[StageResult], store: Store, sums: Sums, kind: str) -> Iterator[tuple[str, bool]]:
-    """For each file of a finished stage whose sum is recorded, of this ``kind``, a sentence and whether it fits."""
+    """Compare files of finished stages with the sums recorded for ``kind``: yields a sentence and whether it agrees."""
     for row in rows:
         recorded = {} if row.state in NOT_DONE else sums.get(row.place, {})
         manifest = store.find(row.stage, row.key) if recorded else None
@@ -114,7 +114,7 @@ def compare_files(rows: Sequence[StageResult], store: Store, sums: Sums, kind: s
 
 
 def kind_of(rows: Sequence[StageResult], store: Store) -> str:
-    """The kind of machine that trained: kernels, threads, ranks and torch; "" where its manifest does not say."""
+    """Describe the machine that trained: kernels, threads, ranks and torch; "" if the manifest does not say."""
     train = next((row for row in rows if row.stage == "train" and row.state not in NOT_DONE), None)
     manifest = store.find(train.stage, train.key) if train else None
     if manifest is None or "kernels" not in manifest.facts:

@@ -1,8 +1,8 @@
 """Estimates what a run costs before it starts: time and disk of the stages that are not cached.
 
-A stage costs what the most similar recorded one did, scaled by the work of both: of a training updates × tokens (or
-pairs, if its batches are counted so) × parameters, of a translation sentences × parameters × beam, of the others the
-bytes that they read. A training takes at most its ``minutes``.
+The cost of a stage is the cost of the most similar recorded stage, scaled by the work. The work of a training is
+updates × tokens (or pairs, if batches count pairs) × parameters; of a translation, sentences × parameters × beam; of
+other stages, the bytes they read. A training takes at most its ``minutes``.
 """
 
 import math
@@ -23,16 +23,16 @@ TRANSLATED = {"translate": "prepared", "translate_text": "text"}
 
 @dataclass(frozen=True)
 class StageCost:
-    """The estimate for one stage that is not cached; None where nothing tells it."""
+    """The estimate for one stage that is not cached; None if unknown."""
 
     stage: str
     item: str
     state: str
-    """``miss``, or ``waits`` for one that runs only if an input changes."""
+    """``miss``, or ``waits`` for a stage that runs only if an input changes."""
     seconds: float | None
     bytes: float | None
     basis: str
-    """What the estimate is from."""
+    """The source of the estimate."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class RunCost:
 
     @property
     def unknown(self) -> list[str]:
-        """Stages without an estimate of their time or disk: the sums are at least what they say."""
+        """Stages without an estimate of time or disk; the totals are lower bounds then."""
         return [f"{each.stage} {each.item}".strip() for each in self.stages if None in (each.seconds, each.bytes)]
 
     def as_json(self) -> dict[str, Any]:
@@ -61,33 +61,33 @@ class RunCost:
 
 
 def estimate_cost(planned: RunPlan) -> RunCost:
-    """The estimate for what a plan has to make. Reads the manifests of the root; runs nothing."""
+    """Estimate the missing stages of a plan. Reads the manifests of the root; runs nothing."""
     recorded = list(sealed_everywhere(planned.store))
     return RunCost(planned.outcome.run, stage_costs(planned.outcome.rows, recorded, planned.resolved.site))
 
 
 def stage_costs(rows: Sequence[StageResult], recorded: Sequence[Manifest], site: Site) -> tuple[StageCost, ...]:
-    """The estimate for each planned stage that is not cached; ``recorded`` are the artifacts of the root."""
+    """Estimate each planned stage that is not cached; ``recorded`` are the artifacts of the root."""
     estimator = _Estimator(recorded, rows, site)
     return tuple({row.key: estimator.cost(row) for row in rows if row.state in ("miss", "waits")}.values())
 
 
 @dataclass(frozen=True)
 class _Work:
-    """What a stage has to do, in a unit of its own, and its settings, by which the most similar record is found."""
+    """The work of a stage in its own unit, and its settings, which find the most similar record."""
 
     amount: float
     unit: str
     settings: Any
     output: float
-    """What the size of its files is proportional to."""
+    """A number proportional to the size of its files."""
 
 
 class _Estimator:
-    """Takes the rows in their order, so that sizes of inputs that are not made yet are known by estimate."""
+    """Takes the rows in order, so that a row can use the estimated sizes of inputs that do not exist yet."""
 
     def __init__(self, recorded: Sequence[Manifest], rows: Sequence[StageResult], site: Site) -> None:
-        self._recorded = [each for each in recorded if not each.is_adopted]  # of those nobody measured the time
+        self._recorded = [each for each in recorded if not each.is_adopted]  # their time was not measured
         self._forms: dict[str, Mapping[str, Any]] = {row.key: row.form for row in rows}
         self._forms.update((each.key, each.arguments) for each in recorded)
         self._bytes: dict[str, float] = {each.key: bytes_of(each) for each in recorded}
@@ -124,9 +124,9 @@ class _Estimator:
         return device is None or (device != "cpu") == self._on_gpu
 
     def _work(self, stage: str, form: Mapping[str, Any], made: Manifest | None = None, begins: int = 0) -> _Work | None:
-        """The work of a stage with these arguments, as it was ``made`` or as it is planned; None if not known.
+        """Return the work of a stage with these arguments, as ``made`` or as planned; None if unknown.
 
-        ``begins``: the updates that a training takes over from the finished one that it continues.
+        ``begins``: the updates of the finished training that this one continues.
         """
         if stage in ("download", "register"):
             return _Work(1.0, "number", form, 1.0)
@@ -155,7 +155,7 @@ class _Estimator:
         return _Work(sum(read), "bytes read", _without_artifacts(form), sum(read))
 
     def _parameters(self, form: Mapping[str, Any]) -> float:
-        """Of a training, by its model and the vocabulary that it is to have."""
+        """Count the parameters of a training from its model and planned vocabulary."""
         learnt = self._forms.get(form["vocabulary"]["key"], {}).get("vocabulary", {})
         size = self._facts.get(form["vocabulary"]["key"], {}).get("size") or learnt.get("size", 0)
         model = from_json(Model, {name: value for name, value in form["model"].items() if name != "class"})
@@ -163,12 +163,12 @@ class _Estimator:
 
 
 def _limit(row: StageResult) -> float:
-    """Seconds after which the clock ends the stage."""
+    """Return the seconds after which the clock ends the stage."""
     return 60 * row.form["training"].get("minutes", 0) or math.inf if row.stage == "train" else math.inf
 
 
 def _similarity(work: _Work, manifest: Manifest, done: _Work) -> tuple[bool, float, str]:
-    """Equal settings come first, then the nearest amount of work, then the newest."""
+    """Rank records: equal settings first, then the nearest amount of work, then the newest."""
     return done.settings == work.settings, -abs(math.log(work.amount / done.amount)), f"{manifest.made.get('at', '')}"
 
 
@@ -185,7 +185,7 @@ def _input_keys(form: Any) -> Iterable[str]:
 
 
 def _without_artifacts(form: Any) -> Any:
-    """The settings in a stage's arguments."""
+    """Remove artifacts from a stage's arguments; the settings stay."""
     if isinstance(form, Mapping):
         return None if "artifact" in form else {name: _without_artifacts(value) for name, value in form.items()}
     return [_without_artifacts(each) for each in form] if isinstance(form, list) else form

@@ -1,8 +1,7 @@
-"""Deletes a registered version with what serves it alone, and says before what goes and what stays.
+"""Deletes a registered version with the data that only it uses, and first says what goes and what stays.
 
-With the version go its aliases, its model in MLflow with the files, and the artifact of ``register``. The weights, the
-vocabulary and the scores that it was made from stay: garbage collection removes those that no run on record and no
-other version needs.
+The version's aliases, its model in MLflow with the files, and the artifact of ``register`` go too. Its weights,
+vocabulary and scores stay: garbage collection removes those that no recorded run and no other version needs.
 """
 
 import shutil
@@ -29,19 +28,19 @@ class Deletion:
     version: Version
     store: Store
     folder: Path | None
-    """Its files, where they are below this root and no other version has them."""
+    """Its files, if they are below this root and no other version uses them."""
     registrations: Sequence[Name]
     """The artifacts of the stage ``register`` that made it."""
     for_gc: Sequence[Name]
-    """Artifacts that only this version keeps."""
+    """Artifacts that only this version needs."""
     records: Sequence[Path]
-    """The records that have its weights, which no other version has."""
+    """Records of its weights, if no other version has these weights."""
     children: Sequence[str]
     """Versions whose training began from it; they stay."""
 
 
 def plan_deletion(site: Site, version: Version) -> Deletion:
-    """What the removal of ``version`` would remove. Removes nothing."""
+    """Plan the removal of ``version``. Removes nothing."""
     store = open_store(site)
     graph = read_graph(site)
     others = {label: each for label, each in graph.versions.items() if label != version.label}
@@ -60,12 +59,12 @@ def plan_deletion(site: Site, version: Version) -> Deletion:
 
 
 def read_by_training(version: Version, graph: ArtifactGraph) -> set[Name]:
-    """What the training of a version was made from; with ``training.start`` weights are among it."""
+    """Return the inputs of a version's training; with ``training.start`` they include weights."""
     return {source for name in artifacts_of_tags(version) if name[0] == "train" for source in graph.inputs(name)}
 
 
 def delete(site: Site, planned: Deletion, *, records: bool = False) -> None:
-    """Remove what was planned, first the version, so that nothing names what is gone; the ``records`` if asked for."""
+    """Remove what was planned, the version first, so that no name points to removed data; ``records`` only if asked."""
     delete_version(site.tracking, planned.version)
     for path in planned.records if records else ():
         path.unlink(missing_ok=True)
@@ -75,5 +74,5 @@ def delete(site: Site, planned: Deletion, *, records: bool = False) -> None:
                 planned.store.remove(stage, key)
     if planned.folder:
         shutil.rmtree(planned.folder, ignore_errors=True)
-        with suppress(OSError):  # the model's, which MLflow made around it
+        with suppress(OSError):  # the folder that MLflow made around the model
             planned.folder.parent.rmdir()

@@ -1,4 +1,4 @@
-"""Whether this machine, its settings and its servers can do the work, and what to do if not."""
+"""Checks whether this machine, its settings and its servers can do the work, and what to do if not."""
 
 import os
 import platform
@@ -30,24 +30,24 @@ LITTLE_DISK = 10 * GIB
 LEAST_DISK = GIB
 ANSWER_SECONDS = 5.0
 MAX_SKEW_SECONDS = 900.0
-"""S3 refuses requests of a clock that is further off."""
+"""S3 refuses requests if the clock is off by more."""
 CGROUP = Path("/sys/fs/cgroup")
 GPU = Path("/dev/nvidia0")
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     verdict: Verdict
     found: str
     advice: str = ""
-    """What to do; empty where all is well."""
+    """What to do; empty if all is well."""
 
 
 def examine(site: Site) -> Iterator[Check]:
-    """Every check, in the order in which they are shown; the slow ones, which ask servers, are last."""
+    """Yield every check in display order; slow checks of servers come last."""
     yield Check("python", "ok", f"{platform.python_version()}, {sys.executable}")
     yield _torch(site)
     yield _cores(site)
@@ -106,7 +106,7 @@ def _cores(site: Site) -> Check:
 
 
 def _cpu_quota() -> float:
-    """Cores that the container may use; 0 without a limit."""
+    """Return the cores that the container may use; 0 without a limit."""
     try:
         quota, period = (CGROUP / "cpu.max").read_text().split()
         return 0.0 if quota == "max" else float(quota) / float(period)
@@ -126,7 +126,7 @@ def _memory() -> Check:
         limit = int((CGROUP / "memory.max").read_text())
         free = min(free, limit - int((CGROUP / "memory.current").read_text()))
         whole = min(whole, limit)
-    except (OSError, ValueError):  # no container, or one without a limit
+    except (OSError, ValueError):  # no container, or no limit
         pass
     found = f"{free / GIB:.1f} of {whole / GIB:.1f} GiB free"
     if free < LEAST_MEMORY:
@@ -185,7 +185,7 @@ def _credentials() -> Check:
 
 def _server(name: str, address: str, advice: str) -> Check:
     parts = urlsplit(address)
-    # Without user and password, which an answer does not depend on: one that asks for them is an answer too.
+    # Without user and password: a response that asks for them is enough.
     problem = _ask(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])))
     shown = public_address(address)
     if problem:
@@ -231,7 +231,7 @@ def _bucket(address: str) -> Check:
 
 
 def _ask(address: str) -> str:
-    """Why an address does not answer; "" for an answer of any status."""
+    """Say why an address does not answer; "" for a response of any status."""
     import httpx
 
     try:

@@ -1,10 +1,10 @@
-"""Find and remove artifacts and leftovers that no kept run needs, with the reason for each artifact that stays.
+"""Finds and removes artifacts and leftovers that no kept run needs, and says why each other artifact stays.
 
-Of each run and its overrides these records count: the newest one and those of runs at work, whole; and for each stage
-the newest one in which it has an artifact, and the newest finished one that has it. The artifacts that they name, and
-all inputs of these, are needed. A running run has its record from the start. A registered version needs its weights and
-vocabulary (to train on), its scores (to compare) and the pages of ``repro gap``, another system its translations and
-scores. The state beside a training, from which a longer one goes on, goes with the training.
+For each run with its overrides, all artifacts in the newest record and in records of running runs are needed. For each
+stage, so are the artifacts in the newest record that has it, and in the newest finished record that has it. All their
+inputs are needed too. A running run has a record from its start. A registered version needs its weights and vocabulary
+(to continue training), its scores (to compare) and the pages of ``repro gap``. Another system needs its translations
+and scores. The state beside a training, from which a longer one continues, is kept as long as the training.
 
 An example, the newest record first; ``c3`` is the artifact of ``clean`` in record 3:
 
@@ -12,7 +12,7 @@ An example, the newest record first; ``c3`` is the artifact of ``clean`` in reco
     record 2, failed                     c2 t2   t2 is kept: the newest training
     record 1, finished                   c1 t1   t1 is kept: the newest training of a finished record
 
-So a shorter run takes the place of no training, and neither does a failed one.
+Thus neither a shorter run nor a failed run makes an older training removable.
 """
 
 import os
@@ -58,7 +58,7 @@ class GarbageReport:
     kept: list[ArtifactUse] = field(default_factory=list)
     leftovers: list[Leftover] = field(default_factory=list)
     keep: Sequence[str] = ()
-    """The runs whose records count; every run if empty."""
+    """The runs to keep; empty for all."""
 
     def as_json(self) -> dict[str, Any]:
         leftovers = [{"place": each.place, "bytes": each.bytes} for each in self.leftovers]
@@ -70,7 +70,7 @@ class GarbageReport:
 
 
 def find_garbage(site: Site, keep: Sequence[str] = ()) -> GarbageReport:
-    """Find what can be removed. If ``keep`` names runs, only their records count.
+    """Find what can be removed. If ``keep`` names runs, only these are kept.
 
     Raises BadConfiguration for a run without a record, BadData for an unreadable record.
     """
@@ -88,14 +88,14 @@ def find_garbage(site: Site, keep: Sequence[str] = ()) -> GarbageReport:
 
 
 def remove_garbage(site: Site, report: GarbageReport) -> int:
-    """Remove what ``find_garbage`` found, except what is locked or needed by now; returns the bytes removed."""
+    """Remove what ``find_garbage`` found, unless it is locked or needed by now; return the bytes removed."""
     store = open_store(site)
     removed = 0
     needed: Mapping[Name, str] = {}
     seen: Mapping[str, int] | None = None
     for each in report.removable:
         with try_file_lock(store.lock_file(each.stage, each.key)) as free:
-            if (present := _record_times(store.root)) != seen:  # runs have begun meanwhile
+            if (present := _record_times(store.root)) != seen:  # new runs have started
                 needed = needed_artifacts(store, site, report.keep, read_nodes(store.list()))
                 seen = present
             if free and (each.stage, each.key) not in needed and store.find(each.stage, each.key):
@@ -108,7 +108,7 @@ def remove_garbage(site: Site, report: GarbageReport) -> int:
 
 
 def _record_times(root: Path) -> dict[str, int]:
-    """When a record of each run was last written, in nanoseconds."""
+    """Return when a record of each run was last written, in nanoseconds."""
     runs = root / "runs"
     return {folder.name: folder.stat().st_mtime_ns for folder in (os.scandir(runs) if runs.is_dir() else ())}
 
@@ -116,7 +116,7 @@ def _record_times(root: Path) -> dict[str, int]:
 def needed_artifacts(
     store: Store, site: Site, keep: Sequence[str], sealed: Mapping[Name, ArtifactNode]
 ) -> dict[Name, str]:
-    """The artifacts that are needed, each with its reason."""
+    """Return the needed artifacts, each with its reason."""
     receive_records(store)
     needed: dict[Name, str] = {}
 
@@ -144,8 +144,8 @@ def needed_artifacts(
 
 
 def _kept_records(root: Path) -> Iterator[tuple[str, str, list[Name]]]:
-    """What records keep, newest first: run, reason and artifacts. The head of this file has the rule and an example."""
-    # By run and overrides, the stages with an artifact in newer records, and in newer finished ones.
+    """Yield what records keep, newest first: run, reason, artifacts. The top of this file has rule and example."""
+    # By run and overrides: stages with an artifact in newer records, and in newer finished records.
     in_any: dict[tuple[str, tuple[str, ...]], set[str]] = {}
     in_finished: dict[tuple[str, tuple[str, ...]], set[str]] = defaultdict(set)
     for path in record_files(root):

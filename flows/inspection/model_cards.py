@@ -1,4 +1,4 @@
-"""Model cards of registered versions, from tags, manifests and scored sentences. Writes nothing."""
+"""Makes model cards of registered versions from tags, manifests and scored sentences. Writes nothing."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from tasks.registration.model_card import SENTENCES, ModelCard, model_card
 
 
 def version_card(version: Version, manifests: Mapping[str, Manifest], store: Store) -> ModelCard:
-    """The card of a registered version; its scores are those of its tags, which outlive the artifacts."""
+    """Make the card of a registered version, with the scores in its tags, since artifacts may be deleted."""
     return model_card(
         version.label,
         version.tags,
@@ -21,7 +21,7 @@ def version_card(version: Version, manifests: Mapping[str, Manifest], store: Sto
 
 
 def artifact_file(store: Store, manifest: Manifest | None, name: str) -> Path | None:
-    """A file of an artifact, which a bucket's store downloads; None where it is not there."""
+    """Find a file of an artifact, downloaded from a bucket; None if it is missing."""
     if manifest is None or name not in manifest.files:
         return None
     try:

@@ -1,8 +1,8 @@
-"""What the stages of a run's newest start say of themselves: the measurements of a job, its log, and why it failed.
+"""Reads the logs of the stages of a run's newest start: measurements, job log, and why a stage failed.
 
-A stage at work writes into its unfinished folder, a failed one leaves its log beside it, a finished one holds it; so
-one of these folders has the files, whichever launcher or worker runs the job. Of a stage in a bucket the finished
-artifact is fetched.
+A running stage writes into its unfinished folder, a failed stage leaves its log beside it, and a finished artifact
+contains its log. So one of these folders has the files, with every launcher or worker. A finished artifact in a bucket
+is downloaded.
 """
 
 import json
@@ -40,7 +40,7 @@ TORCHRUN = re.compile(
     r"(?:\nDuring handling of the above exception, another exception occurred:\n\n)?",
     re.MULTILINE,
 )
-"""What torchrun adds when its processes end: where it stood itself, not why they failed."""
+"""Lines that torchrun adds when its processes end: its own traceback, not why they failed."""
 
 
 RESUMED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?=  )")
@@ -48,7 +48,7 @@ RESUMED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?=  )")
 
 
 class StageLog:
-    """One stage, and how much of its files was read."""
+    """One stage, with the position up to which its files were read."""
 
     def __init__(self, store: Store, row: RecordedStage, start: RecordedRun) -> None:
         self.store = store
@@ -58,7 +58,7 @@ class StageLog:
 
     @property
     def folder(self) -> Path | None:
-        """Where its files are now; None where there are none, or where another start is writing them."""
+        """The present folder of its files; None if there are none, or another start is writing them."""
         name = self.row.stage, self.row.key
         if not self.row.has_artifact:
             if self._holder and not self.is_at_work:
@@ -72,12 +72,12 @@ class StageLog:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether a process of this machine makes it now, for this start."""
+        """Whether a process of this machine is making it for this start."""
         return bool(self._holder) and (self.start.outcome == RUNNING or self._is_own)
 
     @property
     def state(self) -> str:
-        """``is at work``, ``was interrupted``, ``is completed``: what it does, or did, in this start."""
+        """Its state in this start: ``is at work``, ``was interrupted``, ``is completed``."""
         row = self.row
         holder = self._holder
         if holder and self.start.outcome == RUNNING:
@@ -94,13 +94,13 @@ class StageLog:
 
     @property
     def _is_own(self) -> bool:
-        """Whether the process that makes it is that of this start."""
+        """Whether the process of this start is making it."""
         return self._holder.split()[1:2] == [self.start.pid]
 
     def new_lines(self, every: bool) -> Iterator[str]:
-        """The lines that were written since the last call; with ``every`` also those of TORCHRUN.
+        """Yield the lines written since the last call; with ``every`` also those of TORCHRUN.
 
-        Those of the job's log stand among the measurements where the next job resumed, the last where that file ended.
+        Lines of a job's log stand among the measurements where the next job resumed; the last ones where the log ended.
         """
         if (folder := self.folder) is None:
             return
@@ -118,9 +118,9 @@ class StageLog:
 
 
 def newest_start(store: Store, name: ArtifactName, overrides: Sequence[str] = ()) -> RecordedRun:
-    """The newest start at work of a run, or of the run with these overrides, else the newest that ended.
+    """Find the newest running start of a run, or of the run with these overrides, else the newest ended one.
 
-    Raises BadConfiguration where there is none.
+    Raises BadConfiguration if there is none.
     """
     run = name.run
     receive_records(store, run)
@@ -137,7 +137,7 @@ def newest_start(store: Store, name: ArtifactName, overrides: Sequence[str] = ()
 
 
 def stage_logs(store: Store, start: RecordedRun, wanted: ArtifactName) -> list[StageLog]:
-    """The stages that are wanted; without one: those at work, else those that failed, else the last with a log."""
+    """Choose the wanted stages; by default the running ones, else the failed ones, else the last with a log."""
     logs = [StageLog(store, row, start) for row in start.stages]
     if wanted.stage:
         return [each for each in logs if wanted.covers(ArtifactName(start.run, each.row.stage, each.row.item))]
@@ -148,7 +148,7 @@ def stage_logs(store: Store, start: RecordedRun, wanted: ArtifactName) -> list[S
 
 
 def _in_words(line: str) -> tuple[float, str]:
-    """The time of a row of ``metrics.jsonl``, and ``09:31:07  update 120/700  loss 3.21 · 5,210 tokens/s``."""
+    """Format a row of ``metrics.jsonl``: time, and ``09:31:07  update 120/700  loss 3.21 · 5,210 tokens/s``."""
     try:
         row = json.loads(line)
         when = float(row.get("time", 0.0))

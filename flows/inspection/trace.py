@@ -1,4 +1,4 @@
-"""Follow one sentence pair through the artifacts of a run, from the raw line to its score. Makes no artifact.
+"""Follows one sentence pair through the artifacts of a run, from the raw line to its score. Makes no artifact.
 
 A trace is a list of steps, one for each stage that handled the pair:
 
@@ -15,7 +15,7 @@ A trace is a list of steps, one for each stage that handled the pair:
     decoded     beams, steps, pieces, attended            the sentence decoded again, alone
     scored      the row of ``sentences.parquet``
 
-All but the first name the ``folder`` of the artifact.
+All steps except ``missing`` name the ``folder`` of the artifact.
 """
 
 from collections.abc import Mapping
@@ -51,26 +51,26 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Step:
-    """What one stage did to the pair. ``says`` is a sentence about it, ``values`` are in the form of JSON."""
+    """What one stage did to the pair. ``says`` is a sentence for people, ``values`` is the same as JSON."""
 
     kind: str
     stage: str
     says: str
     values: Mapping[str, Any]
     weights: NDArray[np.float64] | None = field(default=None, compare=False)
-    """Of a decoded pair: cross-attention (layers, heads, target pieces, source pieces), including eos."""
+    """Cross-attention of a decoded pair (layers, heads, target pieces, source pieces), including eos."""
 
 
 @dataclass(frozen=True)
 class PairTrace:
-    """Everything that a run holds about one pair. ``set_name`` is empty for a pair of the corpus."""
+    """Everything that a run stores about one pair. ``set_name`` is empty for a pair of the corpus."""
 
     run: str
     pair_id: str
     set_name: str
     steps: tuple[Step, ...]
     notes: tuple[str, ...] = ()
-    """One line for each artifact that was read although the next run may replace it."""
+    """One line per artifact that was read although the next run may replace it."""
 
     def as_json(self) -> dict[str, Any]:
         steps = [{"step": step.kind, "stage": step.stage, **step.values} for step in self.steps]
@@ -79,7 +79,7 @@ class PairTrace:
 
 @dataclass(frozen=True)
 class RunArtifacts:
-    """The artifacts of a run that exist, by stage and item."""
+    """The existing artifacts of a run, by stage and item."""
 
     made: Mapping[tuple[str, str], Artifact]
     reasons: Mapping[tuple[str, str], str]
@@ -87,7 +87,7 @@ class RunArtifacts:
 
 
 def find_made(planned: RunPlan) -> RunArtifacts:
-    """The artifacts of a run that exist, according to its plan."""
+    """Find the existing artifacts of a run from its plan."""
     store = planned.store
     made: dict[tuple[str, str], Artifact] = {}
     reasons: dict[tuple[str, str], str] = {}
@@ -146,11 +146,11 @@ class _Tracer:
 
     def add(self, kind: str, stage: str, says: str, weights: NDArray[np.float64] | None = None, **values: Any) -> None:
         step = Step(kind, stage, says, values, weights)
-        if step not in self.steps:  # both sides may be in one archive that is missing
+        if step not in self.steps:  # both sides may be in the same missing archive
             self.steps.append(step)
 
     def find(self, stage: str, item: str = "") -> Artifact | None:
-        """The artifact; where it is missing, None and a step that says why."""
+        """Return the artifact; if it is missing, return None and add a step that says why."""
         label = f"{stage} {item}".strip()
         reason = self.found.reasons.get((stage, item), "")
         artifact = self.found.made.get((stage, item))
@@ -171,7 +171,7 @@ class _Tracer:
             self.encode("train", cleaned["source"], cleaned["target"])
 
     def follow_monolingual_line(self, part: Part, line: int) -> None:
-        """A line of the monolingual text: read and cleaned; if kept, translated back, encoded and trained on."""
+        """Follow a line of the monolingual text: read, cleaned; if kept, back-translated, encoded, trained on."""
         assert self.monolingual
         pair_id = self.pair_id.removeprefix(PREFIX)
         cleaned = self.clean(part, line, monolingual_filters(self.run), pair_id, MONOLINGUAL)
@@ -188,7 +188,7 @@ class _Tracer:
             self.encode("train", source, pair["target"])
 
     def follow_set_pair(self, evaluation: EvaluationSet, line: int) -> None:
-        """A pair of a dev or test set: encoded as published, translated, scored."""
+        """Follow a pair of a dev or test set: encoded as published, translated, scored."""
         prepared = self.find("prepare_sets", evaluation.name)
         if not prepared:
             return
@@ -209,7 +209,7 @@ class _Tracer:
         self.add("published", stage, f"line {line:,} (counted from 0) of {named}", **values)
 
     def clean(self, part: Part, line: int, filters: Filters, pair_id: str, item: str = "") -> Row | None:
-        """A training pair as published and as ``clean`` wrote it; returns its row if it was kept."""
+        """Add a training pair as published and as cleaned; return its row if it was kept."""
         texts = part.source, part.target
         archives = [found for text in texts if (found := self.find("download", text.file.path))]
         if len(archives) == len(texts):
@@ -238,7 +238,7 @@ class _Tracer:
         return kept
 
     def raw_line(self, texts: tuple[Text, Text], paths: tuple[Path, Path], line: int) -> tuple[Any, ...]:
-        """The line as the stage ``clean`` reads it."""
+        """Read the line as the stage ``clean`` reads it."""
         first = 0
         for frame in reading.read_pairs(texts, paths):
             if line < first + frame.height:
@@ -247,7 +247,7 @@ class _Tracer:
         raise self.unknown_pair()
 
     def distil(self, cleaned: Row) -> None:
-        """A training source whose target is a teacher's translation: the translations, then as any pair."""
+        """Follow a training source with a teacher's translation as target: the translations, then as any pair."""
         translated = self.find("translate_text")
         extracted = self.find("extract_best")
         if not translated or not extracted:
@@ -275,7 +275,7 @@ class _Tracer:
             self.encode("train", pair["source"], pair["target"])
 
     def encode(self, item: str, source: str, target: str) -> None:
-        """Steps of a pair that is encoded; ``item`` is ``train``, or a set, whose sources are read as in use."""
+        """Add the steps of an encoded pair; ``item`` is ``train``, or a set: its sources are read as in translation."""
         vocabulary = self.find("learn_bpe")
         if not vocabulary:
             return
@@ -318,7 +318,7 @@ class _Tracer:
             self.add("trained", "train", **batch_of(self.run, training, shards, row["row"]))
 
     def translate(self, item: str, vocabulary: Artifact, source: tuple[int, ...]) -> None:
-        """Steps of a pair of a set after encoding: its hypothesis, its beam, its scores."""
+        """Add the steps of a set's pair after encoding: hypothesis, beam, scores."""
         if translated := self.find("translate", item):
             row = self.table_row(translated, "hypotheses.parquet")
             says = "by the best of the beam" if row["finished"] else "cut at the greatest length"
@@ -331,7 +331,7 @@ class _Tracer:
             self.add("scored", "score", f"sentence BLEU {row['bleu']:.1f}, chrF {row['chrf']:.1f}", **row)
 
     def table_row(self, artifact: Artifact, file: str) -> Row:
-        """The row of the pair, without what earlier steps have."""
+        """Return the row of the pair without the columns of earlier steps."""
         row = _row(artifact.path() / file, self.pair_id)
         assert row, f"{file} has a row for each pair of the set"
         values = {name: value for name, value in row.items() if name not in ("row", "pair_id", "source")}
@@ -347,9 +347,9 @@ class _Tracer:
 
 
 def _verdicts(filters: Filters, row: Row) -> list[dict[str, str]]:
-    """``rule``, ``said`` (kept, rejected, not asked), ``measured`` and ``allowed`` for a row that ``clean`` wrote.
+    """List ``rule``, ``said`` (kept, rejected, not asked), ``measured``, ``allowed`` per rule for a row of ``clean``.
 
-    Rules before the one that ``clean`` recorded kept the pair; rules after it were not applied.
+    Rules before the recorded one kept the pair; rules after it were not applied.
     """
     pair = pl.DataFrame({side: [row[side]] for side in SIDES}, schema=dict.fromkeys(SIDES, pl.String))
     verdicts = []
@@ -365,7 +365,7 @@ def _verdicts(filters: Filters, row: Row) -> list[dict[str, str]]:
 
 
 def _row(files: Path | list[Path], pair_id: str) -> Row | None:
-    """The row of the pair in Parquet or Arrow files; ``row`` is its index over all of them."""
+    """Find the row of the pair in Parquet or Arrow files; ``row`` is its index over all files."""
     if isinstance(files, Path) or files[0].suffix == ".parquet":
         table = pl.scan_parquet(files)
     else:

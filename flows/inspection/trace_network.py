@@ -1,4 +1,4 @@
-"""The steps of a trace that need the network: the batch that trained a pair, and decoding its source again."""
+"""Makes the steps of a trace that need the model: the batch that trained a pair, and decoding its source again."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def batch_of(run: Run, training: Artifact, shards: Artifact, row: int) -> dict[str, Any]:
-    """The step ``trained`` of a row, counted over all shards. Updates count from 1.
+    """Make the step ``trained`` of a row, counted over all shards. Updates count from 1.
 
-    ``epoch_updates`` counts the updates of the epoch, ``updates`` those of the training, which may end earlier.
+    ``epoch_updates`` is the number of updates in the epoch, ``updates`` that of the training, which may end earlier.
     """
     from model.data.shards import Shards
     from model.training.setup import sampler_of
@@ -39,12 +39,12 @@ def batch_of(run: Run, training: Artifact, shards: Artifact, row: int) -> dict[s
 def decode(
     decoding: Decoding, site: Site, weights: Artifact, vocabulary: Artifact, source: tuple[int, ...]
 ) -> tuple[dict[str, Any], NDArray[np.float64]]:
-    """Decode one sentence with the averaged weights: values of the step ``decoded``, and the cross-attention (§3.2.3).
+    """Decode one sentence with the averaged weights; return the step ``decoded`` and the cross-attention (§3.2.3).
 
-    ``beams`` are all hypotheses that ended, best first, also those beyond the beam, and after them cut ones if fewer
-    ended. ``steps`` has, for each step, the live hypotheses and those that ended in it, the likeliest first.
-    ``attended`` has for each target piece the source piece with the largest weight, from the mean over the heads of
-    the upper half of the layers, as in the report's picture.
+    ``beams`` has all finished hypotheses, best first, also those beyond the beam; if fewer finished, cut ones follow.
+    ``steps`` has the live and the newly finished hypotheses of each step, the likeliest first. ``attended`` has for
+    each target piece the source piece with the largest weight, by the mean over the heads of the upper half of the
+    layers, as in the report's picture.
     """
     from model.decoding.translator import Translator
 
@@ -72,10 +72,10 @@ def decode(
 
 
 def _beam_rows(translator: "Translator", entries: Iterable["BeamEntry"]) -> Iterator[dict[str, Any]]:
-    """The hypotheses of a step. ``rank`` is the place in the beam, from 1, and 0 for one that ended with eos.
+    """Yield the hypotheses of a step. ``rank`` is the place in the beam, from 1; 0: the hypothesis ended with eos.
 
-    ``continues`` is the rank of the hypothesis of the step before that it extends by ``piece``, 0 in the first step.
-    ``score`` is ``log_probability`` over the length penalty of its present length.
+    ``continues`` is the rank of the previous step's hypothesis that ``piece`` extends, 0 in the first step. ``score``
+    is ``log_probability`` over the length penalty of its present length.
     """
     rank = 0
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Verify the checksums of artifacts: those of some runs, or all artifacts of a site."""
+"""Verifies the checksums of artifacts of some runs, or of all artifacts of a site."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,7 @@ from infra.tracking.registry import resolve
 
 @dataclass(frozen=True)
 class ArtifactCheck:
-    """An artifact, and its problems; empty if its files are as sealed."""
+    """An artifact and its problems; none if its files are as sealed."""
 
     stage: str
     key: str
@@ -42,7 +42,7 @@ def verify(runs: Sequence[str], site_name: str, on_progress: Callable[[int, int,
 
 
 def _model_damage(store: Store, manifest: Manifest, site: Site) -> list[str]:
-    """What is wrong with the files of the registered version in MLflow's artifact store."""
+    """List problems of the registered version's files in MLflow's artifact store."""
     try:
         made = json.loads((store.artifact(manifest).path() / "version.json").read_text())
         damage = stored_damage(site.tracking, resolve(site.tracking, f"{made['name']}/{made['version']}"))
@@ -52,7 +52,7 @@ def _model_damage(store: Store, manifest: Manifest, site: Site) -> list[str]:
 
 
 def _artifacts_of(store: Store, runs: Sequence[str]) -> Iterator[tuple[Store, str, str]]:
-    """The artifacts of the runs, or all of them; for a remote store, first those on this machine."""
+    """Yield the artifacts of the runs, or all; of a remote store, first those on this machine."""
     wanted = {(name.stage, key) for text in runs for name, key in find_artifacts(store, text).items()}
     for place in dict.fromkeys([store.local(), store]):
         for stage, key in place.names():

@@ -40,7 +40,7 @@ def running(
     site = resolved.site
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
     if planned.scope.attempt.is_resumed:
-        display.say("the same request was cut off before: its forced stages go on from there")
+        display.say("the same request was interrupted before: its forced stages continue from there")
     limits = Limits.parse(resolved.run.expect)
     record = RunRecord(planned, display.say)
     lock = threading.Lock()

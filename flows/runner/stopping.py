@@ -45,7 +45,7 @@ def stop_start(site: Site, start: RecordedRun, say: Callable[[str], None]) -> Re
     Raises Fault if it cannot be stopped from here, or has not ended after END_SECONDS.
     """
     if start.group:
-        say(f"{start.run} is {start.part}: what started it goes with it")
+        say(f"{start.run} is {start.part}: the command that started it stops too")
     names = cancel_flow_runs(FLOWS, start.process) if server_configured() else []
     if names:
         say(f"{start.run}: Prefect cancels the flow run {', '.join(names)}")

@@ -50,6 +50,6 @@ def hub_files(address: str, option: str) -> tuple[tuple[Path, ...], tuple[str, .
     except Exception as error:
         reason = f"{error}".partition("\n")[0] or type(error).__name__
         advice = "try again, or give files of this machine"
-        raise NetworkFault(f"{option}: the Hugging Face Hub does not give {address} ({reason}); {advice}") from error
+        raise NetworkFault(f"{option}: the Hugging Face Hub gave no {address} ({reason}); {advice}") from error
     pinned = tuple(f"{SCHEME}datasets/{name}@{found.sha}/{each}" for each in chosen)
     return tuple(Path(place) for place in places), pinned

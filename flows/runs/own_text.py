@@ -302,7 +302,7 @@ def remarks_on_text(report: TextReport, run: Run) -> Iterator[str]:
     languages = run.corpus.source_language, run.corpus.target_language
     for each in languages:
         if each not in SCRIPT_OF and each not in WITHOUT_SPACES:
-            yield f"nothing is known of the language {each!r}: no filter looks at its script; --languages names another"
+            yield f"the language {each!r} is unknown here: no filter checks its script; --languages names another"
     if report.swapped > MANY * looked_at:
         yield _exchanged(f"in {report.swapped:,} pairs", languages, "exchange --source and --target, or --languages")
     if report.shift:
