@@ -1,4 +1,4 @@
-"""A download in progress: the bytes written so far, and how they differ from the catalogue's."""
+"""A download in progress: the bytes written so far, and how they differ from the file in the catalogue."""
 
 import hashlib
 import io

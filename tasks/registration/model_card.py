@@ -202,7 +202,7 @@ def _choices(dev: str, manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
 
 
 def score_table(scores: Mapping[str, Facts], dev: str) -> Rows:
-    """The scores of each set with their intervals; none where nothing was measured."""
+    """The scores of each set with their intervals; none if nothing was measured."""
     names = [name for name in MEASURE_LABELS if any(name in facts for facts in scores.values())]
     if not names:
         return ()
@@ -242,7 +242,7 @@ def _front(name: str, languages: Sequence[str], scores: Mapping[str, Facts]) -> 
 
 
 def _read_examples(file: Path | None) -> Examples:
-    """The best, worst and random translations of a file of scored sentences; none where it is missing or damaged."""
+    """The best, worst and random translations of a file of scored sentences; none if it is missing or damaged."""
     try:
         found = translation_examples(pl.read_parquet(file)) if file else {}
     except (OSError, pl.exceptions.PolarsError):  # a damaged file costs the examples, not the card

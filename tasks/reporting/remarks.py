@@ -72,7 +72,7 @@ def run_remarks(
 ) -> list[str]:
     """All warnings; ``training`` has the settings, ``translations`` and ``scores`` are facts by set name."""
     cut = [remark for name, facts in translations.items() for remark in cut_translations(name, facts)]
-    if clock := ended_by_clock(training, train):  # its average is worse since it was still learning
+    if clock := ended_by_clock(training, train):  # the average is worse because the model was still learning
         return [*clock, *cut]
     return [*cut, *worse_weights(dev, train, scores.get(dev, {}))]
 

@@ -49,7 +49,7 @@ class _ParquetWriter:
     def __init__(self, path: Path, columns: tuple[str, ...], stack: ExitStack) -> None:
         self._columns = list(columns)
         self._schema = pa.schema([(name, pa.large_string()) for name in columns])
-        # Statistics of shuffled text let no reader skip a row group.
+        # With shuffled text, statistics never let a reader skip a row group.
         repeated = [name for name in columns if name not in DISTINCT]
         self._writer = stack.enter_context(
             pq.ParquetWriter(path, self._schema, compression="zstd", use_dictionary=repeated, write_statistics=False)

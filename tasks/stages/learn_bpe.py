@@ -108,7 +108,7 @@ class Vocabulary:
         return (source, target) if self.splits_words else ()
 
     def splitting(self, languages: tuple[str, ...]) -> WordSplitting | None:
-        """How text of these languages is split; None for none."""
+        """How text of these languages is split; None without languages."""
         by_moses = WordSplitting("moses", languages, self.lowercase)
         return (by_moses if self.moses else WordSplitting("spacy", languages)) if languages else None
 
