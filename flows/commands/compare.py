@@ -22,15 +22,15 @@ def compare(
         ),
     ],
     seeds: Annotated[
-        bool, Parameter(help="compare all seeds on record of each run; 'demo --set FIELD=VALUE' names other settings")
+        bool, Parameter(help="compare all recorded seeds of each run; 'demo --set FIELD=VALUE' names other settings")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare runs or model versions: the fields in which they differ, and their scores.
 
-    Scores are those of every set that both the first and another one were scored on, with p-values by paired bootstrap.
-    They are two-sided; sacreBLEU's `--paired-bs` counts one tail and gives about half of them. With --seeds the means
-    of groups are compared over seeds and sentences, and "undecided" is an answer (docs/judging.md).
+    Compares scores of every set that both the first and another system have, with p-values by paired bootstrap. They
+    are two-sided; sacreBLEU's `--paired-bs` counts one tail, so its values are about half. --seeds compares the means
+    of groups over seeds and sentences; the verdict may be "undecided" (docs/judging.md).
 
     For example:
 
@@ -91,7 +91,7 @@ def _compare_seeds(names: tuple[str, ...], site: Site, as_json: bool) -> None:
         differing_table(names, fields),
         "",
         groups_table(names, comparisons),
-        "could show: the smallest difference that so many seeds show with probability 0.8, at this noise",
+        "could show: the smallest difference that this number of seeds shows with probability 0.8, at this noise",
         aside=as_json,
     )
     if as_json:

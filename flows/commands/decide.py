@@ -24,11 +24,11 @@ def decide(
     site: SiteOption = "local",
     as_json: JsonOption = False,
 ) -> None:
-    """Train as many seeds of two runs as it takes to say whether the second is better.
+    """Train seeds of two runs until it is clear whether the second is better.
 
-    Runs one seed of both after the other, and ends when the second is better or worse, when the difference is smaller
-    than --detect, or when the budget is used up: "undecided". All this with 5 % of error (docs/judging.md). The same
-    command goes on after an interrupt; seeds that are cached cost nothing.
+    Trains one seed of each run after the other. It ends when the second run is better or worse, when the difference is
+    smaller than --detect, or when the budget is used up: "undecided". The total error rate is 5 % (docs/judging.md).
+    The same command continues after an interrupt; cached seeds cost nothing.
 
     For example:
 

@@ -16,18 +16,18 @@ def gap(
     *,
     claim: Annotated[float | None, Parameter(help="the expected score; default: that of --as")] = None,
     claimed_as: Annotated[
-        str, Parameter(name="--as", help="whose it is: paper-base, a preset such as tutorial, another version or run")
+        str, Parameter(name="--as", help="its system: paper-base, a preset such as tutorial, another version or run")
     ] = "",
     set_name: Annotated[
-        str, Parameter(name="--on", help="the set, such as test; default: the claim's, or the last of both")
+        str, Parameter(name="--on", help="the set, such as test; default: the claim's, or the last common one")
     ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Say why a score is not the claimed one: measure each cause, and list those that need a training.
+    """Say why a score differs from the claimed one: measure each cause, and list those that need a training.
 
-    Each cause in decoding, protocol or text is undone, alone and with the others, and the set is scored again: the
-    steps from the claim to the score sum to the difference. What would need another training is listed with the command
-    for it, and what that would cost.
+    Undoes each cause in decoding, protocol or text, alone and with the others, and scores the set again: the steps from
+    the claim to the score sum to the difference. Causes that need another training are listed with its command and
+    cost.
 
     For example:
 

@@ -58,7 +58,7 @@ def promote(
     why: Annotated[str, Parameter(help="reason, recorded with the version")],
     alias: Annotated[str, Parameter(help="alias to move")] = "champion",
 ) -> None:
-    """Move an alias to a model version, and record who did so, when and why.
+    """Move an alias to a model version, and record who moved it, when and why.
 
     Example: repro promote demo/3 --why "read by two translators"
     """
@@ -80,7 +80,7 @@ def promote(
 
 
 def _unknown_model(name: str, site: Site) -> str:
-    """The sentence about a model that is not registered, with the nearest names: of models, or else of runs."""
+    """Write the message about an unregistered model, with similar names of models, else of runs."""
     from infra.tracking.registry import versions
 
     if others := sorted({version.name for version in versions(site.registry)}):
@@ -90,7 +90,7 @@ def _unknown_model(name: str, site: Site) -> str:
 
 
 def version_json(version: Any) -> dict[str, Any]:
-    """A version as one JSON object."""
+    """Convert a version to one JSON object."""
     names = ("name", "version", "dev", "test", "protocol", "run_id")
     return {name: getattr(version, name) for name in names} | {
         "created": version.created.isoformat(),

@@ -26,22 +26,22 @@ def score(
         ),
     ],
     on: Annotated[str, Parameter(help="the set that they translate, RUN/SET as in demo/test")] = "",
-    name: Annotated[str, Parameter(help="name of the system; default: as the file is called", show_default=False)] = "",
+    name: Annotated[str, Parameter(help="name of the system; default: the name of the file", show_default=False)] = "",
     references: Annotated[
         Path | None, Parameter(help="score against this file, without any run; nothing is stored")
     ] = None,
     language: Annotated[
-        str, Parameter(help="with --references: their language, as in de, for the protocols that need to know it")
+        str, Parameter(help="with --references: their language, such as de, for protocols that depend on it")
     ] = "",
-    anyway: Annotated[bool, Parameter(help="score lines that are empty or seem to be others")] = False,
-    forget: Annotated[str, Parameter(help="remove what is stored of a system, by its name")] = "",
+    anyway: Annotated[bool, Parameter(help="score even lines that are empty or seem misplaced")] = False,
+    forget: Annotated[str, Parameter(help="remove the stored translations of this system")] = "",
     every: Annotated[bool, Parameter(name="--all-scores", help="show the scores by every protocol")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Score translations that something else made, by the same protocols as those of a run.
+    """Score translations of another system by the protocols of a run.
 
     They are stored beside the runs: `repro compare demo/2 system:google` compares them, `repro models --systems` and
-    the site list them, MLflow has a run of them. Translations by the same name take the place of earlier ones.
+    the site list them, and MLflow has a run for them. New translations replace earlier ones of the same name.
 
     For example:
 
@@ -81,7 +81,7 @@ def score(
 
 
 def _by_system(files: tuple[str, ...], name: str) -> dict[str, Path]:
-    """The file of each system."""
+    """Map each system to its file."""
     if wrong := [file for file in files if file.startswith("-") and file != STDIN]:
         raise BadConfiguration(f"unknown option {wrong[0]}; for a file of this name write ./{wrong[0]}")
     if STDIN in files and not name:
@@ -95,5 +95,5 @@ def _by_system(files: tuple[str, ...], name: str) -> dict[str, Path]:
 
 
 def _name_of(file: str) -> str:
-    """The name of a file without its endings of compression and format: ``online-a`` of ``online.a.de.gz``."""
+    """Remove the suffixes of compression and format from a file's name: ``online-a`` for ``online.a.de.gz``."""
     return Path(file.removesuffix(next(filter(file.endswith, COMPRESSED), ""))).stem.replace(".", "-")

@@ -1,4 +1,4 @@
-"""What a score is compared with, by name, and in which settings of the training the two differ.
+"""Finds the claim that a score is compared with, and the training settings in which the two differ.
 
 ``paper-base`` and ``paper-A1`` are rows of the paper, ``tutorial`` and others presets of published reproductions; any
 other name is a version or run of this root.
@@ -35,18 +35,18 @@ from tasks.stages.shard import Sharding
 
 PAPER_CLAIMS = {f"paper-{row.removeprefix('table2-')}": row for row in PAPER_RUNS if BLEU in ROWS[row].figures}
 TRAINED = ("model", "training", "vocabulary", "sharding", "filters", "augment", "start")
-"""Roots of the settings that decide a training, beside its text, in the order in which they are shown. Those of
-averaging and decoding are measured."""
+"""Roots of the settings that decide a training, beside its text, in display order. The effect of averaging and decoding
+is measured instead."""
 ROOTS = {kind.__name__.lower(): kind for kind in (Vocabulary, Sharding, Augment, Model, Training, Averaging)}
 WITH_DEFAULTS = {**ROOTS, "filters.normalise": Normalise}
 DEFAULTS = {f"{root}.{each.name}": each.default for root, kind in WITH_DEFAULTS.items() for each in fields(kind)}
 ASSIGNMENT = re.compile(r"(?<![:;,]) (?=[a-z_]+(?:\.[\w.]+)?=)")
-"""The spaces between the assignments of a version's tag, not those in a value: ``a=1; 8000: b=1``."""
+"""Matches spaces between the assignments of a version's tag, but not inside a value: ``a=1; 8000: b=1``."""
 
 
 @dataclass(frozen=True)
 class ClaimedSystem:
-    """A claim, and what is known of its system: manifests of artifacts or of a plan; its scores in this root."""
+    """A claim with the known facts of its system: manifests of artifacts or of a plan, and scores in this root."""
 
     claim: Claim
     run: str = ""
@@ -55,7 +55,7 @@ class ClaimedSystem:
 
 
 def request_of(name: str, site: Site) -> RunRequest:
-    """The run behind a version, with its overrides, or behind the name of a run."""
+    """Return the request of a version's run, with its overrides, or of a named run."""
     if not is_version(name):
         return RunRequest(split_name(short_name(name))[0], until="score")
     version = find_version(name, site)
@@ -64,9 +64,9 @@ def request_of(name: str, site: Site) -> RunRequest:
 
 
 def find_claim(name: str, score: float | None, ours: RunRequest, site: Site) -> ClaimedSystem:
-    """What ``--as`` names, with the score of ``--claim`` in place of its own where that is given.
+    """Find the system of ``--as``; a score of ``--claim`` replaces its own score.
 
-    Raises BadConfiguration for an unknown name, a score that is none, or neither of both.
+    Raises BadConfiguration for an unknown name, an impossible score, or if both are missing.
     """
     if score is not None and not 0 <= score <= 100:
         raise BadConfiguration(f"--claim is {score:g}, allowed is a BLEU score from 0 to 100")
@@ -84,8 +84,11 @@ def find_claim(name: str, score: float | None, ours: RunRequest, site: Site) -> 
 
 
 def _published(name: str, score: float | None, ours: RunRequest) -> ClaimedSystem:
-    """A row of the paper or a preset: of its known figures that of the score, else the first, and its run's settings,
-    which need not have been made."""
+    """Find the claim of a preset or a row of the paper.
+
+    Uses the published figure that equals ``score``, else the first, and the settings of its run, which need not exist
+    here.
+    """
     if name in NAMED["preset"]:
         peers = [each for each in PEERS if each.preset == name]
         figures = [Claim(name, float(p.bleu), p.metric, p.card_set, f"{p.system}, {p.source}") for p in peers]
@@ -111,9 +114,9 @@ def _published(name: str, score: float | None, ours: RunRequest) -> ClaimedSyste
 def training_differences(
     claimed: ClaimedSystem, system: ScoredSystem, ours: RunRequest, recorded: Sequence[Manifest]
 ) -> list[SettingDifference]:
-    """What of the training differs from the claim's, each with the command that trains with its value, and the cost.
+    """List differences from the claim's training, each with the command to train with the claim's value, and its cost.
 
-    ``recorded`` are the artifacts of the root, by which a cost is estimated.
+    ``recorded`` are the artifacts of the root, to estimate the cost.
     """
     training = claimed.settings["train"].arguments["training"] if "train" in claimed.settings else {}
     unused = "training.peak" if training.get("schedule") == "paper" else "training.factor"
@@ -124,7 +127,7 @@ def training_differences(
         theirs, here = each.values
         name = each.name.rpartition(": ")[2]
         root = name.partition(".")[0]
-        if root == "corpus" and not text:  # no assignment changes it
+        if root == "corpus" and not text:  # no assignment can change the text
             text.append(SettingDifference(root, "another text", "", f"repro run {claimed.run}"))
         elif root in (*TRAINED, "averaging") and name not in (unused, *assigned):
             assigned[name] = _assignment(name, theirs, here)
@@ -138,8 +141,10 @@ def training_differences(
 def size_of_training(
     claimed: ClaimedSystem, system: ScoredSystem, ours: RunRequest, recorded: Sequence[Manifest]
 ) -> str:
-    """A sentence on the sizes of our training and the claim's; if the clock ended ours, with the command of a longer
-    one. "" if nothing is known."""
+    """Compare the sizes of our training and the claim's in a sentence; "" if nothing is known.
+
+    If the clock ended our training, the sentence has the command of a longer one.
+    """
     if "train" not in system.lineage:
         return ""
     train = system.lineage["train"]
@@ -153,7 +158,7 @@ def size_of_training(
 
 
 def _size(made: Mapping[str, Manifest]) -> str:
-    """What a training saw: ``120 updates, 3.5 epochs, 400 batch_tokens, 583 pairs``."""
+    """Describe the size of a training: ``120 updates, 3.5 epochs, 400 batch_tokens, 583 pairs``."""
     cleaned = made["clean"].facts if "clean" in made else {}
     known = {**made["train"].arguments["training"], **made["train"].facts, **cleaned}
     sizes = {name: known.get(name, 0) for name in ("updates", "epochs", "batch_tokens", "pairs")}
@@ -161,7 +166,7 @@ def _size(made: Mapping[str, Manifest]) -> str:
 
 
 def _assignment(name: str, claimed: str, here: str) -> str:
-    """What ``--set`` takes to have the claim's value."""
+    """Write the assignment for ``--set`` that gives the claim's value."""
     parent, _, leaf = name.rpartition(".")
     if parent == "filters.rules" and "yes" in (claimed, here):
         return f"filters.rules={'+' if claimed == 'yes' else '-'}{leaf}"
@@ -172,7 +177,7 @@ def _assignment(name: str, claimed: str, here: str) -> str:
 
 
 def _command(ours: RunRequest, assignments: Sequence[str], recorded: Sequence[Manifest]) -> tuple[str, str]:
-    """The command that trains the system with these values, and what it would cost; "" and why there is none."""
+    """Return the command that trains the system with these values, and its cost; or "" and why there is none."""
     request = replace(ours, overrides=(*ours.overrides, *assignments))
     try:
         planned = make_plan(request.resolve())

@@ -1,8 +1,8 @@
-"""The scores, sentences and curves of runs and model versions, and their comparison.
+"""Reads and compares scores, sentences and curves of runs and model versions.
 
-``multi30k-ende@champion`` and ``multi30k-ende/3`` name versions of the registry, ``multi30k-ende/score/val`` the scores
-of one set, ``system:google`` translations that something else made (``flows.runner.systems``); any other name is a run,
-whose newest finished record counts (``flows.runner.named_runs``).
+``multi30k-ende@champion`` and ``multi30k-ende/3`` name registered versions, ``multi30k-ende/score/val`` the scores of
+one set, ``system:google`` translations by another system (``flows.runner.systems``). Any other name is a run; its
+newest finished record counts (``flows.runner.named_runs``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,8 +28,10 @@ SCORE_KEY_TAG = "key.score."
 
 @dataclass(frozen=True)
 class ScoredSystem:
-    """A name to display, the manifest of the scores by set, and the manifests of all that it was made from: of a system
-    that something else made nothing is known but its translations."""
+    """A name to display, the manifests of its scores by set, and of all its inputs.
+
+    ``lineage`` is empty for another system.
+    """
 
     name: str
     scores: Mapping[str, Manifest]
@@ -37,7 +39,7 @@ class ScoredSystem:
 
 
 def find_system(name: str, site: Site, overrides: Sequence[str] = ()) -> ScoredSystem:
-    """The run, version or other system of this name. Raises BadConfiguration if it or its scores do not exist."""
+    """Find the run, version or other system of this name. Raises BadConfiguration if it or its scores do not exist."""
     if " --set " in name:
         run = name.partition(" --set ")[0]
         raise BadConfiguration(f"{name!r} has settings, allowed is its version such as {run}/2 (see `repro models`)")
@@ -54,13 +56,13 @@ def find_system(name: str, site: Site, overrides: Sequence[str] = ()) -> ScoredS
 
 
 def system_of(name: str, scores: Mapping[str, Manifest | None], store: Store) -> ScoredSystem:
-    """The system with these scores, by set, without removed ones."""
+    """Make a system with these scores by set, without removed ones."""
     found = {item: score for item, score in scores.items() if score}
     return ScoredSystem(name, found, lineage(store.artifact(score) for score in found.values()))
 
 
 def common_sets(first: ScoredSystem, *others: ScoredSystem) -> list[str]:
-    """The sets that all systems have, in the order of the first. Raises BadConfiguration if there is none."""
+    """List the sets that all systems have, in the order of the first. Raises BadConfiguration if there is none."""
     common = [name for name in first.scores if all(name in each.scores for each in others)]
     if not common:
         sets = ", ".join(f"{each.name} has {', '.join(each.scores)}" for each in (first, *others))
@@ -69,7 +71,7 @@ def common_sets(first: ScoredSystem, *others: ScoredSystem) -> list[str]:
 
 
 def read_sentences(score: Manifest, site: Site) -> pl.DataFrame:
-    """The sentences of one set: ``pair_id``, ``source``, ``reference``, ``hypothesis``, ``bleu``, ``chrf``."""
+    """Read the sentences of one set: ``pair_id``, ``source``, ``reference``, ``hypothesis``, ``bleu``, ``chrf``."""
     return pl.read_parquet(open_store(site).artifact(score).path() / "sentences.parquet")
 
 
@@ -83,7 +85,7 @@ def compare_systems(a: ScoredSystem, b: ScoredSystem, site: Site) -> dict[str, l
 
 
 def find_training(name: str, site: Site, overrides: Sequence[str] = ()) -> Artifact:
-    """The training of ``demo@champion``, ``demo`` or ``demo/train/seed-2``: of a run its own model's.
+    """Find the training of ``demo@champion``, ``demo`` or ``demo/train/seed-2``; for a run, of its own model.
 
     Raises BadConfiguration if there is none.
     """
@@ -100,9 +102,9 @@ def find_training(name: str, site: Site, overrides: Sequence[str] = ()) -> Artif
 
 
 def training_table(metrics: Path) -> pl.DataFrame:
-    """A row for each update that ``metrics.jsonl`` has, a column for each metric; the last value of an update counts.
+    """Read a row per update in ``metrics.jsonl``, with a column per metric; the last value of an update counts.
 
-    Values are null where a metric was not measured.
+    A value is null if the metric was not measured.
     """
     table = pl.from_dicts(metric_rows(metrics), infer_schema_length=None)
     measured = numeric() - by_name("done", "total", require_all=False)

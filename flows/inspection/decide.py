@@ -1,7 +1,7 @@
-"""Trains as many seeds of two runs as it takes to say which is better: ``repro decide A B --detect 0.3``.
+"""Trains seeds of two runs until it is clear which is better: ``repro decide A B --detect 0.3``.
 
-After each seed of both runs the difference of their mean BLEU on one set has an interval that may be looked at each
-time (``sequential_tails``): with 5 % of error in all, any of them misses the true difference. It ends when the interval
+After each seed of both runs, it computes an interval for the difference of their mean BLEU on one set. The probability
+that any of these intervals misses the true difference is 5 % in total (``sequential_tails``). It ends when the interval
 is on one side of zero, or within ±``detect``, or when the budget is used up.
 """
 
@@ -25,19 +25,19 @@ LARGEST_BUDGET = 50
 
 @dataclass(frozen=True)
 class Question:
-    """Whether ``b`` is better than ``a`` by BLEU on the set ``on``; less than ``detect`` is as good as nothing."""
+    """Asks whether ``b`` is better than ``a`` by BLEU on the set ``on``; differences below ``detect`` do not matter."""
 
     names: tuple[str, str]
     a: ResolvedRun
     b: ResolvedRun
     detect: float
     budget: int
-    """The most seeds of each run."""
+    """The largest number of seeds per run."""
     on: str
 
     @staticmethod
     def ask(a: str, b: str, detect: float, budget: int, on: str, site: str) -> "Question":
-        """The question behind the words; ``on`` is "" for the dev set. Raises BadConfiguration."""
+        """Resolve a question; ``on`` is "" for the dev set. Raises BadConfiguration."""
         if not 0 < detect < math.inf:
             raise BadConfiguration(f"--detect is {detect}, allowed is a number of BLEU above 0")
         if not 2 <= budget <= LARGEST_BUDGET:
@@ -55,13 +55,13 @@ class Question:
 
     @property
     def group(self) -> Group:
-        """Its runs in MLflow are below one in the experiment of ``a``."""
+        """The group of its runs; its parent run in MLflow is in the experiment of ``a``."""
         params = {"detect": self.detect, "budget": self.budget, "on": self.on}
         title = f"decide {' or '.join(self.names)}"
         return Group(f"decide {digest([self.names, self.on])}", title, "seed", self.a.run.name, self.a.site, (), params)
 
     def run(self, run_one: RunOne, say: Say) -> "Decision":
-        """Train until it is decided or the budget is used up; seeds that are cached cost nothing."""
+        """Train until the question is decided or the budget is used up; cached seeds cost nothing."""
         return run_group(self.group, run_one, say, self._decide)
 
     def _decide(self, members: Members) -> "Decision":
@@ -80,7 +80,7 @@ class Question:
                 rows = [row for row in found.outcomes[member].rows if (row.stage, row.item) == ("score", self.on)]
                 group[seed] = system_of(name, {row.item: store.find("score", row.key) for row in rows}, store)
             if len(groups[0]) < 2:
-                members.say("1 seed of each: two or more say something")
+                members.say("1 seed of each: a comparison needs two or more")
                 continue
             last = compare_on(self.on, groups[0], groups[1], self.a.site, budget=self.budget)
             found.standings.append(last)
@@ -93,7 +93,7 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Decision(GroupResults):
-    """Where a question stands: how both runs compare after 2, 3, … seeds of each."""
+    """The state of a question: the comparison of both runs after 2, 3, … seeds of each."""
 
     question: Question
     outcomes: dict[str, Outcome]
@@ -105,7 +105,7 @@ class Decision(GroupResults):
 
     @property
     def sentence(self) -> str:
-        """The verdict in words, with the interval."""
+        """The verdict as a sentence, with the interval."""
         a, b = self.question.names
         if not self.standings:
             return "undecided: two seeds of each are needed"

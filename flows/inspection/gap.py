@@ -1,7 +1,7 @@
-"""Why the score of a version or run is not the claimed one.
+"""Explains why the score of a version or run differs from the claimed one.
 
-Causes of decoding are undone by averaging and translating again with the claim's values, by the stages of a run and
-with their cache. The stage ``gap`` scores them and writes the page.
+To measure a cause in decoding, cached stages average and translate again with the claim's settings. The stage ``gap``
+scores these translations and writes the page.
 """
 
 import fnmatch
@@ -31,14 +31,14 @@ from tasks.stages.gap import gap
 from tasks.stages.translate import translate
 
 SEARCH = (("beam",), ("alpha", "length_penalty"), ("max_extra", "max_ratio", "min_length", "min_ratio"))
-"""Causes of decoding, as the fields of ``Decoding`` that are undone together."""
+"""Causes in decoding: fields of ``Decoding`` that are changed together."""
 READ = ("average", "learn_bpe", "shard.{}", "prepare_sets.{}")
-"""What a translation of a set reads, as a lineage names it."""
+"""Inputs of the translation of a set, by their names in a lineage."""
 Config = TypeVar("Config", Averaging, Decoding, Normalise)
 
 
 def explain_gap(name: str, score: float | None, as_name: str, set_name: str, site: Site, display: Display) -> Artifact:
-    """The artifact of the stage ``gap``; it and the translations that it needs are made where they are missing.
+    """Return the artifact of the stage ``gap``; makes it and its translations if they are missing.
 
     Raises BadConfiguration for names, sets and claims that do not exist or do not fit.
     """
@@ -76,7 +76,7 @@ def explain_gap(name: str, score: float | None, as_name: str, set_name: str, sit
 
 
 def _choose_set(system: ScoredSystem, claimed: ClaimedSystem, wanted: str) -> str:
-    """The set that is asked for, else the claim's, else the last that both have: the dev set comes first."""
+    """Choose the wanted set, else the claim's, else the last common set (the dev set comes first)."""
     own = [name for name in system.scores if is_own(name)]
     if wanted and wanted not in own:
         raise BadConfiguration(f"--on is {wanted!r}, allowed is a scored set of {system.name}: {', '.join(own)}")
@@ -87,7 +87,7 @@ def _choose_set(system: ScoredSystem, claimed: ClaimedSystem, wanted: str) -> st
 
 
 def _claim_on(set_name: str, claimed: ClaimedSystem, scored: Manifest) -> Claim:
-    """The claim for a set. Raises BadConfiguration for a protocol or a set that the two systems do not share."""
+    """Return the claim for a set. Raises BadConfiguration for a protocol or a set that the two systems do not share."""
     claim = claimed.claim
     if claim.metric not in ("", BLEU_SENTENCES, *scored.facts):
         raise BadConfiguration(f"--as is {claim.name!r}, whose score is by {claim.metric}: not a protocol of this card")
@@ -96,12 +96,12 @@ def _claim_on(set_name: str, claimed: ClaimedSystem, scored: Manifest) -> Claim:
     if set_name not in claimed.scores:
         raise BadConfiguration(f"--as is {claim.name!r}, allowed is a system scored on {set_name}")
     theirs = claimed.scores[set_name].facts
-    metric = max(headline(scored.facts), headline(theirs))  # without case if one of both writes lower case
+    metric = max(headline(scored.facts), headline(theirs))  # lower-cased if one system writes lower case
     return replace(claim, score=theirs[metric], metric=metric, set_name=set_name)
 
 
 def _translate(made: Mapping[str, Manifest], changed: Mapping[str, Any], set_name: str, store: Store) -> Artifact:
-    """The set translated again, with changed fields of ``Decoding``, or with weights by another ``averaging``."""
+    """Translate the set again with changed fields of ``Decoding``, or with another ``averaging`` of weights."""
     weights, vocabulary, pairs, prepared = (store.artifact(made[each.format(set_name)]) for each in READ)
     search = dict(changed)
     if averaging := search.pop("averaging", None):
@@ -115,7 +115,7 @@ def _translate(made: Mapping[str, Manifest], changed: Mapping[str, Any], set_nam
 def _decoding_changes(
     ours: Mapping[str, Manifest], theirs: Mapping[str, Manifest], set_name: str
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """By the words of each cause of decoding what undoes it, and the causes that cannot be measured."""
+    """Map each cause in decoding to the settings that undo it; also list the causes that cannot be measured."""
     place = f"translate.{set_name}"
     needed = [*(each.format(set_name) for each in READ), place]
     if missing := [name for name in needed if name not in ours]:
@@ -140,7 +140,7 @@ def _decoding_changes(
 
 
 def _can_average(train: Manifest | None, wanted: Averaging) -> bool:
-    """Whether the training has kept what is to be averaged."""
+    """Whether the training has kept the checkpoints to average."""
     if train is None:
         return False
     if needed := {"best": "patience", "ema": "ema"}.get(wanted.which):
@@ -149,6 +149,6 @@ def _can_average(train: Manifest | None, wanted: Averaging) -> bool:
 
 
 def _argument(kind: type[Config], manifest: Manifest) -> Config:
-    """The argument of a stage that is of this class."""
+    """Return the stage's argument of this class."""
     values = manifest.arguments[kind.__name__.lower()]
     return from_json(kind, {name: value for name, value in values.items() if name != "class"})

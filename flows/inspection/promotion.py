@@ -1,6 +1,7 @@
-"""What makes a version champion after its registration: the mean of several seeds, or ``repro run --promote-better``.
+"""Makes a version champion after its registration, by the mean of several seeds or ``repro run --promote-better``.
 
-A gain that one pair of models cannot show is shown by seeds, or taken on trust, so that small true gains add up.
+Several seeds can show a small gain that one pair of models cannot show; ``--promote-better`` accepts it untested. Thus
+small true gains add up.
 """
 
 from flows.inspection.seed_groups import compare_on, find_group
@@ -16,11 +17,11 @@ FEWEST_SEEDS = 3
 
 
 def promote(label: str, min_bleu: float, site: Site, *, by_score: bool) -> str:
-    """Make the version champion if its run's seeds, or ``by_score`` its dev score, beat the champion; says so or not.
+    """Make the version champion if its run's seeds, or with ``by_score`` its dev score, beat the champion; return why.
 
-    By score, noise or not, it must not be below. Seeds say "" where they cannot tell: the version is champion, below
-    ``min_bleu``, or measured on another dev set, the champion is one of the seeds, or there are fewer than
-    FEWEST_SEEDS. A champion without other seeds stands alone.
+    ``by_score`` only requires a score that is not below the champion's, significant or not. Seeds decide nothing and
+    return "" if the version is champion, below ``min_bleu`` or measured on another dev set, if the champion is one of
+    the seeds, or if there are fewer than FEWEST_SEEDS. The champion may have only one seed.
     """
     with file_lock(site.root / "locks" / "aliases", lambda _: None):
         own = resolve(site.tracking, label)

@@ -1,7 +1,7 @@
-"""Seeds of a run as a group: ``repro compare A B --seeds``.
+"""Compares groups of seeds of runs: ``repro compare A B --seeds``.
 
-A group is all finished runs on record that differ from the named one in ``training.seed`` alone. Code, libraries and
-machines may differ, as between runs that are compared one by one.
+A group holds all finished recorded runs that differ from the named one only in ``training.seed``. Code, libraries and
+machines may differ, as in a comparison of single runs.
 """
 
 import logging
@@ -33,7 +33,7 @@ SeedGroup = Mapping[int, ScoredSystem]
 
 @dataclass(frozen=True)
 class GroupComparison:
-    """One measure of one set: the scores of both groups by seed, and how the second differs from the first."""
+    """The scores of both groups by seed, for one measure and set, and how the second group differs from the first."""
 
     set_name: str
     measure: str
@@ -43,10 +43,10 @@ class GroupComparison:
 
 
 def find_group(text: str, site: Site, fewest: int = 1) -> SeedGroup:
-    """The seeds of a run (``demo``, ``demo --set FIELD=VALUE``) or of the run of a version (``demo/3``).
+    """Find the seeds of a run (``demo``, ``demo --set FIELD=VALUE``) or of a version's run (``demo/3``).
 
-    Seeds whose runs differ in more, as after a change of the run's file, are left out with a warning. Raises
-    BadConfiguration where there are fewer than ``fewest``.
+    Omits, with a warning, seeds with other differences, such as after a change of the run's file. Raises
+    BadConfiguration if there are fewer than ``fewest``.
     """
     store = open_store(site)
     named, overrides = named_with_settings(text)
@@ -80,7 +80,7 @@ def find_group(text: str, site: Site, fewest: int = 1) -> SeedGroup:
 def compare_on(
     set_name: str, a: SeedGroup, b: SeedGroup, site: Site, *, measure: str = "", budget: int = 0
 ) -> GroupComparison:
-    """Compare a measure of one set, by default the ``headline``; with a ``budget`` of seeds as ``decide`` looks at it.
+    """Compare a measure of one set, by default the ``headline``; with a ``budget`` of seeds, as in ``decide``.
 
     Raises BadConfiguration if references differ.
     """
@@ -103,7 +103,7 @@ def compare_on(
 
 @cache
 def _measured(folder: Path, measure: str, language: str) -> Measured:
-    """The score of one seed; all draw the same sentences."""
+    """Measure one seed; all seeds resample the same sentences."""
     table = pl.read_parquet(folder / "sentences.parquet")
     metric = score_metric(measure, language)
     return measured(metric.metric, metric.count(table["hypothesis"].to_list(), table["reference"].to_list()))

@@ -1,6 +1,6 @@
-"""Scores translations that something else made, by the stage that scores those of runs: same card, same artifacts.
+"""Scores translations of other systems with the same stage, score card and artifacts as for runs.
 
-Each call that makes some is a run in MLflow, in the experiment of the run whose set it is.
+Each call with work logs a run to MLflow, in the experiment of the run that has the set.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -35,10 +35,10 @@ from tasks.stages.score import lines_digest, score, score_card
 def score_systems(
     on: str, files: Mapping[str, Path], site: Site, display: Display, *, anyway: bool = False
 ) -> list[ForeignScore]:
-    """Score translations of the set ``on`` by system, in place of those that the store has of the same systems.
+    """Score translations of the set ``on`` by system; replaces stored translations of the same systems.
 
-    Raises BadData for lines that are not those of the set, and, but with ``anyway``, for any doubt; nothing is stored
-    then. The set is prepared where no run did it before.
+    Raises BadData, and stores nothing, for a wrong number of lines and, unless ``anyway``, for any doubt. Prepares the
+    set if no run did.
     """
     run, evaluation = _named_set(on, site)
     title = f"{run.name}/{evaluation.name}"
@@ -61,9 +61,9 @@ def score_systems(
 
 
 def score_file(name: str, path: Path, references: Path, language: str, *, anyway: bool = False) -> dict[str, Any]:
-    """The card of translations without any set, with the scores of each sentence; stores nothing.
+    """Return the score card of translations without any set, with scores per sentence; stores nothing.
 
-    ``language``, that of the references, may be "". Raises BadData as ``score_systems`` does.
+    ``language`` of the references may be "". Raises BadData like ``score_systems``.
     """
     expected = read_side(references, "ref")
     ids = [f"{number}" for number in range(1, len(expected) + 1)]
@@ -74,7 +74,7 @@ def score_file(name: str, path: Path, references: Path, language: str, *, anyway
 
 
 def _named_set(text: str, site: Site) -> tuple[Run, EvaluationSet]:
-    """The run and the set of ``demo/test``. Raises BadConfiguration for an unknown one."""
+    """Find the run and the set of ``demo/test``. Raises BadConfiguration for an unknown one."""
     name, _ = split_name(text)
     run = find_run(findable(name, site.root))
     known = {f"{name}/{each.name}": each for each in run.sets}
@@ -84,7 +84,7 @@ def _named_set(text: str, site: Site) -> tuple[Run, EvaluationSet]:
 
 
 def _check_names(known: Iterable[ForeignScore], names: Collection[str], on: str, set_name: str) -> None:
-    """Raise BadConfiguration for a useless name.
+    """Raise BadConfiguration for a name that is malformed or taken.
 
     A second set of the same name, such as newstest2014 of another language, would be confused with the first.
     """
@@ -110,7 +110,7 @@ def _scored(given: Translations, evaluation: EvaluationSet, run: Run) -> Artifac
 
 
 def _checked_lines(name: str, path: Path, table: pl.DataFrame, *, anyway: bool) -> list[str]:
-    """The translations in the order of the set. Raises BadData for another number of them, or all doubts."""
+    """Read the translations in the order of the set. Raises BadData for a wrong number of lines, or with all doubts."""
     lines = read_translations(path, table["pair_id"].to_list(), name)
     references = table["reference"].to_list()
     if len(lines) != len(references):

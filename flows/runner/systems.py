@@ -1,4 +1,4 @@
-"""The translations of other systems that the store holds (``repro score``), by the name ``system:google``."""
+"""Finds stored translations of other systems (``repro score``) by names such as ``system:google``."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ class ForeignScore:
     on: str
     """The set as its user named it: ``demo/test``."""
     files: str
-    """Where the translations came from."""
+    """The source of the translations."""
     score: Manifest
     translations: Manifest
 
@@ -42,7 +42,7 @@ class ForeignScore:
 
 
 def foreign_scores(store: Store) -> list[ForeignScore]:
-    """All of a store by name and set, the oldest first; a set has two where a removal was interrupted."""
+    """List all of a store by name and set, the oldest first; after an interrupted removal, a set may have two."""
     received = {f"receive/{each.key}": each for each in store.list("receive")}
     scores = store.list("score") if received else ()
     found = [
@@ -54,7 +54,7 @@ def foreign_scores(store: Store) -> list[ForeignScore]:
 
 
 def system_scores(store: Store, name: str) -> dict[str, ForeignScore]:
-    """The scores by set of ``system:google``. Raises BadConfiguration if there is no such system."""
+    """Find the scores of ``system:google`` by set. Raises BadConfiguration if there is no such system."""
     known = foreign_scores(store)
     if found := {each.score.item: each for each in known if each.name == name}:
         return found

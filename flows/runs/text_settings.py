@@ -21,7 +21,7 @@ TABLE = read_table(Path(__file__).with_suffix(".tsv"))
 """Changes to the run of a size, in rows of increasing numbers of pairs."""
 FEWEST_UPDATES = 50
 SLOWED = 1.2
-"""The slowdown by other work from which on it is said."""
+"""A slowdown by other work above this is reported."""
 ENOUGH = 0.4
 """If the time allows less than this share of a model's updates, a smaller model learns more."""
 

@@ -1,4 +1,4 @@
-"""Tables of a comparison: what differs, the scores. Each system has a column."""
+"""Makes the tables of a comparison: differing fields and scores. Each system has a column."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def differing_table(names: Sequence[str], fields: Sequence[DifferingField]) -> RenderableType:
-    """One row per field in which the systems differ."""
+    """Make one row per field in which the systems differ."""
     rows = ([field.name, *field.values] for field in fields)
     return plain_table("differs in", *names, rows=rows) if fields else "no recorded field differs"
 
 
 def scores_table(names: Sequence[str], comparisons: Sequence[Mapping[str, Sequence[Difference]]]) -> Table:
-    """One row per set and metric: the first system's value, then for each other one its value, gain and p-value."""
+    """Make one row per set and metric: the first system's value, then value, gain and p-value of each other system."""
     table = plain_table("set", "score", *names, "protocol", right=names)
     by_row = [{(name, row.measure): row for name, rows in sets.items() for row in rows} for sets in comparisons]
     for set_name, measure in dict.fromkeys(place for rows in by_row for place in rows):
@@ -36,7 +36,7 @@ def scores_table(names: Sequence[str], comparisons: Sequence[Mapping[str, Sequen
 
 
 def groups_table(names: Sequence[str], others: Sequence[Sequence[GroupComparison]]) -> Table:
-    """One row per set and measure of each other group: both means, the difference, and whether seeds make it likely."""
+    """Make one row per set and measure of each other group: both means, their difference, and the verdict."""
     measured = ("difference", "95 % interval", "could show", "verdict")
     table = plain_table("set", "score", names[0], "against", "", *measured)
     for name, found in zip(names[1:], others, strict=True):
@@ -48,9 +48,9 @@ def groups_table(names: Sequence[str], others: Sequence[Sequence[GroupComparison
 
 
 def _p_value(p: float) -> str:
-    return f"{p:.3f}" if p >= 0.001 else "< 0.001"  # 1,000 resampled sets can show no less
+    return f"{p:.3f}" if p >= 0.001 else "< 0.001"  # the smallest p-value of 1,000 resampled sets
 
 
 def _group(scores: Mapping[int, float]) -> str:
-    """``39.12 ± 0.28 (3)``: mean, standard deviation and number of seeds."""
+    """Format mean, standard deviation and number of seeds: ``39.12 ± 0.28 (3)``."""
     return f"{fmean(scores.values()):.2f} ± {stdev(scores.values()):.2f} ({len(scores)})"

@@ -1,4 +1,4 @@
-"""What ``repro gap`` shows of ``gap.json``: the waterfall, what needs a training, what was measured beside it."""
+"""Shows ``gap.json`` for ``repro gap``: the waterfall, the causes that need a training, further measurements."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,11 +10,11 @@ from flows.views.tables import plain_table
 BAR = 24
 """Characters of the longest bar."""
 MOST = 12
-"""Rows of settings that are shown."""
+"""The most rows of settings to show."""
 
 
 def gap_tables(values: Mapping[str, Any]) -> Iterator[Table]:
-    """The tables in their order; the last has one column, of sentences."""
+    """Yield the tables in order; the last one has a single column of sentences."""
     claim = values["claim"]
     steps = values["steps"]
     unit = max(abs(each["score"]) for each in steps) / BAR or 1.0
