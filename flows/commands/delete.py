@@ -42,13 +42,13 @@ def delete(
         raise BadConfiguration(f"version is {version!r}, allowed is one by its number, as in demo/3")
     site = configured_site()
     if records and site.remote:
-        raise BadConfiguration("--records is given, allowed is that where no bucket has records too")
+        raise BadConfiguration("--records is given, allowed is that only if the root is no bucket")
     chosen = resolve(site.registry, version)
     if chosen.aliases and not aliased:
         others = f"give another one the alias (`repro promote {chosen.name}/NUMBER --why …`), or add --aliased"
         raise BadConfiguration(f"{version} is {', '.join(chosen.aliases)}: {others}")
     planned = plan_deletion(site, chosen)
-    files = "no file, as they are not below this root"
+    files = "no file, since its files are not below this root"
     if planned.folder:
         size = sum(path.stat().st_size for path in files_below(planned.folder))
         files = f"its files, {size_text(size)}, in {planned.folder}"
@@ -75,6 +75,6 @@ def delete(
 
 def _agrees(version: str) -> bool:
     if not sys.stdin.isatty():
-        raise BadConfiguration("nobody can be asked where stdin is no terminal; --yes deletes without a question")
+        raise BadConfiguration("stdin is no terminal, so nobody can be asked; --yes deletes without a question")
     print(f"Delete {version}? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

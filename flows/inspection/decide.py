@@ -114,7 +114,7 @@ class Decision(GroupResults):
         if self.verdict == "no such difference":
             said = f"{b} and {a} differ by less than {self.question.detect:g}"
         measured = f"{last.effect:+.2f} {HEADLINES[self.standings[-1].measure]} on {self.question.on}"
-        return f"{said}: {measured} ({last.interval}); so many seeds show {last.detectable:.2f}"
+        return f"{said}: {measured} ({last.interval}); this number of seeds can show {last.detectable:.2f}"
 
     @property
     def markdown(self) -> str:

@@ -176,11 +176,11 @@ def _servers(site: Site) -> Iterator[Check]:
 def _credentials() -> Check:
     try:
         if read_credentials(os.environ):
-            return Check("credentials", "ok", "given, as the service needs them")
+            return Check("credentials", "ok", "set, as the service requires")
     except BadConfiguration as error:
         return Check("credentials", "failure", f"{error}", "write the line user:password to a file of mode 0600")
     advice = "set REPRO_AUTH or REPRO_AUTH_FILE as for `repro up`"
-    return Check("credentials", "failure", "the service needs them, none are given", advice)
+    return Check("credentials", "failure", "the service needs credentials, but none are set", advice)
 
 
 def _server(name: str, address: str, advice: str) -> Check:
@@ -195,9 +195,9 @@ def _server(name: str, address: str, advice: str) -> Check:
 
 def _mirrors(site: Site) -> Iterator[Check]:
     if not site.mirrors:
-        yield Check("mirrors", "ok", "none: text is read from its own addresses")
+        yield Check("mirrors", "ok", "none: text is read from its original addresses")
     for mirror in site.mirrors:
-        advice = "mend the address in REPRO_MIRRORS, or leave it out"
+        advice = "correct the address in REPRO_MIRRORS, or remove it"
         if mirror.startswith(("http://", "https://")):
             yield _server("mirror", mirror, advice)
         elif "://" in mirror:

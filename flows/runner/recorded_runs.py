@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 SWEEP = "sweep "
 """Prefix of a trial's group."""
 WAS_INTERRUPTED = "was interrupted"
-DIED = "its process died without a message: `kill -9` (signal 9), lack of memory, or a crash of the machine"
+DIED = "its process ended without a word, as by `kill -9` (signal 9), for want of memory, or with its machine"
+"""Records store this sentence and ``end`` compares it: do not change it."""
 TEXTS = "a list of texts"
 NUMBER = (int, float)
 RUN_FORM = {"run": str, "overrides": TEXTS, "outcome": str, "asked": dict, "checks": list}

@@ -310,7 +310,7 @@ def remarks_on_text(report: TextReport, run: Run) -> Iterator[str]:
     if (broken := rejected_by.get(InvalidUnicode().name, 0)) > MANY_BROKEN * looked_at:
         yield f"{broken:,} pairs are not UTF-8; convert the file, for example by iconv -f latin1 -t utf-8"
     if report.markup:
-        way = "mend the text, or add a filter of your own (docs/own-text.md)"
+        way = "correct the text, or add a filter of your own (docs/own-text.md)"
         yield (
             f"{report.markup:,} pairs have HTML (tags, or entities such as &amp;), which no rule rejects: {way}; "
             f"the first: {report.marked}"
@@ -321,7 +321,7 @@ def remarks_on_text(report: TextReport, run: Run) -> Iterator[str]:
     if looked_at >= FEWEST_JUDGED and report.rejected > most * looked_at:
         yield (
             f"the run would stop at clean: its filters reject {report.rejected / looked_at:.1%}, filters.max_rejected "
-            f"allows {most:.0%}; mend the text or the languages, or raise filters.max_rejected"
+            f"allows {most:.0%}; correct the text or the languages, or raise filters.max_rejected"
         )
 
 

@@ -64,7 +64,7 @@ def test_a_run_whose_process_was_killed_says_so(store: LocalStore, capsys: pytes
     logs("mine")
     said = capsys.readouterr().err
     assert "mine: train was interrupted; " in said
-    assert ", is KILLED: its process died without a message: `kill -9` (signal 9)" in said
+    assert ", is KILLED: its process ended without a word, as by `kill -9` (signal 9)" in said
 
 
 NOISE = """\
