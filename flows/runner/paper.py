@@ -34,9 +34,9 @@ class PaperRequest:
     """Reproduce rows of the paper's Tables 2 and 3 as separate runs and compare them with the paper's figures.
 
     Args:
-        rows: Rows of Table 3 (base, A1, …) and of Table 2 (table2-base, …), separated by commas; all of these; norms
-            (pre-LN beside post-LN), searches (own layers and torch.nn.Transformer, greedy and beam search).
-        corpus: wmt14-ende, the paper's corpus, or another run whose text to use, for example demo.
+        rows: Rows of Table 3 (base, A1, …) and Table 2 (table2-base, …), separated by commas; or all of these; or norms
+            (pre-LN and post-LN), or searches (own layers and torch.nn.Transformer, greedy and beam search).
+        corpus: wmt14-ende, the paper's corpus, or another run, to use its text, for example demo.
         scale: Divisor of the models' widths; 0 means 1 for the paper's corpus, else 8.
         at_once: Rows that run at the same time.
         overrides: Fields of every row's run to change, for example training.updates=200; repeatable.
