@@ -20,8 +20,7 @@ def score(
     *files: Annotated[
         str,
         Parameter(
-            help="translations: a line for each sentence, two columns with the ids of the set (.tsv), or WMT's .sgm or "
-            ".xml; perhaps .gz; - for stdin",
+            help="translations: plain text, .tsv with ids of the set, or WMT's .sgm or .xml; perhaps .gz; - for stdin",
             allow_leading_hyphen=True,
         ),
     ],
@@ -30,24 +29,20 @@ def score(
     references: Annotated[
         Path | None, Parameter(help="score against this file, without any run; nothing is stored")
     ] = None,
-    language: Annotated[
-        str, Parameter(help="with --references: their language, such as de, for protocols that depend on it")
-    ] = "",
+    language: Annotated[str, Parameter(help="with --references: their language, such as de")] = "",
     anyway: Annotated[bool, Parameter(help="score even lines that are empty or seem misplaced")] = False,
     forget: Annotated[str, Parameter(help="remove the stored translations of this system")] = "",
     every: Annotated[bool, Parameter(name="--all-scores", help="show the scores by every protocol")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Score translations of another system by the protocols of a run.
+    """Score translations of another system by the protocols of a run, and store them.
 
-    They are stored beside the runs: `repro compare demo/2 system:google` compares them, `repro models --systems` and
-    the site list them, and MLflow has a run for them. New translations replace earlier ones of the same name.
+    `repro compare demo/2 system:google` compares them, `repro models --systems` and the site list them. New
+    translations replace earlier ones of the same name.
 
     For example:
 
-    repro score google.txt --on demo/test
-
-    repro score google.txt deepl.sgm.gz --on multi30k-ende/test2016
+    repro score google.txt deepl.sgm.gz --on demo/test
 
     other-toolkit < test.en | repro score - --on multi30k-ende/test2016 --name other
 
@@ -82,15 +77,11 @@ def score(
 
 def _by_system(files: tuple[str, ...], name: str) -> dict[str, Path]:
     """Map each system to its file."""
-    if wrong := [file for file in files if file.startswith("-") and file != STDIN]:
-        raise BadConfiguration(f"unknown option {wrong[0]}; for a file of this name write ./{wrong[0]}")
     if STDIN in files and not name:
         raise BadConfiguration("--name is missing, allowed is a name for the translations of stdin")
     found = {name or _name_of(file): Path("/dev/stdin" if file == STDIN else file) for file in files}
     if not files or len(found) < len(files):
-        raise BadConfiguration(
-            f"{len(files)} files have {len(found)} names, allowed is a file or more, each of its own name"
-        )
+        raise BadConfiguration(f"{len(files)} files are given, allowed is one or more, each of its own name")
     return found
 
 

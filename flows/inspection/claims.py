@@ -6,7 +6,7 @@ other name is a version or run of this root.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 
 from flows.inspection.compare import ScoredSystem, find_system
 from flows.inspection.cost import RunCost, stage_costs
@@ -14,6 +14,7 @@ from flows.runner.artifact_names import is_version
 from flows.runner.find_run import find_version, short_name, split_name
 from flows.runner.recorded_runs import command_of
 from flows.runner.request import RunRequest, make_plan
+from flows.runs import Run
 from flows.runs.paper_rows import PAPER, PAPER_RUNS, row_run_name
 from flows.runs.presets import NAMED
 from infra.errors import BadConfiguration
@@ -21,25 +22,19 @@ from infra.site import Site
 from infra.store.manifest import Manifest
 from infra.tracking.model_version import headline
 from infra.tracking.tracker import OVERRIDES
-from model.config import Averaging, Model, Training
 from model.config.normalise import Normalise
 from model.metric_names import BLEU
-from tasks.corpus.noise import Augment
 from tasks.durations import duration
 from tasks.evaluation.paper_figures import PEERS, ROWS
 from tasks.evaluation.score_gap import Claim, SettingDifference
 from tasks.registration.differences import DEFAULT, NONE, differing_fields
 from tasks.reporting.remarks import ended_by_clock
-from tasks.stages.learn_bpe import Vocabulary
-from tasks.stages.shard import Sharding
 
 PAPER_CLAIMS = {f"paper-{row.removeprefix('table2-')}": row for row in PAPER_RUNS if BLEU in ROWS[row].figures}
-TRAINED = ("model", "training", "vocabulary", "sharding", "filters", "augment", "start")
-"""Roots of the settings that decide a training, beside its text, in display order. The effect of averaging and decoding
-is measured instead."""
-ROOTS = {kind.__name__.lower(): kind for kind in (Vocabulary, Sharding, Augment, Model, Training, Averaging)}
-WITH_DEFAULTS = {**ROOTS, "filters.normalise": Normalise}
-DEFAULTS = {f"{root}.{each.name}": each.default for root, kind in WITH_DEFAULTS.items() for each in fields(kind)}
+TRAINED = ("corpus", "model", "training", "vocabulary", "sharding", "filters", "augment", "start")
+"""Roots of the settings that decide a training, in display order. The effect of averaging and decoding is measured."""
+KINDS = {each.name: each.type for each in fields(Run) if is_dataclass(each.type)} | {"filters.normalise": Normalise}
+DEFAULTS = {f"{root}.{each.name}": each.default for root, kind in KINDS.items() for each in fields(kind)}
 ASSIGNMENT = re.compile(r"(?<![:;,]) (?=[a-z_]+(?:\.[\w.]+)?=)")
 """Matches spaces between the assignments of a version's tag, but not inside a value: ``a=1; 8000: b=1``."""
 
@@ -120,48 +115,35 @@ def training_differences(
     """
     training = claimed.settings["train"].arguments["training"] if "train" in claimed.settings else {}
     unused = "training.peak" if training.get("schedule") == "paper" else "training.factor"
-    text: list[SettingDifference] = []
-    settings: list[SettingDifference] = []
-    assigned: dict[str, str] = {}
+    found: dict[str, SettingDifference] = {}
     for each in differing_fields([claimed.settings, system.lineage]) if claimed.settings else ():
         theirs, here = each.values
         name = each.name.rpartition(": ")[2]
         root = name.partition(".")[0]
-        if root == "corpus" and not text:  # no assignment can change the text
-            text.append(SettingDifference(root, "another text", "", f"repro run {claimed.run}"))
-        elif root in (*TRAINED, "averaging") and name not in (unused, *assigned):
-            assigned[name] = _assignment(name, theirs, here)
-            if root in TRAINED:
-                settings.append(SettingDifference(name, theirs, here, *_command(ours, [assigned[name]], recorded)))
-    if len(settings) > 1:
-        text.append(SettingDifference("all but the text", "", "", *_command(ours, [*assigned.values()], recorded)))
-    return [*text, *sorted(settings, key=lambda each: TRAINED.index(each.name.partition(".")[0]))]
+        if root == "corpus":  # no assignment can change the text
+            found[root] = SettingDifference(root, "another text", "", f"repro run {claimed.run}")
+        elif root in TRAINED and name not in (unused, *found):
+            command, cost = _command(ours, _assignment(name, theirs, here), recorded)
+            found[name] = SettingDifference(name, theirs, here, command, cost)
+    return sorted(found.values(), key=lambda each: TRAINED.index(each.name.partition(".")[0]))
 
 
-def size_of_training(
-    claimed: ClaimedSystem, system: ScoredSystem, ours: RunRequest, recorded: Sequence[Manifest]
-) -> str:
-    """Compare the sizes of our training and the claim's in a sentence; "" if nothing is known.
-
-    If the clock ended our training, the sentence has the command of a longer one.
-    """
+def size_of_training(claimed: ClaimedSystem, system: ScoredSystem) -> str:
+    """Compare the sizes of our training and the claim's in a sentence; "" if nothing is known."""
     if "train" not in system.lineage:
         return ""
     train = system.lineage["train"]
     said = [f"trained with {_size(system.lineage)}"]
     if "train" in claimed.settings:
         said.append(f"the claim with {_size(claimed.settings)}")
-    if clock := ended_by_clock(train.arguments["training"], train.facts):
-        command, cost = _command(ours, ["training.minutes=0"], recorded)
-        said += [*clock, f"without this limit: `{command}` ({cost})"]
-    return "; ".join(said)
+    return "; ".join([*said, *ended_by_clock(train.arguments["training"], train.facts)])
 
 
 def _size(made: Mapping[str, Manifest]) -> str:
-    """Describe the size of a training: ``120 updates, 3.5 epochs, 400 batch_tokens, 583 pairs``."""
+    """Describe the size of a training: ``120 updates, 3.5 epochs, 583 pairs``."""
     cleaned = made["clean"].facts if "clean" in made else {}
     known = {**made["train"].arguments["training"], **made["train"].facts, **cleaned}
-    sizes = {name: known.get(name, 0) for name in ("updates", "epochs", "batch_tokens", "pairs")}
+    sizes = {name: known.get(name, 0) for name in ("updates", "epochs", "pairs")}
     return ", ".join(f"{round(size, 1):,} {name}" for name, size in sizes.items() if size)
 
 
@@ -176,9 +158,9 @@ def _assignment(name: str, claimed: str, here: str) -> str:
     return f"{name}={','.join(default) if isinstance(default, tuple) else default}"
 
 
-def _command(ours: RunRequest, assignments: Sequence[str], recorded: Sequence[Manifest]) -> tuple[str, str]:
-    """Return the command that trains the system with these values, and its cost; or "" and why there is none."""
-    request = replace(ours, overrides=(*ours.overrides, *assignments))
+def _command(ours: RunRequest, assignment: str, recorded: Sequence[Manifest]) -> tuple[str, str]:
+    """Return the command that trains the system with this value, and its cost; or "" and why there is none."""
+    request = replace(ours, overrides=(*ours.overrides, assignment))
     try:
         planned = make_plan(request.resolve())
     except BadConfiguration as error:

@@ -34,6 +34,7 @@ SEARCH = (("beam",), ("alpha", "length_penalty"), ("max_extra", "max_ratio", "mi
 """Causes in decoding: fields of ``Decoding`` that are changed together."""
 READ = ("average", "learn_bpe", "shard.{}", "prepare_sets.{}")
 """Inputs of the translation of a set, by their names in a lineage."""
+REFERENCES = "references_sha256"
 Config = TypeVar("Config", Averaging, Decoding, Normalise)
 
 
@@ -51,8 +52,9 @@ def explain_gap(name: str, score: float | None, as_name: str, set_name: str, sit
     claim = _claim_on(chosen, claimed, scored)
     recorded = list(sealed_everywhere(store))
     differences = tuple(training_differences(claimed, system, ours, recorded))
-    training = size_of_training(claimed, system, ours, recorded)
     changes, left_out = _decoding_changes(system.lineage, claimed.settings, chosen)
+    if claimed.scores and claimed.scores[chosen].facts[REFERENCES] != scored.facts[REFERENCES]:
+        left_out.append(f"the claim has other references for {chosen}")
     joint = {field: value for changed in changes.values() for field, value in changed.items()}
 
     def stages() -> Artifact:
@@ -64,10 +66,9 @@ def explain_gap(name: str, score: float | None, as_name: str, set_name: str, sit
             alone={words: _translate(system.lineage, changed, chosen, store) for words, changed in changes.items()},
             together=_translate(system.lineage, joint, chosen, store) if joint else None,
             theirs=store.artifact(claimed.scores[chosen]) if claimed.scores else None,
-            others={n: store.artifact(each) for n, each in system.scores.items() if is_own(n) and n != chosen},
             differences=differences,
             left_out=tuple(left_out),
-            training=training,
+            training=size_of_training(claimed, system),
             metric=headline(scored.facts),
         )
 

@@ -3,7 +3,7 @@
 Each call with work logs a run to MLflow, in the experiment of the run that has the set.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,11 @@ def score_systems(
     run, evaluation = _named_set(on, site)
     title = f"{run.name}/{evaluation.name}"
     store = open_store(site)
-    _check_names(foreign_scores(store), files, title, evaluation.name)
+    if wrong := [name for name in files if not is_plain_name(name)]:
+        raise BadConfiguration(f"--name is {wrong[0]!r}, allowed is a word of letters, digits, '_' and '-'")
+    known = [each for each in foreign_scores(store) if each.name.removeprefix(SYSTEM) in files]
+    if same := [each.on for each in known if each.score.item == evaluation.name and each.on != title]:
+        raise BadConfiguration(f"--name has translations of another {evaluation.name}, {same[0]}: choose another name")
     pairs = make(site, display, run.name, title, {}, partial(_prepared, evaluation))
     table = pl.read_parquet(pairs.path() / "pairs.parquet").rename({"target": "reference"})
     given = {}
@@ -53,9 +57,8 @@ def score_systems(
     for name, each in given.items():
         tags = {"system": each.name, "on": title, "files": each.files, "mlflow.source.name": "repro score"}
         make(site, display, run.name, f"{name} {title}", tags, partial(_scored, each, evaluation, run))
-    for old in foreign_scores(store):
-        sha256 = old.translations.arguments["translations"]["sha256"]
-        if old.on == title and old.name in given and given[old.name].sha256 != sha256:
+    for old in known:
+        if old.on == title and given[old.name].sha256 != old.translations.arguments["translations"]["sha256"]:
             old.remove(store)
     return [system_scores(store, name)[evaluation.name] for name in given]
 
@@ -75,26 +78,12 @@ def score_file(name: str, path: Path, references: Path, language: str, *, anyway
 
 def _named_set(text: str, site: Site) -> tuple[Run, EvaluationSet]:
     """Find the run and the set of ``demo/test``. Raises BadConfiguration for an unknown one."""
-    name, _ = split_name(text)
-    run = find_run(findable(name, site.root))
-    known = {f"{name}/{each.name}": each for each in run.sets}
+    run_name, _ = split_name(text)
+    run = find_run(findable(run_name, site.root))
+    known = {f"{run_name}/{each.name}": each for each in run.sets}
     if text not in known:
         raise BadConfiguration(f"--on is {text!r}{did_you_mean(text, known) or ','} allowed is {', '.join(known)}")
     return run, known[text]
-
-
-def _check_names(known: Iterable[ForeignScore], names: Collection[str], on: str, set_name: str) -> None:
-    """Raise BadConfiguration for a name that is malformed or taken.
-
-    A second set of the same name, such as newstest2014 of another language, would be confused with the first.
-    """
-    if wrong := [name for name in names if not is_plain_name(name)]:
-        raise BadConfiguration(f"--name is {wrong[0]!r}, allowed is a word of letters, digits, '_' and '-'")
-    for each in known:
-        name = each.name.removeprefix(SYSTEM)
-        if name in names and each.score.item == set_name and each.on != on:
-            message = f"--name is {name!r}, which has translations of another {set_name}, that of {each.on}"
-            raise BadConfiguration(f"{message}; allowed is another name")
 
 
 def _prepared(evaluation: EvaluationSet) -> Artifact:
@@ -114,10 +103,9 @@ def _checked_lines(name: str, path: Path, table: pl.DataFrame, *, anyway: bool) 
     lines = read_translations(path, table["pair_id"].to_list(), name)
     references = table["reference"].to_list()
     if len(lines) != len(references):
-        allowed = f"one for each of the set's {len(references):,} pairs"
-        raise BadData(f"{path.name} has {len(lines):,} lines, allowed is {allowed}")
+        raise BadData(f"{path.name} has {len(lines):,} lines, allowed are {len(references):,}: one for each pair")
     sources = table["source"].to_list() if "source" in table else []
-    found = "" if anyway else "; ".join(doubts(lines, references, sources))
-    if found:
+    found = "; ".join(doubts(lines, references, sources))
+    if found and not anyway:
         raise BadData(f"nothing was scored of {path.name}: {found} (--anyway scores them as they are)")
     return lines

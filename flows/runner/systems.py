@@ -58,6 +58,7 @@ def system_scores(store: Store, name: str) -> dict[str, ForeignScore]:
     known = foreign_scores(store)
     if found := {each.score.item: each for each in known if each.name == name}:
         return found
-    names = dict.fromkeys(each.name for each in known)
-    there = ", ".join(names) or "none, `repro score` adds one"
-    raise BadConfiguration(f"no system {name!r} was scored here{did_you_mean(name, names) or ','} there is: {there}")
+    names = sorted({each.name for each in known})
+    raise BadConfiguration(
+        f"no system {name!r} was scored here{did_you_mean(name, names)}, there are: {', '.join(names) or 'none'}"
+    )

@@ -70,7 +70,7 @@ RULES: Mapping[str, Callable[[str, str, Random], Sides]] = {
     "nbsp": lambda source, target, random: (re.sub(" ", lambda _: "\u00a0 "[_below(2, random)], source), target),
     "quotes": lambda source, target, random: (re.sub("[\"']", partial(_odd_quote, random), source), target),
 }
-"""Every rule by its name; ``Augment`` describes each."""
+"""Every rule by its name."""
 
 
 @dataclass(frozen=True)
@@ -84,32 +84,19 @@ class Augment:
 
     caps: float = unkeyed_default(0.0)
     """Share of pairs with a copy in ALL CAPS on both sides."""
-    lower: float = unkeyed_default(0.0)
-    """Share with a lower-cased source; the target is unchanged."""
     typos: float = unkeyed_default(0.0)
     """Share with typos in the source, in about one word of seven."""
-    nopunct: float = unkeyed_default(0.0)
-    """Share without final punctuation on both sides."""
-    emoji: float = unkeyed_default(0.0)
-    """Share with the same emoji at the end of both sides; characters that the vocabulary lacks are unknown pieces."""
-    url: float = unkeyed_default(0.0)
-    """Share with the same web address at the end of both sides."""
-    nbsp: float = unkeyed_default(0.0)
-    """Share with no-break spaces in the source; ``filters.normalise.white_space`` makes them plain in use."""
-    quotes: float = unkeyed_default(0.0)
-    """Share with odd quotation marks in the source."""
     seed: int = 1
     """Seed of the choice of pairs and of their noise."""
 
     def __post_init__(self) -> None:
-        for name in RULES:
-            share = getattr(self, name)
+        for name, share in self.shares.items():
             require(0 <= share <= 1, f"augment.{name}", share, "a share of the pairs, from 0 to 1")
 
     @property
     def shares(self) -> Mapping[str, float]:
         """The shares that are not 0, by rule."""
-        return {rule: share for rule in RULES if (share := getattr(self, rule))}
+        return {rule: share for rule, share in (("caps", self.caps), ("typos", self.typos)) if share}
 
     def copies(self, pair_id: str, source: str, target: str) -> list[tuple[str, str, str]]:
         """The noised copies of a pair, each with its id, such as ``europarl:17+caps``."""

@@ -78,7 +78,8 @@ def compare_groups(a: SeedScores, b: SeedScores, tail: float = TAIL, *, paired: 
 
     ``paired``: both score the same trainings, seed by seed. A group of one seed stands for this model alone.
     """
-    varying = [b.scores - a.scores] if paired else [each.scores for each in (a, b) if len(each.scores) > 1]
+    varying = [b.scores - a.scores] if paired else [a.scores, b.scores]
+    varying = [scores for scores in varying if len(scores) > 1]
     between = [scores.var(ddof=1) / len(scores) for scores in varying]
     sentences = _sentence_variance(a.drawn, b.drawn, paired)
     variance = float(sum(between) + sentences)

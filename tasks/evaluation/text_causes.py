@@ -43,13 +43,6 @@ def text_causes(written: Lines, expected: Lines, language: str, *, has_case: boo
     return found
 
 
-def changed_references(ours: Lines, theirs: Lines) -> list[TextCause]:
-    """The cause that references differ from the claim's for the same sentences; none if they are equal."""
-    how = "lower-cased" if list(ours) == [line.lower() for line in theirs] else "others"
-    found = TextCause(f"references are {how}, the claim's are not", True, lambda written, _: (written, theirs))
-    return [] if list(ours) == list(theirs) else [found]
-
-
 def _marks(lines: Lines) -> float:
     return sum(SPLIT_OFF.search(line) is not None for line in lines) / max(len(lines), 1)
 

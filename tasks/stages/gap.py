@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
 
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact, Store
@@ -24,7 +23,7 @@ from model.metric_names import BLEU, BLEU_INTL_LC, BLEU_LC, BLEU_PAPER, DEV_BLEU
 from tasks.engine.stage import Facts, stage
 from tasks.evaluation.html import environment
 from tasks.evaluation.score_gap import Claim, Condition, SettingDifference, explain, measure
-from tasks.evaluation.text_causes import TextCause, changed_references, text_causes
+from tasks.evaluation.text_causes import TextCause, text_causes
 from tasks.evaluation.training_log import metric_rows
 from tasks.evaluation.translation_metrics import Measured
 from tasks.lazy_libraries import np, pl
@@ -42,7 +41,6 @@ def gap(
     score: Artifact,
     language: str,
     alone: Mapping[str, Artifact],
-    others: Mapping[str, Artifact],
     differences: tuple[SettingDifference, ...],
     left_out: tuple[str, ...],
     together: Artifact | None = None,
@@ -53,19 +51,17 @@ def gap(
     """Explain the ``score`` of ``system`` (``demo/2``) on a set in ``language``, against the ``claim``.
 
     ``alone`` maps the words for a cause of decoding to translations without it; ``together`` has all causes undone.
-    ``theirs`` is the score of the claim, if the claim is a system of this root; ``others`` are the system's scores of
-    other sets. ``training`` says how much was trained, ``differences`` and ``left_out`` what was not measured.
-    ``metric`` is the metric that the card of ``score`` shows first.
+    ``theirs`` is the score of the claim, if the claim is a system of this root. ``training`` says how much was trained,
+    ``differences`` and ``left_out`` what was not measured. The card of ``score`` shows ``metric`` first.
     """
     table = _sentences(score)
     claimed = _sentences(theirs) if theirs else None
-    card = _card(score)
+    card = json.loads((score.path() / "card.json").read_text())
     protocols = {name: each["protocol"] for name, each in card["scores"].items()}
     ours = _condition(table, metric)
     joint = _condition(table, metric, together)
     undone = {f"decoding: {words}": _condition(table, metric, each) for words, each in alone.items()}
-    causes, unclaimed = _text_causes(table, claimed, language, has_case=metric != BLEU_LC)
-    for each in causes:
+    for each in _text_causes(table, claimed, language, has_case=metric != BLEU_LC):
         undone[f"text: {each.about}"] = _repaired(ours, each)
         joint = _repaired(joint, each)
     if claim.metric not in ("", metric):
@@ -79,14 +75,12 @@ def gap(
     measured = {words: measure(each, language) for words, each in undone.items()}
     steps = explain(own, measured, measure(joint, language), expected)
     made = lineage([score])
-    protocol = {protocols[n] + ALSO.get(n, ""): card["scores"][n] for n in protocols if BLEU in n and n != metric}
-    by_set = {f"set {name} in its place": _card(each)["scores"][metric] for name, each in others.items()}
-    changed = {f"if even: {each.about}": _repaired(ours, each) for each in unclaimed}
+    beside = {protocols[n] + ALSO.get(n, ""): card["scores"][n] for n in protocols if BLEU in n and n != metric}
     for words, pairs in _marked(made, card["set"], score.store):
         rest = table.filter(~pl.col("pair_id").is_in(list(pairs)))
         if 0 < len(rest) < len(table):
-            changed[f"without the sentences with {words}: {len(table) - len(rest):,}"] = _condition(rest, metric)
-    beside = protocol | by_set | {about: measure(each, language).numbers for about, each in changed.items()}
+            about = f"without the sentences with {words}: {len(table) - len(rest):,}"
+            beside[about] = measure(_condition(rest, metric), language).numbers
     other = f"the claim is of {claim.set_name}, this score of {card['set']}: other sentences"
     values = {
         "system": {"about": system, **own.numbers},
@@ -117,10 +111,6 @@ def _sentences(score: Artifact) -> pl.DataFrame:
     return pl.read_parquet(score.path() / "sentences.parquet")
 
 
-def _card(score: Artifact) -> dict[str, Any]:
-    return dict(json.loads((score.path() / "card.json").read_text()))
-
-
 def _condition(table: pl.DataFrame, metric: str, made: Artifact | None = None) -> Condition:
     """The sentences of a set as they were scored, or with other translations of them."""
     if made:
@@ -139,21 +129,14 @@ def _repaired(what: Condition, cause: TextCause) -> Condition:
 
 
 def _text_causes(
-    table: pl.DataFrame, claimed: pl.DataFrame | None, language: str, *, has_case: bool = True
-) -> tuple[list[TextCause], list[TextCause]]:
-    """The causes that the claim's text does not have, and the causes that it has or may have."""
-    written, expected = _sides(table)
+    table: pl.DataFrame, claimed: pl.DataFrame | None, language: str, *, has_case: bool
+) -> list[TextCause]:
+    """The causes that the claim's text does not have; of a published claim no text is known, so only faults count."""
+    found = text_causes(*_sides(table), language, has_case=has_case)
     if claimed is None:
-        found = text_causes(written, expected, language, has_case=has_case)
-        return [each for each in found if each.is_fault], [each for each in found if not each.is_fault]
-    changed = []
-    if claimed["pair_id"].equals(table["pair_id"]):
-        changed = changed_references(expected, claimed["reference"].to_list())
-        expected = claimed["reference"].to_list()
+        return [each for each in found if each.is_fault]
     theirs = {each.about for each in text_causes(*_sides(claimed), language, has_case=has_case)}
-    found = text_causes(written, expected, language, has_case=has_case)
-    ours = [each for each in found if each.about not in theirs]
-    return [*changed, *ours], [each for each in found if each.about in theirs]
+    return [each for each in found if each.about not in theirs]
 
 
 def _marked(made: Mapping[str, Manifest], set_name: str, store: Store) -> Iterator[tuple[str, Iterable[str]]]:
@@ -183,7 +166,7 @@ def _bars(claim: float, steps: Sequence[float]) -> tuple[float, list[tuple[float
     """The score at which the axis of the waterfall begins, and left end and width of each bar in % of the axis."""
     reached = list(accumulate(steps, initial=claim))
     room = max(max(reached) - min(reached), 0.1)
-    axis = max(0.0, min(reached) - 0.35 * room)
+    axis = max(min(0.0, *reached), min(reached) - 0.35 * room)
     spans = [(axis, reached[0]), *(sorted(step) for step in pairwise(reached)), (axis, reached[-1])]
     unit = (max(reached) - axis) / 100 or 1.0
     return axis, [((low - axis) / unit, (high - low) / unit) for low, high in spans]

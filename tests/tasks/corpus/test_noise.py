@@ -52,16 +52,16 @@ def test_typos_are_in_about_their_share_of_words() -> None:
 
 def test_a_share_of_the_pairs_has_a_copy_by_seed_whatever_its_neighbours_are() -> None:
     pairs = [(f"toy:{n}", f"the man {n} walks.", f"der Mann {n} geht.") for n in range(2_000)]
-    augment = Augment(caps=0.1, nopunct=0.5)
+    augment = Augment(caps=0.1, typos=0.5)
     copies = [copy for pair in pairs for copy in augment.copies(*pair)]
     caps = [copy for copy in copies if copy[0].endswith("+caps")]
     assert abs(len(caps) - 200) < 45
-    assert abs(len(copies) - len(caps) - 1_000) < 100
+    assert 0.7 * 500 < len(copies) - len(caps) < 1_000, "some pairs get no typo"
     assert caps[0][1] == caps[0][1].upper()
     assert copies == [copy for pair in pairs[::-1] for copy in augment.copies(*pair)[::-1]][::-1]
-    assert copies != [copy for pair in pairs for copy in Augment(caps=0.1, nopunct=0.5, seed=2).copies(*pair)]
+    assert copies != [copy for pair in pairs for copy in Augment(caps=0.1, typos=0.5, seed=2).copies(*pair)]
     assert not NO_NOISE.copies(*pairs[0])
-    assert not Augment(quotes=1).copies(*pairs[0]), "a pair that the rule leaves as it is has no copy"
+    assert not Augment(caps=1).copies("toy:1", "A 1", "B 1"), "a pair that the rule leaves as it is has no copy"
 
 
 @pytest.mark.parametrize("share", [1.5, -0.1, float("nan")])

@@ -65,6 +65,8 @@ def test_seeds_of_the_same_trainings_are_pairs() -> None:
     found = compare_groups(a, b, paired=True)
     theirs = stats.ttest_rel(b.scores, a.scores).confidence_interval()
     assert (found.low, found.high) == pytest.approx(tuple(theirs), abs=1e-4)
+    one = compare_groups(group([38.0], 1.0), group([38.2], 2.0), paired=True)
+    assert one.low < 0 < one.high, "a pair of one seed is judged by its sentences alone"
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_noised_copies_stand_beside_all_clean_pairs(
     for name in ("clean", "noised"):
         (tmp_path / name).mkdir()
     shard.body(tmp_path / "clean", text, vocabulary, Sharding(max_pieces=60))
-    augment = Augment(lower=0.3, url=0.2)
+    augment = Augment(caps=0.3, typos=0.9)
     facts = shard.body(tmp_path / "noised", text, vocabulary, Sharding(max_pieces=60), augment)
     rows = rows_of(tmp_path / "noised")
     copies = [row for row in rows if "+" in row["pair_id"]]
