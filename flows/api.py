@@ -23,7 +23,7 @@ import polars as pl
 from flows.inference.load_version import load_version
 from flows.inference.sentence_attention import attention_of
 from flows.inspection.artifacts import find_artifact
-from flows.inspection.compare import common_sets, find_system, find_training, read_sentences, training_table
+from flows.inspection.compare import find_system, find_training, read_sentences, training_table
 from flows.orchestration.dispatch import dispatch
 from flows.runner.find_run import find_version
 from flows.runner.outcome import Outcome
@@ -40,7 +40,6 @@ from infra.store.store import Artifact
 from infra.tracking.registry import versions as registered
 from model.decoding.translation import AttentionMap, Search
 from model.metric_names import DEV_BLEU, PERPLEXITY, PERPLEXITY_WORD, TEST_BLEU
-from tasks.evaluation.system_comparison import side_by_side
 
 if TYPE_CHECKING:
     from model.decoding.version_translator import VersionTranslator
@@ -155,23 +154,15 @@ def curves(name: str, overrides: Mapping[str, object] | None = None) -> pl.DataF
     return training_table(find_training(name, configured_site(), _assignments(overrides)).path() / "metrics.jsonl")
 
 
-def sentences(name: str, other: str = "") -> pl.DataFrame:
-    """Return every scored sentence of a run or a model version; with ``other``, of both side by side.
+def sentences(name: str) -> pl.DataFrame:
+    """Return every scored sentence of a run or a model version.
 
     Returns columns ``set``, ``pair_id``, ``source``, ``reference``, ``hypothesis``, ``bleu`` and ``chrf`` (of the
-    sentence). With ``other`` the last three exist twice, ending in ``_a`` and ``_b``, and ``gain`` is ``chrf_b`` minus
-    ``chrf_a``; only common sets are returned. Raises BadConfiguration if there are no scores.
+    sentence). Raises BadConfiguration if there are no scores.
     """
     site = configured_site()
-    a = find_system(name, site)
-    if not other:
-        frames = {each: read_sentences(manifest, site) for each, manifest in a.scores.items()}
-    else:
-        b = find_system(other, site)
-        frames = {
-            each: side_by_side(each, read_sentences(a.scores[each], site), read_sentences(b.scores[each], site))
-            for each in common_sets(a, b)
-        }
+    scored = find_system(name, site).scores
+    frames = {each: read_sentences(manifest, site) for each, manifest in scored.items()}
     return pl.concat(table.select(pl.lit(each).alias("set"), pl.all()) for each, table in frames.items())
 
 

@@ -59,8 +59,10 @@ def _(curves, metric, mo, plt):
 
 @app.cell
 def _(api, mo, pl, version_a, version_b):
-    both = api.sentences(version_a.value, version_b.value)
-    differences = both.filter(pl.col("hypothesis_a") != pl.col("hypothesis_b")).sort("gain")
+    _same = ["set", "pair_id", "source", "reference"]
+    both = api.sentences(version_a.value).join(api.sentences(version_b.value), on=_same, suffix="_b")
+    both = both.with_columns(gain=pl.col("chrf_b") - pl.col("chrf"))
+    differences = both.filter(pl.col("hypothesis") != pl.col("hypothesis_b")).sort("gain")
     _sentence = f"{len(differences):,} of {len(both):,} sentences; those that B translates worst come first."
     mo.vstack([mo.md(f"# Sentences that differ\n\n{_sentence}"), mo.ui.table(differences, selection=None)])
     return (differences,)

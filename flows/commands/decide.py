@@ -26,9 +26,8 @@ def decide(
 ) -> None:
     """Train seeds of two runs until it is clear whether the second is better.
 
-    Trains one seed of each run after the other. It ends when the second run is better or worse, when the difference is
-    smaller than --detect, or when the budget is used up: "undecided". The total error rate is 5 % (docs/judging.md).
-    The same command continues after an interrupt; cached seeds cost nothing.
+    It ends when the second run is better or worse, when the difference is smaller than --detect, or when the budget is
+    used up: "undecided". The total error rate is 5 % (docs/judging.md). The same command continues after an interrupt.
 
     For example:
 

@@ -55,10 +55,9 @@ def score(
     site = configured_site()
     store = open_store(site)
     if forget:
-        known = system_scores(store, f"{SYSTEM}{forget}").values()
-        for each in known:
+        for each in system_scores(store, f"{SYSTEM}{forget}").values():
             each.remove(store)
-        say(f"{forget} is forgotten: its translations of {', '.join(each.on for each in known)} were removed")
+            say(f"removed the translations of {each.on}")
         return
     if bool(on) == bool(references) or (on and language):
         raise BadConfiguration("allowed is either --on, as in --on demo/test, or --references, perhaps with --language")

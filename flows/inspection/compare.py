@@ -90,15 +90,13 @@ def find_training(name: str, site: Site, overrides: Sequence[str] = ()) -> Artif
     Raises BadConfiguration if there is none.
     """
     store = open_store(site)
-    if name.startswith(SYSTEM):
-        raise BadConfiguration(f"{name} has no training here: something else made it")
-    if not is_version(name):
-        made = model_manifests(store, name, "train", overrides)
-        return store.artifact(made.get("") or next(iter(made.values())))
-    training = find_system(name, site).lineage.get("train")
-    if not training:
-        raise BadConfiguration(f"the training of {name!r} was deleted: run it again, or name another version")
-    return store.artifact(training)
+    if is_version(name) or name.startswith(SYSTEM):
+        made = find_system(name, site).lineage
+        if "train" not in made:
+            raise BadConfiguration(f"{name!r} has no training here, allowed is a run or a version that kept its own")
+        return store.artifact(made["train"])
+    trainings = model_manifests(store, name, "train", overrides)
+    return store.artifact(trainings.get("") or next(iter(trainings.values())))
 
 
 def training_table(metrics: Path) -> pl.DataFrame:

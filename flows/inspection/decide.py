@@ -1,8 +1,7 @@
 """Trains seeds of two runs until it is clear which is better: ``repro decide A B --detect 0.3``.
 
-After each seed of both runs, it computes an interval for the difference of their mean BLEU on one set. The probability
-that any of these intervals misses the true difference is 5 % in total (``sequential_tails``). It ends when the interval
-is on one side of zero, or within ±``detect``, or when the budget is used up.
+After each seed of both runs, it computes an interval for the difference of their mean BLEU on one set
+(``sequential_tails``). It ends when the interval is on one side of zero, or within ±``detect``, or without budget.
 """
 
 import math
@@ -67,7 +66,7 @@ class Question:
     def _decide(self, members: Members) -> "Decision":
         found = Decision(group=members.group, outcomes={}, question=self, standings=[])
         store = open_store(self.a.site)
-        groups: tuple[dict[int, ScoredSystem], ...] = ({}, {})
+        groups: tuple[dict[int, ScoredSystem], dict[int, ScoredSystem]] = ({}, {})
         first = self.a.run.training.seed
         seeds = range(first, first + self.budget)
         requests = (requests_by_seed(resolved, seeds) for resolved in (self.a, self.b))
@@ -79,13 +78,9 @@ class Question:
                     return found
                 rows = [row for row in found.outcomes[member].rows if (row.stage, row.item) == ("score", self.on)]
                 group[seed] = system_of(name, {row.item: store.find("score", row.key) for row in rows}, store)
-            if len(groups[0]) < 2:
-                members.say("1 seed of each: a comparison needs two or more")
-                continue
-            last = compare_on(self.on, groups[0], groups[1], self.a.site, budget=self.budget)
-            found.standings.append(last)
-            a, b = (", ".join(f"{score:.2f}" for score in side.values()) for side in (last.a, last.b))
-            members.say(f"{len(last.a)} seeds of each, {a} and {b}: {found.sentence}")
+            if len(groups[0]) > 1:
+                found.standings.append(compare_on(self.on, *groups, self.a.site, budget=self.budget))
+            members.say(f"{len(groups[0])} seeds of each: {found.sentence}")
             if found.verdict != "undecided":
                 break
         return found

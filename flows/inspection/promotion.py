@@ -21,7 +21,7 @@ def promote(label: str, min_bleu: float, site: Site, *, by_score: bool) -> str:
 
     ``by_score`` only requires a score that is not below the champion's, significant or not. Seeds decide nothing and
     return "" if the version is champion, below ``min_bleu`` or measured on another dev set, if the champion is one of
-    the seeds, or if there are fewer than FEWEST_SEEDS. The champion may have only one seed.
+    the seeds, a score was removed, or there are fewer than FEWEST_SEEDS. The champion may have only one seed.
     """
     with file_lock(site.root / "locks" / "aliases", lambda _: None):
         own = resolve(site.tracking, label)
@@ -45,14 +45,11 @@ def _seeds_win(own: Version, champion: Version | None, min_bleu: float, site: Si
         theirs, ours = (find_group(each.label, site) for each in (champion, own))
     except BadConfiguration as error:
         return False, f"its seeds were not compared: {error}"
-    both = [*theirs.values(), *ours.values()]
-    if not all(own.dev in system.scores for system in both):
-        return False, f"its seeds were not compared: the score of one on {own.dev} was removed"
-    if len(ours) < FEWEST_SEEDS or len({system.scores[own.dev].key for system in both}) < len(both):
+    both = [system.scores.get(own.dev) for system in (*theirs.values(), *ours.values())]
+    if None in both or len(ours) < FEWEST_SEEDS or len({score.key for score in both if score}) < len(both):
         return False, ""
     found = compare_on(own.dev, theirs, ours, site)
     gap = found.difference
-    several = f"that of {len(theirs)} seeds of" if len(theirs) > 1 else "that of"
     mean = f"mean dev {HEADLINES[found.measure]} of {len(ours)} seeds"
-    reason = f"{mean} less {several} the champion, version {champion.version}"
+    reason = f"{mean} less that of the champion, version {champion.version} ({len(theirs)} seeds)"
     return gap.verdict() == "better", f"{reason}: {gap.effect:+.2f} ({gap.interval})"

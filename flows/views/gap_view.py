@@ -9,8 +9,6 @@ from flows.views.tables import plain_table
 
 BAR = 24
 """Characters of the longest bar."""
-MOST = 12
-"""The most rows of settings to show."""
 
 
 def gap_tables(values: Mapping[str, Any]) -> Iterator[Table]:
@@ -25,11 +23,8 @@ def gap_tables(values: Mapping[str, Any]) -> Iterator[Table]:
     own = values["system"]
     rows.append((f"{own['about']} on {values['set']} ({values['protocol']})", f"{own['score']:.2f}", _interval(own)))
     yield plain_table("from the claim to the score", "BLEU", "95 % interval", "", rows=rows)
-    fields = ("name", "claimed", "here", "command", "cost")
     if values["differences"]:
-        differences = [[each[name] for name in fields] for each in values["differences"]]
-        if more := len(differences[MOST:]):
-            differences[MOST:] = [[f"and {more} more settings: on the page"]]
+        differences = [[*each.values()] for each in values["differences"]]
         yield plain_table("needs a training", "claimed", "here", "command", "costs", rows=differences)
     beside = [(each["about"], f"{each['score']:.2f}", _interval(each)) for each in values["beside"]]
     yield plain_table("measured beside it", "BLEU", "95 % interval", rows=beside)

@@ -1,11 +1,8 @@
 """Tests whether two runs differ, from the scores of several seeds of each on one set (docs/judging.md).
 
-A score depends on the seed of the training and on the sentences of the set, and both count:
-
-- Seeds: Student's t on the mean score of each group, with the degrees of freedom of Welch (1947) and Satterthwaite.
-  Resampling two or three seeds, as a plain hierarchical bootstrap does, shows too little of their variance.
-- Sentences: the bootstrap draws the same sentences for all trainings. The covariance of different trainings is the
-  effect of the sentences on all of them; the effect on one training alone is in the variance of its group already.
+Seeds count by Student's t on the means of the groups (Welch 1947), sentences by the bootstrap, which draws the same
+sentences for all trainings. The covariance of different trainings is the effect of the sentences on all of them; the
+effect on one training alone is in the variance of its group already.
 
 If both runs score the same trainings, for example with another search, the seeds are paired.
 """

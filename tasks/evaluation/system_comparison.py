@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from infra.errors import BadConfiguration
-from model.metric_names import BLEU, CHRF
 from tasks.evaluation.translation_metrics import ScoreMetric, measured, paired_p_value, rounded, score_metrics
 from tasks.lazy_libraries import pl
 
@@ -32,18 +31,6 @@ def compare(name: str, a: pl.DataFrame, b: pl.DataFrame, language: str) -> list[
     columns = (a["hypothesis"], b["hypothesis"], a["reference"])
     lines = [column.to_list() for column in columns]
     return [difference(measure, *lines) for measure in score_metrics(language)]
-
-
-def side_by_side(name: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
-    """The tables of one set as one: ``hypothesis``, ``bleu`` and ``chrf`` of each end in ``_a`` and ``_b``.
-
-    ``gain`` is ``chrf_b - chrf_a``. Raises BadConfiguration if the references differ.
-    """
-    same_sentences(name, a, b)
-    shared = a.select("pair_id", "source", "reference")
-    sides = (("a", a), ("b", b))
-    measured = {f"{each}_{side}": table[each] for each in ("hypothesis", BLEU, CHRF) for side, table in sides}
-    return shared.with_columns(**measured).with_columns(gain=pl.col("chrf_b") - pl.col("chrf_a"))
 
 
 def same_sentences(name: str, a: pl.DataFrame, b: pl.DataFrame) -> None:

@@ -160,9 +160,7 @@ def test_a_published_figure_is_a_claim_of_its_own_protocol(small: Path, capsys: 
     assert next(iter(by_name)) == "corpus"
     commands = [each["command"] for each in paper["differences"] if each["command"]]
     assert len({*commands}) == len(commands)
-    shown = list(gap_tables(paper))[1].columns[0]
-    assert len([*shown.cells]) == 13 < len(commands)
-    assert " more settings: on the page" in f"{[*shown.cells][-1]}"
+    assert list(gap_tables(paper))[1].row_count == len(by_name)
     assert "training.batching=packed" in by_name["training.batching"]["command"]
     assert "the claim with 100,000 updates" in paper["training"]
     tutorial = gap_of(capsys, "small/1", claimed_as="tutorial", claim=25.9)
