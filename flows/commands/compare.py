@@ -36,8 +36,6 @@ def compare(
 
     repro compare demo/1 demo@candidate
 
-    repro compare demo/1 demo/2 demo/3
-
     repro compare demo/2 system:google
 
     repro compare multi30k-ende multi30k-ende-distilled --seeds
@@ -80,9 +78,9 @@ def _compare_seeds(names: tuple[str, ...], site: Site, as_json: bool) -> None:
     first, *others = groups
     comparisons = [
         [
-            compare_on(name, first, other, site, measure=measure)
+            compare_on(name, first, other, site, metric=metric)
             for name in common_sets(*first.values(), *other.values())
-            for measure in ("", CHRF)
+            for metric in ("", CHRF)
         ]
         for other in others
     ]
@@ -95,14 +93,13 @@ def _compare_seeds(names: tuple[str, ...], site: Site, as_json: bool) -> None:
         aside=as_json,
     )
     if as_json:
-        compared = [
-            {"with": name, **asdict(each), "verdict": each.difference.verdict()}
-            for name, found in zip(names[1:], comparisons, strict=True)
-            for each in found
-        ]
         result = {
             "groups": {name: list(group) for name, group in zip(names, groups, strict=True)},
             "differing": [asdict(field) for field in fields],
-            "comparisons": compared,
+            "comparisons": [
+                {"with": name, **asdict(each), "verdict": each.difference.verdict()}
+                for name, found in zip(names[1:], comparisons, strict=True)
+                for each in found
+            ],
         }
         print_json(result)

@@ -31,9 +31,7 @@ def decide(
 
     For example:
 
-    repro decide multi30k-ende multi30k-ende-distilled --detect 0.3 --budget 10
-
-    repro decide demo "demo --set model.p_drop=0.2" --on test
+    repro decide demo "demo --set model.p_drop=0.2" --detect 0.3 --budget 10 --on test
     """
     question = Question.ask(a, b, detect, budget, on, site)
     configure_libraries(question.a.site.root)

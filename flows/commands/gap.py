@@ -25,9 +25,8 @@ def gap(
 ) -> None:
     """Say why a score differs from the claimed one: measure each cause, and list those that need a training.
 
-    Undoes each cause in decoding, protocol or text, alone and with the others, and scores the set again: the steps from
-    the claim to the score sum to the difference. Causes that need another training are listed with its command and
-    cost.
+    Undoes each cause in decoding, protocol or text, alone and with the others, and scores the set again. Causes that
+    need another training are listed with its command and cost.
 
     For example:
 
@@ -40,8 +39,7 @@ def gap(
 
     folder = explain_gap(name, claim, claimed_as, set_name, configured_site(), TerminalDisplay()).path()
     values = json.loads((folder / "gap.json").read_text())
-    said = ["", f"{values['system']['about']} was {values['training']}"] if values["training"] else []
     tables = [part for table in gap_tables(values) for part in ("", table)]
-    show(*said, *tables, f"\npage: {folder / PAGE}", aside=as_json)
+    show(*tables, f"\npage: {folder / PAGE}", aside=as_json)
     if as_json:
         print_json(values | {"page": f"{folder / PAGE}"})

@@ -42,9 +42,7 @@ def score(
 
     For example:
 
-    repro score google.txt deepl.sgm.gz --on demo/test
-
-    other-toolkit < test.en | repro score - --on multi30k-ende/test2016 --name other
+    other-toolkit < test.en | repro score - --on demo/test --name other
 
     repro score hypotheses.txt --references newstest2014.de --language de
     """

@@ -1,7 +1,6 @@
 """Finds the claim that a score is compared with, and the training settings in which the two differ.
 
-``paper-base`` and ``paper-A1`` are rows of the paper, ``tutorial`` and others presets of published reproductions; any
-other name is a version or run of this root.
+``paper-base`` is a row of the paper, ``tutorial`` a preset of a reproduction; other names are versions or runs.
 """
 
 import re
@@ -28,7 +27,6 @@ from tasks.durations import duration
 from tasks.evaluation.paper_figures import PEERS, ROWS
 from tasks.evaluation.score_gap import Claim, SettingDifference
 from tasks.registration.differences import DEFAULT, NONE, differing_fields
-from tasks.reporting.remarks import ended_by_clock
 
 PAPER_CLAIMS = {f"paper-{row.removeprefix('table2-')}": row for row in PAPER_RUNS if BLEU in ROWS[row].figures}
 TRAINED = ("corpus", "model", "training", "vocabulary", "sharding", "filters", "augment", "start")
@@ -79,11 +77,7 @@ def find_claim(name: str, score: float | None, ours: RunRequest, site: Site) -> 
 
 
 def _published(name: str, score: float | None, ours: RunRequest) -> ClaimedSystem:
-    """Find the claim of a preset or a row of the paper.
-
-    Uses the published figure that equals ``score``, else the first, and the settings of its run, which need not exist
-    here.
-    """
+    """Find the claim of a preset or a row of the paper: the figure that equals ``score``, else the first."""
     if name in NAMED["preset"]:
         peers = [each for each in PEERS if each.preset == name]
         figures = [Claim(name, float(p.bleu), p.metric, p.card_set, f"{p.system}, {p.source}") for p in peers]
@@ -125,22 +119,16 @@ def training_differences(
         elif root in TRAINED and name not in (unused, *found):
             command, cost = _command(ours, _assignment(name, theirs, here), recorded)
             found[name] = SettingDifference(name, theirs, here, command, cost)
+    sizes = [_size(made) for made in (claimed.settings, system.lineage)]
+    if all(sizes) and sizes[0] != sizes[1]:
+        found["size"] = SettingDifference("training", *sizes)
     return sorted(found.values(), key=lambda each: TRAINED.index(each.name.partition(".")[0]))
 
 
-def size_of_training(claimed: ClaimedSystem, system: ScoredSystem) -> str:
-    """Compare the sizes of our training and the claim's in a sentence; "" if nothing is known."""
-    if "train" not in system.lineage:
-        return ""
-    train = system.lineage["train"]
-    said = [f"trained with {_size(system.lineage)}"]
-    if "train" in claimed.settings:
-        said.append(f"the claim with {_size(claimed.settings)}")
-    return "; ".join([*said, *ended_by_clock(train.arguments["training"], train.facts)])
-
-
 def _size(made: Mapping[str, Manifest]) -> str:
-    """Describe the size of a training: ``120 updates, 3.5 epochs, 583 pairs``."""
+    """Describe the size of a training: ``120 updates, 3.5 epochs, 583 pairs``; "" if there is none."""
+    if "train" not in made:
+        return ""
     cleaned = made["clean"].facts if "clean" in made else {}
     known = {**made["train"].arguments["training"], **made["train"].facts, **cleaned}
     sizes = {name: known.get(name, 0) for name in ("updates", "epochs", "pairs")}

@@ -28,10 +28,7 @@ SCORE_KEY_TAG = "key.score."
 
 @dataclass(frozen=True)
 class ScoredSystem:
-    """A name to display, the manifests of its scores by set, and of all its inputs.
-
-    ``lineage`` is empty for another system.
-    """
+    """A name to display, the manifests of its scores by set, and of all their inputs (none for ``system:google``)."""
 
     name: str
     scores: Mapping[str, Manifest]
@@ -85,10 +82,7 @@ def compare_systems(a: ScoredSystem, b: ScoredSystem, site: Site) -> dict[str, l
 
 
 def find_training(name: str, site: Site, overrides: Sequence[str] = ()) -> Artifact:
-    """Find the training of ``demo@champion``, ``demo`` or ``demo/train/seed-2``; for a run, of its own model.
-
-    Raises BadConfiguration if there is none.
-    """
+    """Find the training of ``demo@champion``, ``demo`` or ``demo/train/seed-2``. Raises BadConfiguration."""
     store = open_store(site)
     if is_version(name) or name.startswith(SYSTEM):
         made = find_system(name, site).lineage
@@ -100,10 +94,7 @@ def find_training(name: str, site: Site, overrides: Sequence[str] = ()) -> Artif
 
 
 def training_table(metrics: Path) -> pl.DataFrame:
-    """Read a row per update in ``metrics.jsonl``, with a column per metric; the last value of an update counts.
-
-    A value is null if the metric was not measured.
-    """
+    """Read a row per update in ``metrics.jsonl``, with a column per metric: its last value, null if not measured."""
     table = pl.from_dicts(metric_rows(metrics), infer_schema_length=None)
     measured = numeric() - by_name("done", "total", require_all=False)
     return table.select(pl.col("done").alias("update"), measured.cast(pl.Float64))

@@ -42,8 +42,6 @@ class Question:
         if not 2 <= budget <= LARGEST_BUDGET:
             raise BadConfiguration(f"--budget is {budget}, allowed is a number of seeds from 2 to {LARGEST_BUDGET}")
         named = [named_with_settings(text) for text in (a, b)]
-        if named[0] == named[1]:
-            raise BadConfiguration(f"both runs are {a!r}, allowed is another run, or 'NAME --set FIELD=VALUE'")
         first, second = (RunRequest(run, overrides=overrides, site=site).resolve() for run, overrides in named)
         on = on or first.run.dev
         scored = [each.run.evaluate or [known.name for known in each.run.sets] for each in (first, second)]

@@ -1,8 +1,4 @@
-"""Explains why the score of a version or run differs from the claimed one.
-
-To measure a cause in decoding, cached stages average and translate again with the claim's settings. The stage ``gap``
-scores these translations and writes the page.
-"""
+"""Explains why a score differs from the claimed one: averages and translates again with the claim's settings."""
 
 import fnmatch
 from collections.abc import Mapping
@@ -10,7 +6,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from flows.inspection.artifact_graph import sealed_everywhere
-from flows.inspection.claims import ClaimedSystem, find_claim, request_of, size_of_training, training_differences
+from flows.inspection.claims import ClaimedSystem, find_claim, request_of, training_differences
 from flows.inspection.compare import ScoredSystem, find_system
 from flows.runner.artifact_names import parse_name
 from flows.runner.stages_alone import make
@@ -34,7 +30,6 @@ SEARCH = (("beam",), ("alpha", "length_penalty"), ("max_extra", "max_ratio", "mi
 """Causes in decoding: fields of ``Decoding`` that are changed together."""
 READ = ("average", "learn_bpe", "shard.{}", "prepare_sets.{}")
 """Inputs of the translation of a set, by their names in a lineage."""
-REFERENCES = "references_sha256"
 Config = TypeVar("Config", Averaging, Decoding, Normalise)
 
 
@@ -53,7 +48,7 @@ def explain_gap(name: str, score: float | None, as_name: str, set_name: str, sit
     recorded = list(sealed_everywhere(store))
     differences = tuple(training_differences(claimed, system, ours, recorded))
     changes, left_out = _decoding_changes(system.lineage, claimed.settings, chosen)
-    if claimed.scores and claimed.scores[chosen].facts[REFERENCES] != scored.facts[REFERENCES]:
+    if claimed.scores and claimed.scores[chosen].facts["references_sha256"] != scored.facts["references_sha256"]:
         left_out.append(f"the claim has other references for {chosen}")
     joint = {field: value for changed in changes.values() for field, value in changed.items()}
 
@@ -68,7 +63,6 @@ def explain_gap(name: str, score: float | None, as_name: str, set_name: str, sit
             theirs=store.artifact(claimed.scores[chosen]) if claimed.scores else None,
             differences=differences,
             left_out=tuple(left_out),
-            training=size_of_training(claimed, system),
             metric=headline(scored.facts),
         )
 
@@ -142,11 +136,9 @@ def _decoding_changes(
 
 def _can_average(train: Manifest | None, wanted: Averaging) -> bool:
     """Whether the training has kept the checkpoints to average."""
-    if train is None:
-        return False
-    if needed := {"best": "patience", "ema": "ema"}.get(wanted.which):
-        return bool(train.arguments["training"].get(needed))
-    return len(fnmatch.filter(train.files, "checkpoints/*/model.safetensors")) >= wanted.count
+    if train and wanted.which != "last":
+        return bool(train.arguments["training"].get("patience" if wanted.which == "best" else "ema"))
+    return train is not None and len(fnmatch.filter(train.files, "checkpoints/*/model.safetensors")) >= wanted.count
 
 
 def _argument(kind: type[Config], manifest: Manifest) -> Config:

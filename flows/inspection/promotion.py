@@ -1,8 +1,4 @@
-"""Makes a version champion after its registration, by the mean of several seeds or ``repro run --promote-better``.
-
-Several seeds can show a small gain that one pair of models cannot show; ``--promote-better`` accepts it untested. Thus
-small true gains add up.
-"""
+"""Makes a version champion after its registration, by the mean of several seeds or ``repro run --promote-better``."""
 
 from flows.inspection.seed_groups import compare_on, find_group
 from infra.errors import BadConfiguration

@@ -1,7 +1,6 @@
 """Compares groups of seeds of runs: ``repro compare A B --seeds``.
 
-A group holds all finished recorded runs that differ from the named one only in ``training.seed``. Code, libraries and
-machines may differ, as in a comparison of single runs.
+A group holds all finished recorded runs that differ from the named one only in ``training.seed``.
 """
 
 import logging
@@ -21,9 +20,10 @@ from flows.runner.recorded_runs import read_runs
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.tracking.model_version import headline
+from tasks.evaluation.score_gap import Condition, measure
 from tasks.evaluation.seed_spread import is_own
 from tasks.evaluation.significance import TAIL, GroupDifference, SeedScores, compare_groups, sequential_tails
-from tasks.evaluation.translation_metrics import Measured, measured, score_metric
+from tasks.evaluation.translation_metrics import Measured
 from tasks.registration.differences import LAST_GROUPS, differing_fields
 
 log = logging.getLogger(__name__)
@@ -50,9 +50,8 @@ def find_group(text: str, site: Site, fewest: int = 1) -> SeedGroup:
     """
     store = open_store(site)
     named, overrides = named_with_settings(text)
-    found: list[ScoredSystem] = []
-    if is_version(named):
-        found = [find_system(named, site)]
+    found = [find_system(named, site)] if is_version(named) else []
+    if found:
         request = request_of(named, site)
         named = request.run
         overrides = request.overrides
@@ -72,15 +71,14 @@ def find_group(text: str, site: Site, fewest: int = 1) -> SeedGroup:
         else:
             systems.setdefault(seed, each)
     if len(systems) < fewest:
-        hint = f"allowed are {fewest} or more: `repro run {text} --seeds 1,2,3`"
-        raise BadConfiguration(f"seeds of {text!r} with scores here are {len(systems)}, {hint}")
+        raise BadConfiguration(f"seeds of {text!r} with scores here are {len(systems)}, allowed are {fewest} or more")
     return dict(sorted(systems.items()))
 
 
 def compare_on(
-    set_name: str, a: SeedGroup, b: SeedGroup, site: Site, *, measure: str = "", budget: int = 0
+    set_name: str, a: SeedGroup, b: SeedGroup, site: Site, *, metric: str = "", budget: int = 0
 ) -> GroupComparison:
-    """Compare a measure of one set, by default the ``headline``; with a ``budget`` of seeds, as in ``decide``.
+    """Compare a metric of one set, by default the ``headline``; with a ``budget`` of seeds, as in ``decide``.
 
     Raises BadConfiguration if references differ.
     """
@@ -88,22 +86,21 @@ def compare_on(
     scores = [*groups[0], *groups[1]]
     if len({score.facts["references_sha256"] for score in scores}) > 1:
         raise BadConfiguration(f"set {set_name} has different references in these runs")
-    measure = measure or headline(*(score.facts for score in scores))
+    metric = metric or headline(*(score.facts for score in scores))
     language = scores[0].arguments.get("language", "en")
     store = open_store(site)
     folders = [[store.artifact(score).path() for score in group] for group in groups]
-    first, second = (SeedScores.of([_measured(each, measure, language) for each in group]) for group in folders)
+    first, second = (SeedScores.of([_measured(each, metric, language) for each in group]) for group in folders)
     trainings = [{seed: each.lineage["train"].key for seed, each in group.items()} for group in (a, b)]
     paired = trainings[0] == trainings[1]
     tail = sequential_tails(budget, paired=paired)[len(b) - 2] if budget else TAIL
     difference = compare_groups(first, second, tail, paired=paired)
     of_a = dict(zip(a, first.scores.tolist(), strict=True))
-    return GroupComparison(set_name, measure, of_a, dict(zip(b, second.scores.tolist(), strict=True)), difference)
+    return GroupComparison(set_name, metric, of_a, dict(zip(b, second.scores.tolist(), strict=True)), difference)
 
 
 @cache
-def _measured(folder: Path, measure: str, language: str) -> Measured:
+def _measured(folder: Path, metric: str, language: str) -> Measured:
     """Measure one seed; all seeds resample the same sentences."""
     table = pl.read_parquet(folder / "sentences.parquet")
-    metric = score_metric(measure, language)
-    return measured(metric.metric, metric.count(table["hypothesis"].to_list(), table["reference"].to_list()))
+    return measure(Condition(table["hypothesis"].to_list(), table["reference"].to_list(), metric), language)

@@ -1,7 +1,4 @@
-"""Scores translations of other systems with the same stage, score card and artifacts as for runs.
-
-Each call with work logs a run to MLflow, in the experiment of the run that has the set.
-"""
+"""Scores translations of other systems with the same stage, score card and artifacts as for runs."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -37,8 +34,7 @@ def score_systems(
 ) -> list[ForeignScore]:
     """Score translations of the set ``on`` by system; replaces stored translations of the same systems.
 
-    Raises BadData, and stores nothing, for a wrong number of lines and, unless ``anyway``, for any doubt. Prepares the
-    set if no run did.
+    Raises BadData, and stores nothing, for a wrong number of lines and, unless ``anyway``, for any doubt.
     """
     run, evaluation = _named_set(on, site)
     title = f"{run.name}/{evaluation.name}"
@@ -64,10 +60,7 @@ def score_systems(
 
 
 def score_file(name: str, path: Path, references: Path, language: str, *, anyway: bool = False) -> dict[str, Any]:
-    """Return the score card of translations without any set, with scores per sentence; stores nothing.
-
-    ``language`` of the references may be "". Raises BadData like ``score_systems``.
-    """
+    """Return the score card of a file, with scores per sentence. Raises BadData as ``score_systems``."""
     expected = read_side(references, "ref")
     ids = [f"{number}" for number in range(1, len(expected) + 1)]
     table = pl.DataFrame({"pair_id": ids, "reference": pl.Series(expected, dtype=pl.String)})

@@ -10,13 +10,9 @@ from tasks.corpus.catalogue import NOISE
 def named_sets(members: Sequence[Any], known: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Return ``sets`` as tables: a name becomes the table of its set in ``known`` or ``members``, with its noise.
 
-    ``+test+caps`` adds a set to the known ones. Raises ValueError for an unknown name, and if only some names begin
-    with ``+``.
+    ``+test+caps`` adds a set to the known ones. Raises ValueError for an unknown name.
     """
-    names = [name for name in members if isinstance(name, str)]
-    adds = [name for name in names if name.startswith(NOISE)]
-    if adds and len(adds) < len(members):
-        raise ValueError(f"sets has {', '.join(names)}, allowed is +NAME for each set to add, or a + before none")
+    adds = any(isinstance(name, str) and name.startswith(NOISE) for name in members)
     tables = {each["name"]: each for each in (*known, *members) if isinstance(each, dict) and "name" in each}
     found = [_table(each.removeprefix(NOISE), tables) if isinstance(each, str) else each for each in members]
     return [*known, *found] if adds else found

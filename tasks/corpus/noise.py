@@ -1,8 +1,7 @@
 """Adds noise to text by rule and seed, for test sets (``test+caps``) and training pairs (``augment.caps``).
 
-A rule changes a pair. It draws from Python's Mersenne Twister, seeded with the seed, the pair's id and the rule's name,
-so a pair has the same noise on every machine, whatever its neighbours are. The target changes if a translator would
-keep the noise: caps, a missing full stop, an emoji and an address. Typos and odd characters change only the source.
+A rule draws from Python's Mersenne Twister, seeded with the seed, the pair's id and the rule's name, so a pair has the
+same noise on every machine. The target changes if a translator would keep the noise.
 """
 
 from __future__ import annotations
@@ -78,8 +77,7 @@ class Augment:
     """Adds noised copies of training pairs: a share of 0.1 adds copies of a tenth of all pairs.
 
     A pair that the rule does not change gets no copy. No clean pair is lost, so an epoch grows by the sum of the
-    shares. OpusTrainer's ``UpperCase`` and ``Typos`` replace pairs instead, and draw new ones in each epoch.
-    ``learn_bpe`` learns from the copies as well.
+    shares. ``learn_bpe`` learns from the copies as well.
     """
 
     caps: float = unkeyed_default(0.0)

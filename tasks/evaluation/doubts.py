@@ -1,7 +1,4 @@
-"""Finds signs that translations do not belong to a set: empty lines, the wrong side, other sentences.
-
-Words are compared with the words of the set's sides, so this works for any languages and needs no model.
-"""
+"""Finds signs that translations do not belong to a set: empty lines, the words of the wrong side or other sentences."""
 
 import re
 from collections.abc import Iterator, Sequence

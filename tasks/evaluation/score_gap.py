@@ -1,7 +1,6 @@
 """Measures why a score differs from a claim: steps that lead from the claim to the score and sum to the difference.
 
-Each cause is undone alone, and all together. The cost of a cause is the score minus the score without it, with an
-interval by the paired bootstrap over sentences.
+The cost of a cause is the score minus the score without it, with an interval by paired bootstrap over sentences.
 """
 
 from __future__ import annotations

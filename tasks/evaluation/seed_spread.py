@@ -1,8 +1,4 @@
-"""Scores of one run by seed: their mean and standard deviation, beside the score of the seeds' ensemble.
-
-The run's own model has plain items (``test``); items of another seed's model and of the ensemble end in ``/seed-2`` and
-``/ensemble``.
-"""
+"""Scores of one run by seed (items ``test``, ``test/seed-2``), beside their ensemble's (``test/ensemble``)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

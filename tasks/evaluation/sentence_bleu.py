@@ -45,11 +45,7 @@ def sentence_mean(hypotheses: Sequence[str], references: Sequence[str]) -> tuple
 
 
 def nltk_sentence_bleu(hypothesis: Sequence[str], reference: Sequence[str]) -> float:
-    """``nltk.translate.bleu_score.sentence_bleu([reference], hypothesis)``, from 0 to 1, without its warnings.
-
-    If no sequence of some length is common, NLTK takes the smallest float as the precision: the score is then not 0,
-    but below 1e-76. It is 0 if no word is common.
-    """
+    """NLTK's ``sentence_bleu([reference], hypothesis)``, from 0 to 1: below 1e-76 without four common words in turn."""
     logarithms = []
     for length in range(1, LONGEST + 1):
         written, expected = (_sequences(words, length) for words in (hypothesis, reference))

@@ -52,8 +52,6 @@ class GroupDifference:
     effect: float
     low: float
     high: float
-    sentence_error: float
-    """The part of the standard error that more seeds do not reduce."""
     detectable: float
     """The smallest true difference that is detected with probability POWER at this error."""
 
@@ -88,7 +86,7 @@ def compare_groups(a: SeedScores, b: SeedScores, tail: float = TAIL, *, paired: 
     reach = student_quantile(1 - tail, freedom)
     power = student_quantile(POWER, freedom)
     ends = (effect - reach * error, effect + reach * error)
-    return GroupDifference(effect, *ends, math.sqrt(sentences), (reach + power) * error)
+    return GroupDifference(effect, *ends, (reach + power) * error)
 
 
 def _sentence_variance(a: Counts, b: Counts, paired: bool) -> float:
@@ -123,11 +121,10 @@ def student_quantile(share: float, freedom: float) -> float:
 
 @cache
 def sequential_tails(budget: int, *, paired: bool = False) -> tuple[float, ...]:
-    """The tail of the interval after 2, 3, … ``budget`` seeds of each run, so that testing after each is valid.
+    """The tails of the intervals after 2, 3, … ``budget`` seeds of each run: 5 % that any misses the true difference.
 
-    With these, the probability that any of the intervals misses the true difference is 5 %: a group-sequential test
-    (Jennison and Turnbull 1989) that spends its error by ``SPENT``. The tails come from simulated normal scores of two
-    equal runs, or from ``paired`` differences; the t statistic does not depend on their standard deviation.
+    A group-sequential test (Jennison and Turnbull 1989) that spends its error by ``SPENT``. The tails come from
+    simulated normal scores of two equal runs, or from ``paired`` differences.
     """
     rng = np.random.default_rng(budget)
     signs = np.array([1.0] if paired else [1.0, -1.0])

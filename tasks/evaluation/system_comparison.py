@@ -1,7 +1,4 @@
-"""Compare two systems' hypotheses for one set: the difference in each metric, and whether it may be chance.
-
-Takes the tables that ``score`` writes; p-values are two-sided, by paired bootstrap (Koehn 2004).
-"""
+"""Compares two systems on one set by each metric, with two-sided p-values by paired bootstrap (Koehn 2004)."""
 
 from __future__ import annotations
 

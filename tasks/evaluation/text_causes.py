@@ -26,10 +26,7 @@ class TextCause:
 
 
 def text_causes(written: Lines, expected: Lines, language: str, *, has_case: bool = True) -> list[TextCause]:
-    """The causes found in these translations and references, which are in ``language`` (``de``).
-
-    ``has_case``: the score depends on case.
-    """
+    """The causes found in these texts in ``language`` (``de``); ``has_case``: the score depends on case."""
     found = []
     if _marks(written) > _marks(expected) + TOKENISED:
         found.append(TextCause("translations look tokenised", True, partial(_detokenised, language)))

@@ -4,7 +4,7 @@
     gap.html    the page: a waterfall from the claim to the score, and tables
 
 It is not a stage of a run: ``repro gap`` calls it with translations that undo the causes of decoding. This stage undoes
-the causes of text and protocol. ``tasks.evaluation.score_gap`` computes the bars.
+the causes of text and protocol.
 """
 
 from __future__ import annotations
@@ -45,14 +45,13 @@ def gap(
     left_out: tuple[str, ...],
     together: Artifact | None = None,
     theirs: Artifact | None = None,
-    training: str = "",
     metric: str = BLEU,
 ) -> Facts:
     """Explain the ``score`` of ``system`` (``demo/2``) on a set in ``language``, against the ``claim``.
 
     ``alone`` maps the words for a cause of decoding to translations without it; ``together`` has all causes undone.
-    ``theirs`` is the score of the claim, if the claim is a system of this root. ``training`` says how much was trained,
-    ``differences`` and ``left_out`` what was not measured. The card of ``score`` shows ``metric`` first.
+    ``theirs`` is the score of the claim, if the claim is a system of this root. ``differences`` and ``left_out`` say
+    what was not measured. The card of ``score`` shows ``metric`` first.
     """
     table = _sentences(score)
     claimed = _sentences(theirs) if theirs else None
@@ -91,7 +90,6 @@ def gap(
         | {"score": expected.score, "protocol": protocols.get(claim.metric, "protocol not known")},
         "steps": steps,
         "beside": [{**numbers, "about": about} for about, numbers in beside.items()],
-        "training": training,
         "differences": [asdict(each) for each in differences],
         "left_out": [
             *([other] if claim.set_name not in ("", card["set"]) else ()),

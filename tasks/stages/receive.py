@@ -1,8 +1,6 @@
 """Stores translations of a set by another system, so that ``score`` scores them like those of a run's model.
 
-It is not a stage of a run: ``repro score`` calls it (``flows.runner.score_systems``).
-
-hypotheses.parquet (pair_id, hypothesis)
+It writes hypotheses.parquet (pair_id, hypothesis). It is not a stage of a run: ``repro score`` calls it.
 """
 
 from dataclasses import dataclass

@@ -96,7 +96,6 @@ def test_a_seed_that_fails_ends_it(answer: Callable[..., Decision]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("demo", "demo", 0.3, 10, ""), "both runs are 'demo'"),
         (("demo", "demo --set", 0.3, 10, ""), "'demo --set' is named, allowed is a run"),
         (("demo", "multi30k-ende", 0.0, 10, ""), "--detect is 0.0, allowed is a number of BLEU above 0"),
         (("demo", "multi30k-ende", float("nan"), 10, ""), "--detect is nan"),

@@ -10,8 +10,6 @@ import pytest
 from small_pipeline import run_small
 
 from flows.commands.gap import gap
-from flows.inspection.claims import ClaimedSystem, size_of_training
-from flows.inspection.compare import find_system
 from flows.inspection.garbage_collection import find_garbage
 from flows.runner.request import RunRequest
 from flows.runs import RUNS
@@ -20,7 +18,6 @@ from flows.views.gap_view import gap_tables
 from flows.website.contents import Root, contents
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
-from tasks.evaluation.score_gap import Claim
 
 MISTAKES = ("averaging.count=1", "decoding.beam=1", "decoding.alpha=0")
 
@@ -77,8 +74,10 @@ def test_a_difference_of_the_training_is_named_with_its_command_and_cost(
     assert "augment" in by_name
     assert by_name["training.schedule"]["command"] == "repro run half --set training.schedule=paper"
     assert "training.peak" not in by_name, "the claim's schedule does not use it"
-    assert found["training"].startswith("trained with 80 updates, ")
-    assert "; the claim with 120 updates, " in found["training"]
+    size = by_name["training"]
+    assert size["here"].startswith("80 updates, ")
+    assert size["claimed"].startswith("120 updates, ")
+    assert size["claimed"].endswith(" pairs")
     assert any(each.startswith("dev_perplexity from update ") for each in found["left_out"])
     assert [step["about"].split(":")[0] for step in found["steps"]] == ["decoding", "unexplained"]
 
@@ -101,9 +100,7 @@ def test_two_runs_of_a_file_with_one_name_are_two(
 
 
 def test_the_page_of_a_version_links_to_it(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = gap_of(capsys, "small/1", claim=20.0)["training"]
-    assert "120 updates" in said
-    assert said.endswith(" pairs"), "the size of the training"
+    assert gap_of(capsys, "small/1", claim=20.0)["differences"] == []
     pages = dict(contents(Root.read(Site.named())))
     [page] = [name for name in pages if name.startswith("versions/small/1-gap-")]
     assert Path(page).name in str(pages["versions/small/1.html"])
@@ -124,19 +121,6 @@ def test_a_run_that_writes_lower_case_is_judged_without_case(
     assert found["steps"][-1]["score"] == 0
     paper = gap_of(capsys, "lower", claimed_as="paper-base")
     assert paper["steps"][0]["about"].startswith("protocol: 13a, lower-cased"), "what case costs is a bar"
-
-
-def test_a_training_that_the_clock_ended_is_named(
-    small: Path,
-) -> None:
-    site = Site.named()
-    system = find_system("small/1", site)
-    train = system.lineage["train"]
-    arguments = {**train.arguments, "training": {**train.arguments["training"], "minutes": 1.0}}
-    facts = {**train.facts, "stopped_early": True, "seconds": 60.0}
-    cut = replace(system, lineage={**system.lineage, "train": replace(train, arguments=arguments, facts=facts)})
-    said = size_of_training(ClaimedSystem(Claim("a score", 20.0)), cut)
-    assert "the clock ended the training: 120 of 120 updates in 1.0 minutes" in said
 
 
 def test_what_was_removed_is_not_measured_and_said_to_be_so(
@@ -162,7 +146,7 @@ def test_a_published_figure_is_a_claim_of_its_own_protocol(small: Path, capsys: 
     assert len({*commands}) == len(commands)
     assert list(gap_tables(paper))[1].row_count == len(by_name)
     assert "training.batching=packed" in by_name["training.batching"]["command"]
-    assert "the claim with 100,000 updates" in paper["training"]
+    assert by_name["training"]["claimed"] == "100,000 updates"
     tutorial = gap_of(capsys, "small/1", claimed_as="tutorial", claim=25.9)
     assert tutorial["claim"]["metric"] == "bleu_intl"
     assert gap_of(capsys, "small/1", claimed_as="workbench", claim=23.69)["claim"]["metric"] == "bleu_sentences"

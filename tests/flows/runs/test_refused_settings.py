@@ -56,7 +56,7 @@ from tasks.corpus.catalogue import CORPORA
         ("demo", "filters.rules.LengthRatio.max=inf", "filters.rules.LengthRatio.max"),
         ("demo", "sets=+test+nonsense", "allowed is a set's name, or one with noise"),
         ("demo", "sets=+tset+caps", "did you mean test"),
-        ("demo", "sets=dev,+test+caps", "NAME for each set to add"),
+        ("demo", "sets=dev,+test+caps", "sets of different names"),
         ("demo", "sets=+test+caps evaluate=dev,test+caps", "a set with noise beside its clean set: add test"),
         ("demo", "augment.caps=1.5", "a share of the pairs, from 0 to 1"),
         *(("demo", f"name={name}", "name") for name in ("", "a/b", "a:b", "v1.2", "../../x")),
