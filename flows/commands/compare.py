@@ -36,8 +36,6 @@ def compare(
 
     repro compare demo/1 demo@candidate
 
-    repro compare demo/2 system:google
-
     repro compare multi30k-ende multi30k-ende-distilled --seeds
     """
     from flows.inspection.compare import compare_systems, find_system

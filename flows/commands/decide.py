@@ -29,9 +29,7 @@ def decide(
     It ends when the second run is better or worse, when the difference is smaller than --detect, or when the budget is
     used up: "undecided". The total error rate is 5 % (docs/judging.md). The same command continues after an interrupt.
 
-    For example:
-
-    repro decide demo "demo --set model.p_drop=0.2" --detect 0.3 --budget 10 --on test
+    Example: repro decide demo "demo --set model.p_drop=0.2" --detect 0.3 --budget 10 --on test
     """
     question = Question.ask(a, b, detect, budget, on, site)
     configure_libraries(question.a.site.root)

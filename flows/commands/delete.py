@@ -28,11 +28,7 @@ def delete(
     Its weights, vocabulary and scores stay; `repro gc` lists those that no recorded run and no other version needs. The
     next `repro run` of its run registers a new version.
 
-    For example:
-
-    repro delete demo/3
-
-    repro delete demo/3 --records && repro gc --delete
+    Example: repro delete demo/3 --records && repro gc --delete
     """
     from flows.inspection.deletion import delete as delete_planned
     from flows.inspection.deletion import plan_deletion

@@ -43,11 +43,7 @@ def deploy(
 
     repro deploy demo multi30k-ende --activate
 
-    repro deploy my-run.toml --activate
-
     repro deploy demo --cron "0 22 * * 5"
-
-    repro deploy demo --every 6h --set training.updates=200
 
     repro deploy demo --check --cron "0 1 * * *"
     """

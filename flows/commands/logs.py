@@ -37,11 +37,7 @@ def logs(
 
     If a run was started several times, the newest running start counts, else the newest; --set chooses other settings.
 
-    For example:
-
-    repro logs multi30k-ende --follow
-
-    repro logs demo translate/test --all-lines
+    Example: repro logs demo translate/test --all-lines
     """
     from flows.inspection.stage_logs import StageLog, newest_start, stage_logs
     from flows.runner.artifact_names import parse_name

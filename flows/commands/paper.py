@@ -15,11 +15,7 @@ def paper(*, request: PaperRequest | None = None, as_json: JsonOption = False) -
 
     For example:
 
-    repro paper --site gpu
-
     repro paper --rows base,A1,C2,D0 --corpus demo
-
-    repro paper --rows norms --corpus demo
 
     repro paper --rows base --corpus wmt14-sample-ende --scale 8 --set training.updates=500
     """

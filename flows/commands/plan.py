@@ -21,11 +21,7 @@ def plan_command(
 ) -> None:
     """Show for each stage whether it is cached, and if not, what changed since the last run. Runs nothing.
 
-    For example:
-
-    repro plan demo --set training.updates=200
-
-    repro plan wmt14-ende-base --site gpu --cost
+    Example: repro plan wmt14-ende-base --site gpu --cost
     """
     resolved = asked.request().resolve()
     check_database(resolved.site.tracking)

@@ -52,25 +52,13 @@ def run_command(
 
     repro run demo
 
-    repro run demo --all-scores
-
     repro run demo --from train
 
     repro run demo --set training.updates=200 --until average
 
-    repro run demo --set training.start=demo@champion --set training.peak=1e-3
-
     repro run multi30k-ende --set "filters.rules=+Distinct(on=source),-Identical" --set filters.normalise.quotes=true
 
     repro run demo --seeds 1,2,3
-
-    repro run demo --set decoding.ensemble=1,2,3
-
-    repro run demo --promote-better
-
-    repro run demo --strict-numerics
-
-    repro run multi30k-ende --swap
 
     repro run my_runs.py:TINY --json
     """

@@ -52,13 +52,9 @@ def show(
 
     repro show multi30k-ende --set model.layers=6 --extends multi30k-ende > deeper.toml
 
-    repro show multi30k-ende --artifacts
-
     repro show demo/score/test
 
     repro show train.de
-
-    repro show demo@champion --json
 
     ls $(repro show multi30k-ende/clean --path)
     """

@@ -26,11 +26,7 @@ def stop(
     The run writes a last checkpoint; finished stages are kept, and the printed command resumes it. If several starts
     with different settings are running, --set chooses one. Exit code 1 if none is running, or it did not end.
 
-    For example:
-
-    repro stop multi30k-ende
-
-    repro stop demo --set training.seed=9
+    Example: repro stop demo --set training.seed=9
     """
     from flows.runner.artifact_names import parse_name
     from flows.runner.recorded_runs import with_overrides

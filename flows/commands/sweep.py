@@ -15,13 +15,7 @@ def sweep(request: SweepRequest, *, as_json: JsonOption = False) -> None:
     the settings. The same command continues an interrupted sweep and retries failed trials; a larger --trials adds
     trials. No test set is translated.
 
-    For example:
-
-    repro sweep demo --space training.peak=1e-3..1e-2:log --space model.p_drop=0.1,0.2,0.3
-
-    repro sweep demo --space training.warmup=50..400 --trials 10 --on dev.perplexity --set training.updates=200
-
-    repro sweep wmt14-ende-base --site gpu --at-once 4 --space training.label_smoothing=0.05,0.1,0.2
+    Example: repro sweep demo --space training.peak=1e-3..1e-2:log --space model.p_drop=0.1,0.2,0.3
     """
     resolved = request.resolve()
     configure_libraries(resolved.base.site.root)
