@@ -28,11 +28,7 @@ def gap(
     Undoes each cause in decoding, protocol or text, alone and with the others, and scores the set again. Causes that
     need another training are listed with its command and cost.
 
-    For example:
-
-    repro gap demo/2 --as demo/1 --on test
-
-    repro gap wmt14-ende-base@champion --claim 27.3 --as paper-base
+    Example: repro gap wmt14-ende-base@champion --claim 27.3 --as paper-base
     """
     from flows.inspection.gap import explain_gap
     from tasks.stages.gap import PAGE

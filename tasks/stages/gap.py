@@ -60,9 +60,13 @@ def gap(
     ours = _condition(table, metric)
     joint = _condition(table, metric, together)
     undone = {f"decoding: {words}": _condition(table, metric, each) for words, each in alone.items()}
+    beside = {protocols[n] + ALSO.get(n, ""): card["scores"][n] for n in protocols if BLEU in n and n != metric}
     for each in _text_causes(table, claimed, language, has_case=metric != BLEU_LC):
-        undone[f"text: {each.about}"] = _repaired(ours, each)
-        joint = _repaired(joint, each)
+        if each.is_fault or claimed is not None:
+            undone[f"text: {each.about}"] = _repaired(ours, each)
+            joint = _repaired(joint, each)
+        else:
+            beside[f"repaired: {each.about}"] = measure(_repaired(ours, each), language).numbers
     if claim.metric not in ("", metric):
         words = f"protocol: {protocols[metric]}; the claim's is {protocols[claim.metric]}"
         undone[words] = ours._replace(metric=claim.metric)
@@ -74,7 +78,6 @@ def gap(
     measured = {words: measure(each, language) for words, each in undone.items()}
     steps = explain(own, measured, measure(joint, language), expected)
     made = lineage([score])
-    beside = {protocols[n] + ALSO.get(n, ""): card["scores"][n] for n in protocols if BLEU in n and n != metric}
     for words, pairs in _marked(made, card["set"], score.store):
         rest = table.filter(~pl.col("pair_id").is_in(list(pairs)))
         if 0 < len(rest) < len(table):
@@ -129,12 +132,10 @@ def _repaired(what: Condition, cause: TextCause) -> Condition:
 def _text_causes(
     table: pl.DataFrame, claimed: pl.DataFrame | None, language: str, *, has_case: bool
 ) -> list[TextCause]:
-    """The causes that the claim's text does not have; of a published claim no text is known, so only faults count."""
-    found = text_causes(*_sides(table), language, has_case=has_case)
-    if claimed is None:
-        return [each for each in found if each.is_fault]
-    theirs = {each.about for each in text_causes(*_sides(claimed), language, has_case=has_case)}
-    return [each for each in found if each.about not in theirs]
+    """The causes that the claim's text does not have; of a published claim no text is known."""
+    theirs = text_causes(*_sides(claimed), language, has_case=has_case) if claimed is not None else []
+    known = {each.about for each in theirs}
+    return [each for each in text_causes(*_sides(table), language, has_case=has_case) if each.about not in known]
 
 
 def _marked(made: Mapping[str, Manifest], set_name: str, store: Store) -> Iterator[tuple[str, Iterable[str]]]:
