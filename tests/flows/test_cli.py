@@ -67,7 +67,7 @@ def test_help_has_an_example(command: str, monkeypatch: pytest.MonkeyPatch, caps
         (["versions"], "use `repro models`"),
         (["traslate"], "did you mean translate?"),
         (["run"], "RUN is missing: name of a run (see `repro show`)"),
-        (["logs"], "For example: repro logs multi30k-ende"),
+        (["logs"], "For example: repro logs demo"),
         (["run", "--set"], "--set requires an argument"),
         (["trian"], "use `repro run`"),
     ],
