@@ -22,6 +22,7 @@ from model.metric_names import BLEU_SENTENCES
 from tasks.engine.progress import Display
 from tasks.evaluation.score_gap import Claim
 from tasks.evaluation.seed_spread import is_own
+from tasks.reporting.remarks import ended_by_clock
 from tasks.stages.average import average
 from tasks.stages.gap import gap
 from tasks.stages.translate import translate
@@ -50,6 +51,8 @@ def explain_gap(name: str, score: float | None, as_name: str, set_name: str, sit
     changes, left_out = _decoding_changes(system.lineage, claimed.settings, chosen)
     if claimed.scores and claimed.scores[chosen].facts["references_sha256"] != scored.facts["references_sha256"]:
         left_out.append(f"the claim has other references for {chosen}")
+    if train := system.lineage.get("train"):
+        left_out += ended_by_clock(train.arguments["training"], train.facts)
     joint = {field: value for changed in changes.values() for field, value in changed.items()}
 
     def stages() -> Artifact:
@@ -61,6 +64,7 @@ def explain_gap(name: str, score: float | None, as_name: str, set_name: str, sit
             alone={words: _translate(system.lineage, changed, chosen, store) for words, changed in changes.items()},
             together=_translate(system.lineage, joint, chosen, store) if joint else None,
             theirs=store.artifact(claimed.scores[chosen]) if claimed.scores else None,
+            others={n: store.artifact(each) for n, each in system.scores.items() if is_own(n) and n != chosen},
             differences=differences,
             left_out=tuple(left_out),
             metric=headline(scored.facts),

@@ -9,6 +9,8 @@ from flows.views.tables import plain_table
 
 BAR = 24
 """Characters of the longest bar."""
+MOST = 12
+"""Settings in the terminal; the page has all."""
 
 
 def gap_tables(values: Mapping[str, Any]) -> Iterator[Table]:
@@ -25,6 +27,8 @@ def gap_tables(values: Mapping[str, Any]) -> Iterator[Table]:
     yield plain_table("from the claim to the score", "BLEU", "95 % interval", "", rows=rows)
     if values["differences"]:
         differences = [[*each.values()] for each in values["differences"]]
+        if more := len(differences[MOST:]):
+            differences[MOST:] = [[f"and {more} more settings: on the page"]]
         yield plain_table("needs a training", "claimed", "here", "command", "costs", rows=differences)
     beside = [(each["about"], f"{each['score']:.2f}", _interval(each)) for each in values["beside"]]
     yield plain_table("measured beside it", "BLEU", "95 % interval", rows=beside)

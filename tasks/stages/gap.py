@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import Any
 
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact, Store
@@ -41,6 +42,7 @@ def gap(
     score: Artifact,
     language: str,
     alone: Mapping[str, Artifact],
+    others: Mapping[str, Artifact],
     differences: tuple[SettingDifference, ...],
     left_out: tuple[str, ...],
     together: Artifact | None = None,
@@ -50,17 +52,19 @@ def gap(
     """Explain the ``score`` of ``system`` (``demo/2``) on a set in ``language``, against the ``claim``.
 
     ``alone`` maps the words for a cause of decoding to translations without it; ``together`` has all causes undone.
-    ``theirs`` is the score of the claim, if the claim is a system of this root. ``differences`` and ``left_out`` say
-    what was not measured. The card of ``score`` shows ``metric`` first.
+    ``theirs`` is the score of the claim, if the claim is a system of this root; ``others`` are the system's scores of
+    other sets, such as the full newstest2014. ``differences`` and ``left_out`` say what was not measured. The card of
+    ``score`` shows ``metric`` first.
     """
     table = _sentences(score)
     claimed = _sentences(theirs) if theirs else None
-    card = json.loads((score.path() / "card.json").read_text())
+    card = _card(score)
     protocols = {name: each["protocol"] for name, each in card["scores"].items()}
     ours = _condition(table, metric)
     joint = _condition(table, metric, together)
     undone = {f"decoding: {words}": _condition(table, metric, each) for words, each in alone.items()}
     beside = {protocols[n] + ALSO.get(n, ""): card["scores"][n] for n in protocols if BLEU in n and n != metric}
+    beside |= {f"set {name} in its place": _card(each)["scores"][metric] for name, each in others.items()}
     for each in _text_causes(table, claimed, language, has_case=metric != BLEU_LC):
         if each.is_fault or claimed is not None:
             undone[f"text: {each.about}"] = _repaired(ours, each)
@@ -106,6 +110,10 @@ def gap(
     (out / PAGE).write_text(page)
     found = {"claimed": expected.score, "score": own.score, "unexplained": steps[-1]["score"]}
     return {"system": system, "claim": claim.name, **found}
+
+
+def _card(score: Artifact) -> dict[str, Any]:
+    return dict(json.loads((score.path() / "card.json").read_text()))
 
 
 def _sentences(score: Artifact) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from flows.inspection.garbage_collection import find_garbage
 from flows.runner.request import RunRequest
 from flows.runs import RUNS
 from flows.runs.overrides import override
-from flows.views.gap_view import gap_tables
+from flows.views.gap_view import MOST, gap_tables
 from flows.website.contents import Root, contents
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
@@ -50,6 +50,7 @@ def test_each_mistake_of_decoding_is_the_first_line_and_all_together_leave_nothi
     both = gap_of(capsys, "both", claimed_as="small/1")
     assert [step["about"].split()[0] for step in both["steps"]][2:] == ["interaction", "unexplained:"]
     assert both["steps"][-1]["score"] == 0
+    assert any(row["about"].endswith("in its place") for row in both["beside"]), "other sets stand beside it"
 
 
 def test_a_difference_of_the_training_is_named_with_its_command_and_cost(
@@ -144,7 +145,7 @@ def test_a_published_figure_is_a_claim_of_its_own_protocol(small: Path, capsys: 
     assert next(iter(by_name)) == "corpus"
     commands = [each["command"] for each in paper["differences"] if each["command"]]
     assert len({*commands}) == len(commands)
-    assert list(gap_tables(paper))[1].row_count == len(by_name)
+    assert list(gap_tables(paper))[1].row_count == MOST + 1
     assert "training.batching=packed" in by_name["training.batching"]["command"]
     assert by_name["training"]["claimed"] == "100,000 updates"
     tutorial = gap_of(capsys, "small/1", claimed_as="tutorial", claim=25.9)
