@@ -48,6 +48,9 @@ def models(
     if as_json:
         print_json([*map(version_json, found), *(each.as_json() for each in others)])
         return
+    for newest in {each.name: each for each in sorted(found, key=lambda each: each.version)}.values():
+        if "champion" not in newest.aliases and newest.tags.get("decision", "").startswith("not champion"):
+            say(f"{newest.label} is {newest.tags['decision']}")
     for line in (*(version.line() for version in found), *(each.line() for each in others)):
         print_text(line)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from infra.tracking.model_version import Version
 
 LONGEST = 100
-"""Characters of a tag that are printed."""
+"""Characters of a tag that are printed; of the decision, which is a sentence, all."""
 
 
 def show(
@@ -133,9 +133,10 @@ def _details(version: "Version", site: Site, as_json: bool) -> dict[str, Any]:
     known = {field: value for field, value in source.items() if not field.startswith("params.")}
     lines = [version.line(), "", "source run", *(f"  {field}  {value}" for field, value in known.items())]
     lines += [] if source else [f"  {version.run_id or 'none'} (no longer in MLflow)"]
-    short = {tag: value if len(value) <= LONGEST else f"{value[:LONGEST]} …" for tag, value in tags.items()}
     lines += ["", "tags (in full, with the parameters of the run: --json)"]
-    lines += [f"  {tag}  {value}" for tag, value in sorted(short.items())]
+    for tag, value in sorted(tags.items()):
+        is_whole = len(value) <= LONGEST or tag == "decision"
+        lines.append(f"  {tag}  {value if is_whole else f'{value[:LONGEST]} …'}")
     lines += ["", "aliases, newest move first"]
     lines += [f"  {move.when}  {move.alias} to version {move.version}  {move.why}" for move in moves]
     print_text("\n".join([*lines, ""]))

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import shlex
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import fields, is_dataclass, replace
@@ -94,7 +95,7 @@ def _split(assignment: str) -> tuple[str, str]:
 
 def as_options(assignments: Sequence[str]) -> str:
     """Write the assignments as options of a command line, each with a space before it; "" for none."""
-    return "".join(f" --set {assignment}" for assignment in assignments)
+    return "".join(f" --set {shlex.quote(assignment)}" for assignment in assignments)
 
 
 def without_replaced(assignments: Sequence[str]) -> tuple[str, ...]:

@@ -32,12 +32,14 @@ class TerminalDisplay:
         self.prefix = f"{prefix}: " if prefix else ""
         self._live = sys.stderr.isatty()
         self._shown = 0.0
+        self._last = ""  # the call that began last, if none has ended since
         self._open: dict[str, tuple[float, float]] = {}
         """Done and total of each running call, by its label."""
 
     def begin(self, call: StageCall, missing: Miss) -> None:
         self._shown = time.monotonic()
         self._open[call.label] = (0.0, 0.0)
+        self._last = call.label
         self._clear()
         self._print(f"{self.prefix}[bold]{call.label}[/bold] [dim]{call.key} · {cell(f'{missing}')}[/dim]")
 
@@ -65,7 +67,8 @@ class TerminalDisplay:
     def end(self, row: StageResult) -> None:
         self._clear()
         label = row.place
-        only = set(self._open) <= {label} and not self.prefix
+        only = set(self._open) <= {label} and label == self._last and not self.prefix
+        self._last = ""
         self._open.pop(label, None)
         name = "" if only else f"[bold]{label}[/bold] "
         if row.state == "completed":

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unicodedata import category
 
 from infra.tracking.run_description import table
 from tasks.durations import duration
@@ -25,6 +26,7 @@ BASE = Path(__file__).parent
 """The folder of ``base.html`` and ``base.css``."""
 LONGEST_TEXT = 400
 """Characters of a sentence that are shown."""
+JOINERS = "\u00ad\u200c\u200d"  # soft hyphen, zero-width non-joiner and joiner
 
 
 @cache
@@ -70,8 +72,8 @@ def score_text(facts: Mapping[str, Any], name: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Text for the page: unprintable characters become U+FFFD, overlong text is cut."""
-    shown = "".join(c if c.isprintable() else "\ufffd" for c in text)
+    """Text for the page: spaces and joiners stay, other unprintable characters become U+FFFD, overlong text is cut."""
+    shown = "".join(c if c.isprintable() or category(c) == "Zs" or c in JOINERS else "\ufffd" for c in text)
     return shown if len(shown) <= LONGEST_TEXT else shown[:LONGEST_TEXT] + " …"
 
 

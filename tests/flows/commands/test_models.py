@@ -12,6 +12,8 @@ from infra.site import Site
 from infra.tracking.registry import create_version, resolve, set_alias
 from infra.tracking.tracker import Tracker
 
+DECISION = f"not champion: {'the sentence that matters, ' * 9}to its end"
+
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -23,7 +25,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         run_id = tracker.start_stage("register", "", f"{dev}", {})
         model = tracker.client.create_logged_model(tracker.experiment_id, name="ende", source_run_id=run_id)
         tags = {"dev_set": "val", "dev_signature": "13a", "digest.clean": "c1ea" * 16, "digest.learn_bpe": "b9e0" * 16}
-        tags |= {"val.bleu": f"{dev}", "test.bleu": f"{test}"}
+        tags |= {"val.bleu": f"{dev}", "test.bleu": f"{test}", "decision": DECISION}
         create_version(tracker.uri, "ende", model.model_id, tracker.run_id, {**tags, "stage_run": run_id})
     set_alias(tracker.uri, resolve(tracker.uri, "ende/2"), "champion", "the best on val")
     return root
@@ -37,7 +39,9 @@ def _in_force(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("sort", "order"), [("newest", [3, 2, 1]), ("test", [1, 2, 3])])
 def test_versions_are_sorted(sort: str, order: list[int], capsys: pytest.CaptureFixture[str]) -> None:
     models("ende", sort=sort)  # type: ignore[arg-type]
-    lines = capsys.readouterr().out.splitlines()
+    out, said = capsys.readouterr()
+    assert said == f"repro: ende/3 is {DECISION}\n"
+    lines = out.splitlines()
     assert [line.split()[0] for line in lines] == [f"ende/{number}" for number in order]
     assert all("13a  data c1eac1ea  vocabulary b9e0b9e0" in line for line in lines)
     models("ende", sort=sort, as_json=True)  # type: ignore[arg-type]
@@ -49,6 +53,7 @@ def test_versions_are_sorted(sort: str, order: list[int], capsys: pytest.Capture
 def test_one_version_is_shown_with_its_source_and_history(capsys: pytest.CaptureFixture[str]) -> None:
     show("ende@champion")
     shown = capsys.readouterr().out
+    assert f"  decision  {DECISION}\n" in shown
     version = resolve(Site.named().tracking, "ende/2")
     assert version.run_id in shown
     assert "report.html" in shown

@@ -1,12 +1,14 @@
 """--set: typed, checked, and helpful about what it does not know."""
 
+import shlex
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.runner.request import RunRequest
 from flows.runs import RUNS
-from flows.runs.overrides import override, run_title, without_replaced
+from flows.runs.overrides import as_options, override, run_title, without_replaced
 from flows.runs.paper_rows import PAPER_RUNS
 from infra.errors import BadConfiguration
 from tasks.cleaning.filters import LengthRatio
@@ -92,3 +94,9 @@ def test_only_what_all_of_them_come_to_is_checked() -> None:
     both = ["sharding.min_pieces=300", "sharding.max_pieces=320", "training.batch_tokens=400"]
     assert override(RUNS["demo"], both).sharding.max_pieces == 320
     assert override(RUNS["demo"], ["training.seed=2", "training.seed=3"]).training.seed == 3, "the last one counts"
+
+
+def test_settings_are_printed_as_a_shell_reads_them() -> None:
+    words = ["expect=score.dev.bleu >= 85", "training.seed=2"]
+    assert shlex.split(as_options(words)) == ["--set", words[0], "--set", words[1]]
+    assert as_options(words[1:]) == " --set training.seed=2"
