@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from flows.runs.completion import VERSION_NAMES
 from flows.views.tables import size_text
 from flows.views.terminal import print_text, say
+from flows.web.at_work import serving
 from infra.errors import BadConfiguration
 from infra.site import configured_site
 from infra.store.files import files_below
@@ -50,15 +51,17 @@ def delete(
         files = f"its files, {size_text(size)}, in {planned.folder}"
     aliases = f", its aliases {', '.join(chosen.aliases)}" if chosen.aliases else ""
     say(f"goes: {version} in MLflow{aliases}, {files}")
-    stay = f"; {len(planned.for_gc)} artifacts that nothing else needs: `repro gc` removes them"
-    say(f"stays: its runs{'' if records else ' and their records'}{stay if planned.for_gc else ''}")
+    frees = [f"`repro gc --delete` then removes {count} artifacts in all" for count in planned.for_gc]
+    say(f"stays: its runs{'' if records else ' and their records'}; {frees[records]}")
+    for words in (each for each in serving(site.root) if version in each.replace(",", " ").split()):
+        say(f"{words}; it keeps what it loaded until it ends")
     if planned.records:
         also = ", in the bucket too" if site.remote else ""
         files = shlex.join(map(str, planned.records))
         say(
-            f"goes: {files}, whose runs have its weights; then `repro gc --delete` frees them"
+            f"goes: {files}, whose runs have its weights"
             if records
-            else f"these records keep its weights; add --records, or later{also}: rm {files}; repro gc --delete"
+            else f"these records keep its weights; add --records, or later{also}: rm {files}; {frees[1]}"
         )
     if planned.children:
         say(f"stays: {', '.join(planned.children)}, whose training began from it")

@@ -31,8 +31,8 @@ class Deletion:
     """Its files, if they are below this root and no other version uses them."""
     registrations: Sequence[Name]
     """The artifacts of the stage ``register`` that made it."""
-    for_gc: Sequence[Name]
-    """Artifacts that only this version needs."""
+    for_gc: Sequence[int]
+    """How many artifacts `repro gc` then finds removable, and how many if ``records`` are deleted too."""
     records: Sequence[Path]
     """Records of its weights, if no other version has these weights."""
     children: Sequence[str]
@@ -44,9 +44,7 @@ def plan_deletion(site: Site, version: Version) -> Deletion:
     store = open_store(site)
     graph = read_graph(site)
     others = {label: each for label, each in graph.versions.items() if label != version.label}
-    needed = needed_artifacts(store, site, (), graph.nodes)
     shared = {artifact for each in others.values() for artifact in artifacts_of_tags(each)}
-    for_gc = [each for each, why in needed.items() if why == f"version {version.label}" and each not in shared]
     weights = {name for name in artifacts_of_tags(version) if name[0] == "average"}
     wholes = filter(None, map(with_stages, read_headers(store.root)))
     records = [each.path for each in wholes if (weights - shared) & {(row.stage, row.key) for row in each.stages}]
@@ -55,7 +53,11 @@ def plan_deletion(site: Site, version: Version) -> Deletion:
     below = folder and MODEL_ID.search(f"{folder}") and folder.is_relative_to(site.root.absolute())
     own = folder if below and not any(each.source == version.source for each in others.values()) else None
     home = store if site.shares_tracking else store.local()
-    return Deletion(version, home, own, graph.registration(version.label), for_gc, records, children)
+    registrations = graph.registration(version.label)
+    left = {name: node for name, node in graph.nodes.items() if name not in registrations}
+    kept = [needed_artifacts(store, site, (), left, (version.label, *gone)) for gone in ((), records)]
+    for_gc = [len(left.keys() - each) for each in kept]
+    return Deletion(version, home, own, registrations, for_gc, records, children)
 
 
 def read_by_training(version: Version, graph: ArtifactGraph) -> set[Name]:

@@ -32,14 +32,12 @@ class TerminalDisplay:
         self.prefix = f"{prefix}: " if prefix else ""
         self._live = sys.stderr.isatty()
         self._shown = 0.0
-        self._last = ""  # the call that began last, if none has ended since
         self._open: dict[str, tuple[float, float]] = {}
         """Done and total of each running call, by its label."""
 
     def begin(self, call: StageCall, missing: Miss) -> None:
         self._shown = time.monotonic()
         self._open[call.label] = (0.0, 0.0)
-        self._last = call.label
         self._clear()
         self._print(f"{self.prefix}[bold]{call.label}[/bold] [dim]{call.key} · {cell(f'{missing}')}[/dim]")
 
@@ -66,11 +64,8 @@ class TerminalDisplay:
 
     def end(self, row: StageResult) -> None:
         self._clear()
-        label = row.place
-        only = set(self._open) <= {label} and label == self._last and not self.prefix
-        self._last = ""
-        self._open.pop(label, None)
-        name = "" if only else f"[bold]{label}[/bold] "
+        self._open.pop(row.place, None)
+        name = f"[bold]{row.place}[/bold] "
         if row.state == "completed":
             facts = f"[dim]{cell(format_facts(row.facts))}[/dim]"
             self._print(f"  {self.prefix}{name}[green]completed[/green] in {duration(row.seconds)}  {facts}")

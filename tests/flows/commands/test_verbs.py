@@ -20,6 +20,7 @@ from flows.runner import records, stopping
 from flows.runner.recorded_runs import read_headers, read_run
 from flows.runner.records import FINISHED, KILLED, RUNNING
 from flows.runner.request import RunRequest, plan
+from flows.web.at_work import announced
 from infra.errors import BadConfiguration, Fault
 from infra.launch.batch_queue import QueueLauncher
 from infra.processes.identity import process_identity
@@ -135,8 +136,16 @@ def test_a_version_is_deleted_with_what_serves_it_alone(capsys: pytest.CaptureFi
     record = next(read_headers(site.root, "small")).path
     with pytest.raises(BadConfiguration, match="nobody can be asked"):
         delete("small/1", aliased=True)
-    assert f"rm {record}; repro gc" in capsys.readouterr().err
-    delete("small/1", yes=True, aliased=True, records=True)
+    said = capsys.readouterr().err
+    assert f"rm {record}; `repro gc" in said
+    assert "serves" not in said
+    expected = re.findall(r"removes (\d+) artifacts", said)
+    with announced(site.root, " serves other/1, small/1 at http://x"):
+        delete("small/1", yes=True, aliased=True, records=True)
+    said = capsys.readouterr().err
+    assert "serves other/1, small/1 at http://x; it keeps" in said
+    assert re.findall(r"removes (\d+) artifacts", said) == expected[1:] == [f"{len(find_garbage(site).removable)}"]
+    assert int(expected[0]) < int(expected[1])
     assert not versions(site.registry)
     assert not record.exists()
     assert planned.version.tags["key.average"] in {each.key for each in find_garbage(site).removable}
