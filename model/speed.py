@@ -6,6 +6,7 @@ out     exit.json with the facts ``seconds`` (of an update) and ``slowdown`` (fa
 
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import torch
 
@@ -42,21 +43,20 @@ def work(job: Job) -> Facts:
 
 
 def _seconds(step: TrainingStep, sentences: int, length: int, size: int) -> tuple[float, float]:
-    """Return the mean seconds of an update over pairs of ``length`` random pieces, and this thread's computing seconds.
+    """Return the mean seconds of an update over pairs of ``length`` random pieces, and this thread's least computing.
 
-    On an idle machine both are equal: all threads have the same amount of work, so this one does not wait.
+    On an idle machine both are equal: this thread does not wait. Beside other work it may spin while it waits.
     """
     source, target, labels = torch.randint(3, size, (3, sentences, length))
     count = labels.numel()
     batch = Batch(source, target, labels.flatten(), torch.arange(count), None, 0, count)
-    for number in range(TIMED + 1):
+    clocks = []
+    for number in range(TIMED + 1):  # the first update also compiles and allocates
         step(Update([batch], count, Cursor()), number + 1)
         if step.device.type == "cuda":
             torch.cuda.synchronize()
-        if number == 0:  # the first update also compiles and allocates
-            begin = time.monotonic()
-            computed = time.thread_time()
-    return (time.monotonic() - begin) / TIMED, (time.thread_time() - computed) / TIMED
+        clocks.append((time.monotonic(), time.thread_time()))
+    return (clocks[-1][0] - clocks[0][0]) / TIMED, min(after[1] - before[1] for before, after in pairwise(clocks))
 
 
 if __name__ == "__main__":

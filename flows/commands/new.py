@@ -140,6 +140,9 @@ def new(
         f"dropout {model.p_drop:g}, {run.vocabulary.size:,} pieces, {trained} updates of "
         f"{batch}; the rest as in {base.name}"
     )
+    if any(own_text.APART in remark for remark in remarks):
+        say("next: mend the text and repeat this with --replace")
+        return
     if remarks:
         say(f"after you correct the text or the command, --replace writes {file} again")
     say(f"next: repro plan {file}, then repro run {file}")
@@ -162,7 +165,7 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
         return runs[0]
     most = run.training.updates
     updates = min(most, int(60 * run.training.minutes / time.seconds)) if budget else most
-    whole = duration(time.seconds * updates * (1 + OTHER_SHARE) + OTHER_STAGES * time.slowdown)
+    whole = duration(time.seconds * updates * (1 + OTHER_SHARE) + OTHER_STAGES)
     slowed = f", {time.slowdown:.1f} times as long beside the machine's other work" if time.slowdown > SLOWED else ""
     say(f"the run takes about {whole} here: {updates:,} updates, each {time.seconds:.2f} s, and other stages{slowed}")
     if updates < POOR_UPDATES:

@@ -36,6 +36,7 @@ CHARACTERS_OF_PIECE = 4
 """A rough mean, to estimate the time of an update."""
 MANY = 0.2
 """Above this share of pairs, swapped sides and lines of a dev or test set are reported."""
+APART = "the sides do not correspond"
 MANY_BROKEN = 0.01
 """Above this share of pairs, broken characters are reported: a few are usual."""
 
@@ -163,11 +164,18 @@ def read(source: TextFile, target: TextFile) -> Iterator[pl.DataFrame]:
 
 
 def measure(source: TextFile, target: TextFile) -> tuple[int, int]:
-    """Count the pairs, and estimate the pieces per source sentence."""
+    """Count the pairs, and estimate the pieces per source sentence. BadData names the place of a lost line."""
     pairs = characters = 0
-    for frame in read(source, target):
-        pairs += frame.height
-        characters += int(frame["source"].str.len_chars().sum())
+    begin = pl.DataFrame(schema=dict.fromkeys(SIDES, pl.String))
+    try:
+        for frame in read(source, target):
+            pairs += frame.height
+            characters += int(frame["source"].str.len_chars().sum())
+            begin = pl.concat([begin, frame.head(LOOKED_AT - begin.height)])
+    except BadData as error:
+        if shift := find_line_shift(begin["source"], begin["target"]):
+            raise BadData(f"{error}; {_shifted(shift, paired=False)}") from error
+        raise
     return pairs, max(4, characters // max(1, CHARACTERS_OF_PIECE * pairs))
 
 
@@ -351,11 +359,13 @@ def _exchanged(where: str, languages: tuple[str, str], way_out: str) -> str:
     return f"the sides look exchanged: {where} the source looks like {target} and the target like {source}; {way_out}"
 
 
-def _shifted(shift: LineShift) -> str:
+def _shifted(shift: LineShift, *, paired: bool = True) -> str:
+    """Name the place; ``paired``: the sides have equally many lines, so that a line elsewhere is one too many."""
     way = f"{abs(shift.by)} {'later' if shift.by > 0 else 'earlier'}"
     short = "source" if shift.by > 0 else "target"
+    unpaired = f", and delete from the {short} the line near {shift.last:,} without a counterpart, often the last"
     return (
-        f"from about line {shift.first:,} to {shift.last:,} the sides do not correspond: the translation of a source "
+        f"from about line {shift.first:,} to {shift.last:,} {APART}: the translation of a source "
         f"line seems to stand {way} in the target. If the {short} lost a line near {shift.first:,}, put an empty line "
-        f"there, and delete from the {short} the line near {shift.last:,} without a counterpart, often the last"
+        f"there{unpaired * paired}"
     )

@@ -14,14 +14,16 @@ from tasks.tables import read_table
 
 BASES = {"tiny": MULTI30K_ENDE, "small": WMT14_SAMPLE_ENDE, "base": PAPER_BASE}
 """The run that each size takes its other settings from."""
-OTHER_STAGES = 90.0
+OTHER_STAGES = 60.0
 OTHER_SHARE = 0.1
-"""Stages other than training get OTHER_STAGES seconds, times the slowdown, and OTHER_SHARE of a budget."""
+"""Stages other than training get OTHER_STAGES seconds and OTHER_SHARE of a budget."""
 TABLE = read_table(Path(__file__).with_suffix(".tsv"))
 """Changes to the run of a size, in rows of increasing numbers of pairs."""
 FEWEST_UPDATES = 50
 SLOWED = 1.2
 """A slowdown by other work above this is reported."""
+MOST_SLOWED = 2.0
+"""A slowdown above this, which may be momentary, does not change the choice of the model."""
 ENOUGH = 0.4
 """If the time allows less than this share of a model's updates, a smaller model learns more."""
 
@@ -65,23 +67,22 @@ def within(budget: float, runs: list[Run], time_of_update: Callable[[Run], Updat
     """Choose the first run that learns enough within ``budget`` seconds; return it with the time of its updates.
 
     The clock ends its training: its updates are those of a machine without other work, and a linear schedule follows
-    the clock. Raises BadConfiguration if even the last run gets too few updates, ValueError for a training that counts
-    epochs.
+    the clock. Raises BadConfiguration if even the last run gets too few updates without other work, ValueError for a
+    training that counts epochs.
     """
     epochs = runs[0].training.epochs
     require(epochs == 0, "training.epochs", epochs, "0, and a number of updates")
+    left = max(0.0, budget * (1 - OTHER_SHARE) - OTHER_STAGES)
     for run in runs:
         time = time_of_update(run)
-        left = max(0.0, budget * (1 - OTHER_SHARE) - OTHER_STAGES * time.slowdown)
-        updates = left / time.seconds
-        if updates >= ENOUGH * run.training.updates or (run is runs[-1] and updates >= FEWEST_UPDATES):
-            run = _of_length(run, min(run.training.updates, int(updates * time.slowdown)))
+        updates = left * time.slowdown / time.seconds
+        likely = updates / min(time.slowdown, MOST_SLOWED)
+        if likely >= ENOUGH * run.training.updates or (run is runs[-1] and updates >= FEWEST_UPDATES):
+            run = _of_length(run, min(run.training.updates, int(updates)))
             schedule = "clock" if run.training.schedule == "linear" else run.training.schedule
             training = replace(run.training, minutes=round(left / 60, 2), schedule=schedule)
             return replace(run, training=training), time
-    needed = (FEWEST_UPDATES * time.seconds + OTHER_STAGES * time.slowdown) / (1 - OTHER_SHARE) / 60
-    beside = f" beside this machine's other work, {needed / time.slowdown + 1:.0f}m without it"
+    needed = (FEWEST_UPDATES * time.seconds / time.slowdown + OTHER_STAGES) / (1 - OTHER_SHARE) / 60
     raise BadConfiguration(
-        f"--budget is {budget / 60:.0f}m, allowed is at least {needed + 1:.0f}m for this text"
-        f"{beside if time.slowdown > SLOWED else ''}"
+        f"--budget is {budget / 60:.0f}m, allowed is at least {needed + 1:.0f}m for this text, without other work"
     )

@@ -61,7 +61,7 @@ def _series(lines: list[str]) -> pl.Series:
 def read_pairs(texts: tuple[Text, Text], paths: tuple[Path, Path]) -> Iterator[pl.DataFrame]:
     """Frames of at most ROWS aligned lines of two texts, columns ``source`` and ``target``; ``paths`` are their files.
 
-    Raises BadData with both line counts when one side has more lines than the other.
+    When one side has more lines than the other, raises BadData with both line counts after the last frame.
     """
     sides = [read_lines(path, text.member, text.column) for text, path in zip(texts, paths, strict=True)]
     buffered = [_series([]), _series([])]
@@ -72,6 +72,8 @@ def read_pairs(texts: tuple[Text, Text], paths: tuple[Path, Path]) -> Iterator[p
                 buffered[side].append(block)
                 read[side] += len(block)
         count = min(len(buffered[0]), len(buffered[1]), ROWS)
+        if count:
+            yield pl.DataFrame({"source": buffered[0][:count], "target": buffered[1][:count]})
         if len(buffered[0]) != len(buffered[1]) and count < ROWS:
             for side in (0, 1):
                 read[side] += sum(len(block) for block in sides[side])
@@ -82,7 +84,6 @@ def read_pairs(texts: tuple[Text, Text], paths: tuple[Path, Path]) -> Iterator[p
             )
         if not count:
             return
-        yield pl.DataFrame({"source": buffered[0][:count], "target": buffered[1][:count]})
         buffered = [side[count:] for side in buffered]
 
 

@@ -22,7 +22,7 @@ from flows.runs import languages
 from flows.runs.own_text import TextFile, look
 from flows.runs.piped_text import save_pipes
 from flows.runs.text_settings import UpdateTime, fitting
-from infra.errors import BadConfiguration, Fault, NetworkFault
+from infra.errors import BadConfiguration, BadData, Fault, NetworkFault
 from infra.store.files import write_atomically
 from tasks.cleaning.filters import Length
 from tasks.corpus.catalogue import files
@@ -93,6 +93,13 @@ def test_without_a_dev_set_pairs_are_held_out_and_excluded(text: Path, capsys: p
     before = (text / "mine.dev.en").read_bytes()
     new("mine", source="data/train.en.gz", target="data/train.de.gz", replace=True)
     assert (text / "mine.dev.en").read_bytes() == before, "the same pairs by seed"
+    longer = [gzip.decompress((text / f"data/train.{side}.gz").read_bytes()) for side in SIDES]
+    for side, content in zip(SIDES, longer, strict=True):
+        (text / f"more.{side}").write_bytes(content + (text / f"dev.{side}").read_bytes())
+    kept = ("mine.dev.en", "mine.dev.de")
+    new("mine", source="more.en", target="more.de", dev=kept, replace=True)
+    assert (text / "mine.dev.en").read_bytes() == before, "a dev set that is given stays"
+    assert find_run("mine.toml").filters.exclude == ("dev",)
 
 
 def test_columns_of_a_table(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,7 +140,7 @@ def test_columns_of_a_table(text: Path, capsys: pytest.CaptureFixture[str]) -> N
         ({"source": "few.en", "target": "few.de", "dev": None, "replace": True}, "too few to hold out 200"),
         ({"budget": "half an hour"}, "--budget is 'half an hour'"),
         ({"budget": "0m"}, "--budget is '0m'"),
-        ({"budget": "1m"}, "--budget is 1m, allowed is at least 4m"),
+        ({"budget": "1m"}, "--budget is 1m, allowed is at least 3m"),
         ({"dev": None}, "mine.dev.en exists"),
         ({"source": "mine.dev.en", "target": "dev.de", "dev": None, "replace": True}, "the text itself"),
     ],
@@ -167,7 +174,7 @@ def test_the_amount_of_text_and_the_budget_choose_the_settings(text: Path, capsy
     assert re.search(rf"timing updates .*checking {pairs:,} pairs", said, re.DOTALL)
     assert "poor model" not in said
     new("poor", **words, budget="10m")
-    assert "expect a poor model: 450 updates" in capsys.readouterr().err
+    assert "expect a poor model: 480 updates" in capsys.readouterr().err
     less = find_run("less.toml")
     assert less.training.updates <= 30 * 60 * 0.9 < run.training.updates
     assert 0 < less.training.minutes < 30
@@ -202,9 +209,15 @@ def test_lines_that_shift_and_pipes_of_json_lines(
     new("mine", source="-:in.en", target="-:in.de", dev=("dev.en", "dev.de"))
     source = find_run("mine.toml").corpus.parts[0].source
     assert (Path(source.file.url).name, source.column) == ("mine.piped-1.jsonl", "in.en")
-    found = re.search(r"from about line ([\d,]+) to .* without a counterpart, often the last", capsys.readouterr().err)
+    said = capsys.readouterr().err
+    found = re.search(r"from about line ([\d,]+) to .* without a counterpart, often the last", said)
     assert found
     assert abs(int(found[1].replace(",", "")) - 701) < 20
+    assert said.endswith("next: mend the text and repeat this with --replace\n")
+    for name, side in zip(SIDES, sides, strict=True):
+        (text / f"cut.{name}").write_text("".join(f"{line}\n" for line in side))
+    with pytest.raises(BadData, match=r"line n of the other; from about line (69\d|7[01]\d) .* line there$"):
+        new("cut", source="cut.en", target="cut.de", dev=("dev.en", "dev.de"))
 
 
 def test_a_file_that_changed_is_noticed_by_the_plan(text: Path, caplog: pytest.LogCaptureFixture) -> None:
