@@ -14,7 +14,7 @@ from tasks.tables import read_table
 
 BASES = {"tiny": MULTI30K_ENDE, "small": WMT14_SAMPLE_ENDE, "base": PAPER_BASE}
 """The run that each size takes its other settings from."""
-OTHER_STAGES = 60.0
+OTHER_STAGES = 90.0
 OTHER_SHARE = 0.1
 """Stages other than training get OTHER_STAGES seconds and OTHER_SHARE of a budget."""
 TABLE = read_table(Path(__file__).with_suffix(".tsv"))

@@ -140,7 +140,7 @@ def test_columns_of_a_table(text: Path, capsys: pytest.CaptureFixture[str]) -> N
         ({"source": "few.en", "target": "few.de", "dev": None, "replace": True}, "too few to hold out 200"),
         ({"budget": "half an hour"}, "--budget is 'half an hour'"),
         ({"budget": "0m"}, "--budget is '0m'"),
-        ({"budget": "1m"}, "--budget is 1m, allowed is at least 3m"),
+        ({"budget": "1m"}, "--budget is 1m, allowed is at least 4m"),
         ({"dev": None}, "mine.dev.en exists"),
         ({"source": "mine.dev.en", "target": "dev.de", "dev": None, "replace": True}, "the text itself"),
     ],
@@ -174,7 +174,7 @@ def test_the_amount_of_text_and_the_budget_choose_the_settings(text: Path, capsy
     assert re.search(rf"timing updates .*checking {pairs:,} pairs", said, re.DOTALL)
     assert "poor model" not in said
     new("poor", **words, budget="10m")
-    assert "expect a poor model: 480 updates" in capsys.readouterr().err
+    assert "expect a poor model: 450 updates" in capsys.readouterr().err
     less = find_run("less.toml")
     assert less.training.updates <= 30 * 60 * 0.9 < run.training.updates
     assert 0 < less.training.minutes < 30
