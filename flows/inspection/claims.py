@@ -27,6 +27,7 @@ from tasks.durations import duration
 from tasks.evaluation.paper_figures import PEERS, ROWS
 from tasks.evaluation.score_gap import Claim, SettingDifference
 from tasks.registration.differences import DEFAULT, NONE, differing_fields
+from tasks.reporting.remarks import ended_by_clock
 
 PAPER_CLAIMS = {f"paper-{row.removeprefix('table2-')}": row for row in PAPER_RUNS if BLEU in ROWS[row].figures}
 TRAINED = ("corpus", "model", "training", "vocabulary", "sharding", "filters", "augment", "start")
@@ -107,18 +108,25 @@ def training_differences(
 
     ``recorded`` are the artifacts of the root, to estimate the cost.
     """
+    trains = [made["train"] for made in (claimed.settings, system.lineage) if "train" in made]
     training = claimed.settings["train"].arguments["training"] if "train" in claimed.settings else {}
-    unused = "training.peak" if training.get("schedule") == "paper" else "training.factor"
+    unused = {"training.peak" if training.get("schedule") == "paper" else "training.factor"}
+    if all(ended_by_clock(each.arguments["training"], each.facts) for each in trains):
+        unused.add("training.updates")  # a limit that neither reached
+    timed = [f"training.{name}={training.get(name, 0)}" for name in ("schedule", "minutes")]
     found: dict[str, SettingDifference] = {}
     for each in differing_fields([claimed.settings, system.lineage]) if claimed.settings else ():
         theirs, here = each.values
         name = each.name.rpartition(": ")[2]
         root = name.partition(".")[0]
         if root == "corpus":  # no assignment can change the text
-            found[root] = SettingDifference(root, "another text", "", f"repro run {claimed.run}")
-        elif root in TRAINED and name not in (unused, *found):
-            command, cost = _command(ours, _assignment(name, theirs, here), recorded)
-            found[name] = SettingDifference(name, theirs, here, command, cost)
+            command = _command(RunRequest(claimed.run), recorded, text=claimed.settings["clean"].arguments["corpus"])
+            found[root] = SettingDifference(root, "another text", "", *command)
+        elif root in TRAINED and name not in (*unused, *found):
+            command = _command(ours, recorded, _assignment(name, theirs, here))
+            if not command[0] and name in ("training.schedule", "training.minutes"):  # clock is refused without minutes
+                command = _command(ours, recorded, *timed)
+            found[name] = SettingDifference(name, theirs, here, *command)
     sizes = [_size(made) for made in (claimed.settings, system.lineage)]
     if all(sizes) and sizes[0] != sizes[1]:
         found["size"] = SettingDifference("training", *sizes)
@@ -146,13 +154,15 @@ def _assignment(name: str, claimed: str, here: str) -> str:
     return f"{name}={','.join(default) if isinstance(default, tuple) else default}"
 
 
-def _command(ours: RunRequest, assignment: str, recorded: Sequence[Manifest]) -> tuple[str, str]:
-    """Return the command that trains the system with this value, and its cost; or "" and why there is none."""
-    request = replace(ours, overrides=(*ours.overrides, assignment))
+def _command(ours: RunRequest, recorded: Sequence[Manifest], *values: str, text: object = None) -> tuple[str, str]:
+    """Return the command that trains with these values, on ``text``, and its cost; or "" and why there is none."""
+    request = replace(ours, overrides=(*ours.overrides, *values))
     try:
         planned = make_plan(request.resolve())
     except BadConfiguration as error:
         return "", f"refused: {re.sub('^--set .*?: ', '', f'{error}')}"
+    if text and not any(row.form.get("corpus") == text for row in planned.outcome.rows):
+        return "", f"this text is no longer that of {ours.run}"
     cost = RunCost(ours.run, stage_costs(planned.outcome.rows, recorded, planned.resolved.site))
     unknown = "not known: nothing like it is on record" if cost.stages else "nothing: it is cached"
     return command_of(ours.run, request.overrides, {}), f"about {duration(cost.seconds)}" if cost.seconds else unknown

@@ -5,6 +5,7 @@ one set, ``system:google`` translations by another system (``flows.runner.system
 newest finished record counts (``flows.runner.named_runs``).
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from tasks.evaluation.system_comparison import Difference, compare
 from tasks.evaluation.training_log import metric_rows
 from tasks.registration.lineage import lineage, version_lineage
 
+log = logging.getLogger(__name__)
 SCORE_KEY_TAG = "key.score."
 
 
@@ -59,11 +61,15 @@ def system_of(name: str, scores: Mapping[str, Manifest | None], store: Store) ->
 
 
 def common_sets(first: ScoredSystem, *others: ScoredSystem) -> list[str]:
-    """List the sets that all systems have, in the order of the first. Raises BadConfiguration if there is none."""
-    common = [name for name in first.scores if all(name in each.scores for each in others)]
+    """List the sets that all have with equal references, in the first's order. Raises BadConfiguration if none."""
+    every = (first, *others)
+    shared = [name for name in first.scores if all(name in each.scores for each in others)]
+    common = [name for name in shared if len({each.scores[name].facts["references_sha256"] for each in every}) == 1]
+    if apart := ", ".join(name for name in shared if name not in common):
+        log.warning("%s is left out: %s has other sentences than %s", apart, others[-1].name, first.name)
     if not common:
-        sets = ", ".join(f"{each.name} has {', '.join(each.scores)}" for each in (first, *others))
-        raise BadConfiguration(f"no set was scored for both: {sets}")
+        sets = ", ".join(f"{each.name} has {', '.join(each.scores)}" for each in every)
+        raise BadConfiguration(f"no set with the same sentences was scored for all: {sets}")
     return common
 
 

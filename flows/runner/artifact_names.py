@@ -14,7 +14,7 @@ from flows.runner import records
 from flows.runner.find_run import is_file, recorded_name, split_name
 from flows.runner.named_runs import NamedRun, name_run, same_object
 from flows.runner.recorded_runs import read_headers, read_runs, run_names
-from flows.runner.systems import SYSTEM, system_scores
+from flows.runner.systems import SYSTEM, foreign_scores, system_scores
 from flows.runs.overrides import as_options
 from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
@@ -51,6 +51,8 @@ def parse_name(text: str) -> ArtifactName:
     stage, _, item = place.partition("/")
     if text and not run:
         raise BadConfiguration(f"{text!r} names no run, allowed is a name such as demo/clean")
+    if stage.isdigit() and item:
+        raise BadConfiguration(f"{text!r} names a part of a version, allowed is the whole one: {run}/{stage}")
     check_stage(stage, f" in {text!r}")
     return ArtifactName(run, stage, item, split_name(text)[0])
 
@@ -112,22 +114,18 @@ def model_manifests(store: Store, text: str, stage: str, overrides: Sequence[str
     named = _name_run(store, name.run, overrides, name.asked)
     keys = {item: key for item, key in named.of_model(stage).items() if name.item in ("", item)}
     if not keys:
-        settings = as_options(overrides) or " without --set"
-        raise BadConfiguration(
-            f"{text!r} has no artifact of {stage} from a finished run{settings} here: run it, or name a version as in "
-            "demo@champion"
-        )
+        scored = [each.name for each in foreign_scores(store)] if stage == "score" else []
+        hint = did_you_mean(f"{SYSTEM}{text}", scored, 0.9) or ":"
+        made = f"no artifact of {stage} from a finished run{as_options(overrides) or ' without --set'} here"
+        raise BadConfiguration(f"{text!r} has {made}{hint} run it, or name a version as in demo@champion")
     return {item: existing_manifest(store, text, stage, key) for item, key in keys.items()}
 
 
 def existing_manifest(store: Store, text: str, stage: str, key: str) -> Manifest:
     """Find the manifest of an artifact that ``text`` needs. Raises BadConfiguration if it is missing."""
-    manifest = store.find(stage, key)
-    if manifest is None:
-        raise BadConfiguration(
-            f"{text!r} needs {store.address(stage, key)}, but that artifact is missing: run it again"
-        )
-    return manifest
+    if manifest := store.find(stage, key):
+        return manifest
+    raise BadConfiguration(f"{text!r} needs {store.address(stage, key)}, which is missing: run it again")
 
 
 def _name_run(store: Store, run: str, overrides: Sequence[str], asked: str) -> NamedRun:
@@ -140,6 +138,5 @@ def _name_run(store: Store, run: str, overrides: Sequence[str], asked: str) -> N
 
 def _on_record(store: Store, run: str) -> str:
     """List the settings of the run on record; without a record, list the recorded runs."""
-    headers = [header for header in read_headers(store.root, run) if not header.is_trial]
-    settings = dict.fromkeys(as_options(header.overrides) for header in headers)
+    settings = dict.fromkeys(as_options(each.overrides) for each in read_headers(store.root, run) if not each.is_trial)
     return ", ".join(f"{run}{each}" for each in settings) or ", ".join(run_names(store.root)) or "no run"

@@ -25,8 +25,7 @@ class Difference:
 def compare(name: str, a: pl.DataFrame, b: pl.DataFrame, language: str) -> list[Difference]:
     """Compare the tables of one set by every metric. Raises BadConfiguration if their references differ."""
     same_sentences(name, a, b)
-    columns = (a["hypothesis"], b["hypothesis"], a["reference"])
-    lines = [column.to_list() for column in columns]
+    lines = [column.to_list() for column in (a["hypothesis"], b["hypothesis"], a["reference"])]
     return [difference(measure, *lines) for measure in score_metrics(language)]
 
 

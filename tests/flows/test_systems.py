@@ -84,6 +84,8 @@ def test_new_ones_take_the_place_of_earlier_ones_and_can_be_forgotten(
     assert len([*store.list("receive")]) == 1
     with pytest.raises(BadConfiguration, match="no system 'system:gogle'.* did you mean system:google"):
         scores("system:gogle")
+    with pytest.raises(BadConfiguration, match="'google' has no .*; did you mean system:google"):
+        scores("google")
     score(forget="google")
     assert not [*store.list("receive"), *store.list("score")]
 

@@ -2,14 +2,16 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from small_pipeline import run_small
 
 from flows.commands.compare import compare as compare_command
-from flows.inspection.compare import compare_systems, find_system
+from flows.inspection.compare import common_sets, compare_systems, find_system
 from flows.runner.request import RunRequest
+from flows.runs import RUNS
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.local import LocalStore
@@ -55,10 +57,29 @@ def test_any_number_is_compared_and_only_what_differs_is_shown(small: Path, caps
         compare_command("small/1")
 
 
+def test_sets_with_other_sentences_are_left_out_in_a_sentence(
+    small: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after ``repro new --replace`` of a changed text, which holds out another dev set."""
+    site = Site.named()
+    test = RUNS["small"].sets[1]
+    monkeypatch.setitem(RUNS, "other", replace(RUNS["small"], name="other", sets=(replace(test, name="dev"), test)))
+    run_small(RunRequest("other", until="score"))
+    first, second = (find_system(name, site) for name in ("small", "other"))
+    assert list(compare_systems(first, second, site)) == ["test"]
+    assert "dev is left out: other has other sentences than small" in caplog.text
+    assert common_sets(first, first, second) == ["test"]
+    only_dev = replace(second, scores={"dev": second.scores["dev"]})
+    with pytest.raises(BadConfiguration, match="no set with the same sentences .*small has dev, test, other has dev"):
+        common_sets(first, only_dev)
+
+
 def test_missing_scores_are_named(small: Path) -> None:
     site = Site.named()
     with pytest.raises(BadConfiguration, match="'smal' .*score"):
         find_system("smal", site)
+    with pytest.raises(BadConfiguration, match="'small/1/score/test' names a part .*: small/1"):
+        find_system("small/1/score/test", site)
     key = find_system("small/1", site).scores["dev"].key
     folder = LocalStore(site.root).folder("score", key)
     shutil.move(folder, folder.with_name("elsewhere"))

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from small_pipeline import run_small
 
 from flows.commands.gap import gap
+from flows.inspection.claims import find_claim, training_differences
+from flows.inspection.compare import find_system
 from flows.inspection.garbage_collection import find_garbage
 from flows.runner.request import RunRequest
 from flows.runs import RUNS
@@ -18,6 +21,7 @@ from flows.views.gap_view import MOST, gap_tables
 from flows.website.contents import Root, contents
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
+from infra.store.manifest import Manifest
 
 MISTAKES = ("averaging.count=1", "decoding.beam=1", "decoding.alpha=0")
 
@@ -81,6 +85,43 @@ def test_a_difference_of_the_training_is_named_with_its_command_and_cost(
     assert size["claimed"].endswith(" pairs")
     assert any(each.startswith("dev_perplexity from update ") for each in found["left_out"])
     assert [step["about"].split(":")[0] for step in found["steps"]] == ["decoding", "unexplained"]
+
+
+def test_no_command_trains_with_a_text_that_its_run_no_longer_has(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus = RUNS["small"].corpus
+    changed = replace(corpus, parts=(replace(corpus.parts[0], name="changed"),))
+    monkeypatch.setitem(RUNS, "small", replace(RUNS["small"], corpus=changed))
+    run_small(RunRequest("small", until="score"))
+    [old] = gap_of(capsys, "small", claimed_as="small/1")["differences"]
+    assert (old["name"], old["command"], old["cost"]) == ("corpus", "", "this text is no longer that of small")
+    [new] = gap_of(capsys, "small/1", claimed_as="small")["differences"]
+    assert new["command"] == "repro run small"
+
+
+def test_the_clock_is_replaced_with_its_schedule_and_limits_that_it_made_void_are_not_compared(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site.named()
+    ours = RunRequest("clock", until="score")
+    plant(monkeypatch, "clock", "training.updates=80", "training.schedule=clock", "training.minutes=50")
+    claimed = find_claim("small/1", None, ours, site)
+    system = find_system("clock", site)
+    found = {each.name: each.command for each in training_differences(claimed, system, ours, [])}
+    assert found["training.minutes"] == "repro run clock --set training.schedule=paper --set training.minutes=0"
+    assert "training.updates" in found
+
+    def cut(made: Mapping[str, Manifest]) -> dict[str, Manifest]:
+        train = made["train"]
+        arguments = {**train.arguments, "training": {**train.arguments["training"], "minutes": 1.0}}
+        facts = {**train.facts, "stopped_early": True, "seconds": 60.0}
+        return {**made, "train": replace(train, arguments=arguments, facts=facts)}
+
+    both = replace(claimed, settings=cut(claimed.settings)), replace(system, lineage=cut(system.lineage))
+    names = {each.name for each in training_differences(*both, ours, [])}
+    assert "training.updates" not in names
+    assert "training" in names, "the updates done"
 
 
 def test_two_runs_of_a_file_with_one_name_are_two(
