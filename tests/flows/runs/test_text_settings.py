@@ -65,7 +65,7 @@ def test_other_work_changes_neither_what_is_refused_nor_above_a_bound_what_is_ch
     assert beside(7.0).training.minutes == 7.5
     slow = UpdateTime(9.0 * 8, slowdown=8.0)
     assert within(600, runs, lambda _: slow)[0].training.updates == 450 // 9, "only 6 beside the other work"
-    with pytest.raises(BadConfiguration, match="allowed is at least 11m for this text, without other work"):
+    with pytest.raises(BadConfiguration, match="allowed is at least 12m for this text, without other work"):
         within(600, runs, lambda _: slow._replace(seconds=10.0 * 8))
 
 
