@@ -55,7 +55,7 @@ def score(
     if forget:
         for each in system_scores(store, f"{SYSTEM}{forget}").values():
             each.remove(store)
-            say(f"removed the translations of {each.on}")
+            say(f"removed the translations of {each.on} by {forget}")
         return
     if bool(on) == bool(references) or (on and language):
         raise BadConfiguration("allowed is either --on, as in --on demo/test, or --references, perhaps with --language")

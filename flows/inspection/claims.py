@@ -82,7 +82,7 @@ def _published(name: str, score: float | None, ours: RunRequest) -> ClaimedSyste
     if name in NAMED["preset"]:
         peers = [each for each in PEERS if each.preset == name]
         figures = [Claim(name, float(p.bleu), p.metric, p.card_set, f"{p.system}, {p.source}") for p in peers]
-        request = RunRequest(ours.run, overrides=(f"preset={name}",))
+        request = RunRequest(ours.run, overrides=("training.minutes=0", f"preset={name}"))  # a preset counts updates
     elif name in PAPER_CLAIMS:
         row = ROWS[PAPER_CLAIMS[name]]
         figures = [Claim(name, row.figures[BLEU], row.metric, row.set_name, f"Table {row.table}")]
@@ -114,26 +114,38 @@ def training_differences(
     if all(ended_by_clock(each.arguments["training"], each.facts) for each in trains):
         unused.add("training.updates")  # a limit that neither reached
     timed = [f"training.{name}={training.get(name, 0)}" for name in ("schedule", "minutes")]
+    unlimited = [] if training.get("minutes") else without_clock(system.lineage)  # else the clock ends it once more
     found: dict[str, SettingDifference] = {}
     for each in differing_fields([claimed.settings, system.lineage]) if claimed.settings else ():
         theirs, here = each.values
         name = each.name.rpartition(": ")[2]
         root = name.partition(".")[0]
         if root == "corpus":  # no assignment can change the text
-            command = _command(RunRequest(claimed.run), recorded, text=claimed.settings["clean"].arguments["corpus"])
+            command = train_command(
+                RunRequest(claimed.run), recorded, text=claimed.settings["clean"].arguments["corpus"]
+            )
             found[root] = SettingDifference(root, "another text", "", *command)
         elif root in TRAINED and name not in (*unused, *found):
-            command = _command(ours, recorded, _assignment(name, theirs, here))
-            if not command[0] and name in ("training.schedule", "training.minutes"):  # clock is refused without minutes
-                command = _command(ours, recorded, *timed)
+            of_clock = name in ("training.schedule", "training.minutes")
+            values = timed if unlimited and of_clock else [*unlimited, _assignment(name, theirs, here)]
+            command = train_command(ours, recorded, *values)
+            if not command[0] and of_clock:  # the schedule clock is refused without minutes
+                command = train_command(ours, recorded, *timed)
             found[name] = SettingDifference(name, theirs, here, *command)
-    sizes = [_size(made) for made in (claimed.settings, system.lineage)]
-    if all(sizes) and sizes[0] != sizes[1]:
-        found["size"] = SettingDifference("training", *sizes)
-    return sorted(found.values(), key=lambda each: TRAINED.index(each.name.partition(".")[0]))
+    sizes = [training_size(made) for made in (claimed.settings, system.lineage)]
+    first = [SettingDifference("training", *sizes)] if all(sizes) and sizes[0] != sizes[1] else []
+    return [*first, *sorted(found.values(), key=lambda each: TRAINED.index(each.name.partition(".")[0]))]
 
 
-def _size(made: Mapping[str, Manifest]) -> str:
+def without_clock(made: Mapping[str, Manifest]) -> list[str]:
+    """Return the assignments that remove the limit ``training.minutes``; none if the clock did not end the training."""
+    training = made["train"].arguments["training"] if "train" in made else {}
+    if not training or not ended_by_clock(training, made["train"].facts):
+        return []
+    return [*(["training.schedule=linear"] if training["schedule"] == "clock" else []), "training.minutes=0"]
+
+
+def training_size(made: Mapping[str, Manifest]) -> str:
     """Describe the size of a training: ``120 updates, 3.5 epochs, 583 pairs``; "" if there is none."""
     if "train" not in made:
         return ""
@@ -154,7 +166,7 @@ def _assignment(name: str, claimed: str, here: str) -> str:
     return f"{name}={','.join(default) if isinstance(default, tuple) else default}"
 
 
-def _command(ours: RunRequest, recorded: Sequence[Manifest], *values: str, text: object = None) -> tuple[str, str]:
+def train_command(ours: RunRequest, recorded: Sequence[Manifest], *values: str, text: object = None) -> tuple[str, str]:
     """Return the command that trains with these values, on ``text``, and its cost; or "" and why there is none."""
     request = replace(ours, overrides=(*ours.overrides, *values))
     try:

@@ -1,14 +1,23 @@
 """Explains why a score differs from the claimed one: averages and translates again with the claim's settings."""
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from flows.inspection.artifact_graph import sealed_everywhere
-from flows.inspection.claims import ClaimedSystem, find_claim, request_of, training_differences
+from flows.inspection.claims import (
+    ClaimedSystem,
+    find_claim,
+    request_of,
+    train_command,
+    training_differences,
+    training_size,
+    without_clock,
+)
 from flows.inspection.compare import ScoredSystem, find_system
 from flows.runner.artifact_names import parse_name
+from flows.runner.request import RunRequest
 from flows.runner.stages_alone import make
 from flows.runner.systems import SYSTEM
 from infra.errors import BadConfiguration
@@ -51,8 +60,7 @@ def explain_gap(name: str, score: float | None, as_name: str, set_name: str, sit
     changes, left_out = _decoding_changes(system.lineage, claimed.settings, chosen)
     if claimed.scores and claimed.scores[chosen].facts["references_sha256"] != scored.facts["references_sha256"]:
         left_out.append(f"the claim has other references for {chosen}")
-    if train := system.lineage.get("train"):
-        left_out += ended_by_clock(train.arguments["training"], train.facts)
+    left_out[:0] = _training(system.lineage, ours, recorded)
     joint = {field: value for changed in changes.values() for field, value in changed.items()}
 
     def stages() -> Artifact:
@@ -72,6 +80,15 @@ def explain_gap(name: str, score: float | None, as_name: str, set_name: str, sit
 
     experiment = "systems" if system.name.startswith(SYSTEM) else parse_name(ours.run).run
     return make(site, display, experiment, f"gap {system.name} {chosen}", {"site": "local"}, stages)
+
+
+def _training(made: Mapping[str, Manifest], ours: RunRequest, recorded: Sequence[Manifest]) -> Iterator[str]:
+    """Describe how long the training was, and which command trains longer if the clock ended it."""
+    if size := training_size(made):
+        yield f"the training had {size}"
+        for ended in ended_by_clock(made["train"].arguments["training"], made["train"].facts):
+            command, cost = train_command(ours, recorded, *without_clock(made))
+            yield f"{ended}; without this limit: `{command}` ({cost})"
 
 
 def _choose_set(system: ScoredSystem, claimed: ClaimedSystem, wanted: str) -> str:

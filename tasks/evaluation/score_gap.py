@@ -72,5 +72,6 @@ def explain(
             rest -= each
         about = f"interaction of these {len(costs)}: what they cost together beyond the sum"
         steps.append({"about": about, **rest.numbers})
-    unexplained = "unexplained: our score with all of these undone, minus the claim"
+    undoing = " with all of these undone" if costs else ""
+    unexplained = f"unexplained: our score{undoing}, minus the claim"
     return [*steps, {"about": unexplained, **(together - claim).numbers}]
