@@ -34,7 +34,7 @@ class Deletion:
     for_gc: Sequence[int]
     """How many artifacts `repro gc` then finds removable, and how many if ``records`` are deleted too."""
     records: Sequence[Path]
-    """Records of its weights, if no other version has these weights."""
+    """Records that keep its weights or training, also of stopped starts, if no other version has these."""
     children: Sequence[str]
     """Versions whose training began from it; they stay."""
 
@@ -45,7 +45,7 @@ def plan_deletion(site: Site, version: Version) -> Deletion:
     graph = read_graph(site)
     others = {label: each for label, each in graph.versions.items() if label != version.label}
     shared = {artifact for each in others.values() for artifact in artifacts_of_tags(each)}
-    weights = {name for name in artifacts_of_tags(version) if name[0] == "average"}
+    weights = {name for name in artifacts_of_tags(version) if name[0] in ("average", "train")}
     wholes = filter(None, map(with_stages, read_headers(store.root)))
     records = [each.path for each in wholes if (weights - shared) & {(row.stage, row.key) for row in each.stages}]
     children = [label for label, each in others.items() if weights & read_by_training(each, graph)]
