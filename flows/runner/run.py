@@ -9,7 +9,7 @@ from flows.runner import records
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
 from flows.runner.recorded_runs import UnreadableRecord, newest_artifacts, read_header
 from flows.runner.records import FINISHED, KILLED, RUNNING
-from flows.runner.request import ResolvedRun, RunPlan
+from flows.runner.request import RunPlan
 from flows.runs.overrides import run_title, settings_text
 from infra.errors import Fault, describe
 from infra.tracking.tracker import OVERRIDES, PARENT, SETTINGS, RunEnd, Tracker, ending
@@ -78,7 +78,7 @@ def running(
                 with engine(runner), suppress(StopPipeline):
                     yield outcome
             except Exception as error:
-                outcome.failure = _failure(resolved, runner.rows, error)
+                outcome.failure = _failure(runner.rows, error)
                 end.why = outcome.failure
                 raise StageFailed(outcome) from error
     finally:
@@ -181,9 +181,8 @@ def _start_tracking(tracker: Tracker, planned: RunPlan) -> None:
     tracker.start(resolved.experiment or run.name, title, {**tags, **by_field, **grouped}, canonical(settings))
 
 
-def _failure(resolved: ResolvedRun, rows: Sequence[StageResult], error: Exception) -> str:
-    """Say which stage failed and why. Replaces RUN in a stage's commands, since a stage does not know its run."""
+def _failure(rows: Sequence[StageResult], error: Exception) -> str:
+    """Say which stage failed and why."""
     failed = next((row for row in rows if row.state == "failed"), None)
     label = failed.place if failed else "run"
-    run = shlex.join([resolved.run.name, *(word for each in resolved.request.overrides for word in ("--set", each))])
-    return f"{label} failed: {describe(error).replace(' RUN`', f' {run}`')}"
+    return f"{label} failed: {describe(error)}"
