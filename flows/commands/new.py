@@ -22,6 +22,7 @@ from infra.errors import BadConfiguration, Fault
 from infra.store.files import write_atomically
 from model.config.keying import require_name
 from tasks.cleaning.filters import SIDES, NotIn
+from tasks.cleaning.line_shift import find_line_shift
 from tasks.durations import duration, seconds_of
 
 Pair = tuple[str, str]
@@ -140,7 +141,7 @@ def new(
         f"dropout {model.p_drop:g}, {run.vocabulary.size:,} pieces, {trained} updates of "
         f"{batch}; the rest as in {base.name}"
     )
-    if any(own_text.APART in remark for remark in remarks):
+    if report.shift or any(find_line_shift(*frame.select(SIDES)) for frame in frames.values()):
         say("next: mend the text and repeat this with --replace")
         return
     if remarks:

@@ -36,7 +36,6 @@ CHARACTERS_OF_PIECE = 4
 """A rough mean, to estimate the time of an update."""
 MANY = 0.2
 """Above this share of pairs, swapped sides and lines of a dev or test set are reported."""
-APART = "the sides do not correspond"
 MANY_BROKEN = 0.01
 """Above this share of pairs, broken characters are reported: a few are usual."""
 
@@ -127,6 +126,7 @@ class TextReport:
 
     pairs: int = 0
     looked_at: int = 0
+    """Pairs that shares are of, as in ``clean``: also those in the held-out dev set."""
     rejected_by: dict[str, int] = field(default_factory=dict)
     samples: dict[str, tuple[str, str]] = field(default_factory=dict)
     """For each rule, a pair that it rejects."""
@@ -201,10 +201,10 @@ def look(
     report.control = frame.select(pl.any_horizontal(pl.col(SIDES).str.contains(CONTROL)).sum()).item()
     frame = normalise_sides(frame, filters.normalise)
     report.shift = find_line_shift(frame["source"], frame["target"])
+    report.looked_at = frame.height
     if held_out is not None:
-        whole = frame.height
         frame = frame.join(normalise_sides(held_out, filters.normalise), on=SIDES, how="anti", maintain_order="left")
-        report.held_out = whole - frame.height
+        report.held_out = report.looked_at - frame.height
     sets = normalise_sides(pl.concat([frame.head(0), *(each.select(SIDES) for each in known)]), filters.normalise)
     seen = pl.any_horizontal(pl.col(side).is_in(sets[side].unique().implode()) for side in SIDES)
     frame = frame.with_columns(seen.alias(KNOWN))
@@ -213,7 +213,6 @@ def look(
         if (hit := frame.filter(verdict == at)).height:
             report.rejected_by[rule.name] = hit.height
             report.samples[rule.name] = (hit["source"][0], hit["target"][0])
-    report.looked_at = frame.height
     kept = frame.filter(verdict == len(filters.rules))
     report.repeated = kept.height - kept.select(SIDES).unique().height
     marked = kept.select(SIDES).filter(pl.any_horizontal(pl.col(SIDES).str.contains(MARKUP)))
@@ -365,7 +364,7 @@ def _shifted(shift: LineShift, *, paired: bool = True) -> str:
     short = "source" if shift.by > 0 else "target"
     unpaired = f", and delete from the {short} the line near {shift.last:,} without a counterpart, often the last"
     return (
-        f"from about line {shift.first:,} to {shift.last:,} {APART}: the translation of a source "
+        f"from about line {shift.first:,} to {shift.last:,} the sides do not correspond: the translation of a source "
         f"line seems to stand {way} in the target. If the {short} lost a line near {shift.first:,}, put an empty line "
         f"there{unpaired * paired}"
     )
