@@ -17,6 +17,7 @@ from infra.guards.shown_text import shown_lines
 from infra.tracking.model_version import headline
 from model.metric_names import BLEU, BLEU_LC, BLEU_LC_LOSS, BLEU_LOSS, BLEU_MOSES_LC, CHRF, PERPLEXITY
 from tasks.durations import duration
+from tasks.engine.limits import counted_apart
 from tasks.engine.planner import StageResult
 from tasks.evaluation.html import score_text
 from tasks.evaluation.seed_spread import SeedSpread
@@ -31,8 +32,6 @@ LOWER_CASED = {"BLEU lower-cased": BLEU_LC, "of Moses tokens": BLEU_MOSES_LC}
 """The first columns of a model that writes lower case."""
 FACT_LENGTHS = range(1, 41)
 """Lengths of shown facts. Longer ones, such as checksums, and empty ones stand only in the manifest."""
-LEFT_OUT = {"distinct": "repeated", "not_in": "in_dev_or_test"}
-"""Rules whose pairs do not count as rejected, also in ``repro new``, with the word for these pairs."""
 COLOURS = {"completed": "green", "cached": "cyan", "failed": "red"}
 COLOURS |= {"miss": "yellow", "waits": "yellow"}
 
@@ -165,10 +164,8 @@ def metric_names(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def format_facts(facts: Mapping[str, Any], limit: int = 6) -> str:
-    """Write the first ``limit`` short facts on one line: ``pairs 28,996 · rejected 4``; LEFT_OUT counts apart."""
-    if by_rule := facts.get("rejected_by"):
-        apart = {word: count for rule, word in LEFT_OUT.items() if (count := by_rule.get(rule))}
-        facts = {**facts, "rejected": facts["rejected"] - sum(apart.values()), **apart}
+    """Write the first ``limit`` short facts on one line: ``pairs 28,996 · rejected 4``."""
+    facts = counted_apart(facts)
     short = [(n, v) for n, v in facts.items() if isinstance(v, int | float | str) and len(str(v)) in FACT_LENGTHS]
     return " · ".join(f"{name.replace('_', ' ')} {number_text(value)}" for name, value in short[:limit])
 

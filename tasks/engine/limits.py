@@ -24,8 +24,8 @@ SHARES: Mapping[str, tuple[str, str]] = {
     TOKENS_PER_SECOND: ("target_tokens", "seconds"),
 }
 """Derived facts: each is the ratio of two facts of a stage."""
-EXPECTED_RULES = ("not_in", "distinct")
-"""``rejected_share`` does not count these rules; ``max_rejected`` counts neither ``NotIn`` nor any ``Distinct``."""
+EXPECTED_RULES = {"distinct": "repeated", "not_in": "in_dev_or_test"}
+"""Rules whose pairs are not called rejected, with the word for these pairs; ``max_rejected`` counts no ``Distinct``."""
 
 
 @dataclass(frozen=True)
@@ -116,14 +116,17 @@ class Limits:
         return tuple(broken)
 
 
+def counted_apart(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Facts in which the pairs of ``EXPECTED_RULES`` stand apart from rejected ones; other facts stay as they are."""
+    apart = {word: count for rule, word in EXPECTED_RULES.items() if (count := facts.get("rejected_by", {}).get(rule))}
+    return {**facts, "rejected": facts["rejected"] - sum(apart.values()), **apart} if apart else facts
+
+
 def _value(artifact: Artifact, fact: str) -> float | None:
-    facts: Mapping[str, Any] = artifact.facts
+    facts = counted_apart(artifact.facts) if fact == "rejected_share" else artifact.facts
     if fact in SHARES and fact not in facts:
         part, whole = (facts.get(each) for each in SHARES[fact])
-        if not (isinstance(part, int | float) and isinstance(whole, int | float) and whole):
-            return None
-        rejected = facts.get("rejected_by", {}) if fact == "rejected_share" else {}
-        return float(part - sum(rejected.get(rule, 0) for rule in EXPECTED_RULES)) / whole
+        return part / whole if isinstance(part, int | float) and isinstance(whole, int | float) and whole else None
     if fact in ("seconds", "bytes") and fact not in facts:
         manifest = artifact.manifest
         return {"seconds": manifest.seconds, "bytes": float(bytes_of(manifest))}[fact] if manifest else None

@@ -17,6 +17,7 @@ from typing import Any
 from infra.store.store import Artifact
 from model.data.bpe import TokenizerPair
 from model.data.shards import Shards
+from tasks.engine.limits import counted_apart
 from tasks.engine.stage import Facts, checks, progress, stage
 from tasks.evaluation.html import draw, environment, readable
 from tasks.evaluation.paper_page import run_table
@@ -78,12 +79,13 @@ def report(
     stages = {"clean": corpus, **mixed, "shard": shards, "train": run}
     stages |= {f"prepare_sets {name}": artifact for name, artifact in sets.items()}
     stages |= {f"translate {name}": artifact for name, artifact in hypotheses.items()}
+    facts = {name: counted_apart(artifact.facts) for name, artifact in stages.items()}
     cards = {name: json.loads((a.path() / "card.json").read_text()) for name, a in scores.items()}
     values = {
         "run": run_name,
         "shape": json.loads((run.path() / "model.json").read_text())["model"],
         "training": {**run.facts, **training_speed(run.path() / "metrics.jsonl")},
-        "corpus": corpus.facts,
+        "corpus": facts["clean"],
         "shards": shards.facts,
         "tokens": _frequent_tokens(out, shards),
         "cards": cards,
@@ -100,7 +102,7 @@ def report(
         "attentions": [picture for name, picture in pictures.items() if name.startswith("attention_")],
         "attention_set": list(hypotheses)[-1],
         "checks": checks(),
-        "facts": [(name, [(fact, readable(value)) for fact, value in a.facts.items()]) for name, a in stages.items()],
+        "facts": [(name, [(fact, readable(value)) for fact, value in each.items()]) for name, each in facts.items()],
     }
     page = environment(Path(__file__).parent).get_template("report.html").render(values).encode()
     (out / "report.html").write_bytes(page)

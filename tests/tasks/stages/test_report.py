@@ -94,7 +94,7 @@ def data(folder: Path) -> tuple[Artifact, Artifact]:
     }
     with pa.ipc.new_file(str(folder / "00000.arrow"), pa.table(columns).schema) as file:
         file.write_table(pa.table(columns))
-    clean = {"read": 3, "pairs": 2, "rejected": 1, "rejected_by": {"length": 1, "empty": 0}}
+    clean = {"read": 90, "pairs": 2, "rejected": 88, "rejected_by": {"length": 17, "empty": 0, "not_in": 71}}
     shards = {"pairs": 2, "dropped": 0, "source_pieces": 3, "target_pieces": 2, "shards": 1}
     return Artifact("clean", "data", folder, facts=clean, home=Unchecked(folder)), Artifact(
         "shard", "data", folder, facts=shards, home=Unchecked(folder)
@@ -125,6 +125,13 @@ def test_page_needs_nothing_beside_it(out: Path) -> None:
         assert (attributes.get("href") or "#").startswith("#")
     assert "Warning" not in page
     assert not re.search(r"https?://|url\(|@import", page)
+
+
+def test_the_page_has_one_number_of_rejected_pairs(out: Path) -> None:
+    page = (out / "report.html").read_text()
+    assert "<dt>pairs rejected</dt><dd>17</dd>" in page
+    assert "<dt>pairs of a dev or test set left out</dt><dd>71</dd>" in page
+    assert "rejected <b>17</b>" in page
 
 
 def test_foreign_text_is_escaped_and_printable(out: Path) -> None:
