@@ -14,7 +14,7 @@ import yaml
 
 from infra.store.manifest import Manifest
 from infra.tracking.model_version import scored_sets
-from model.metric_names import BLEU, BLEU_PAPER, CHRF, DEV_PERPLEXITY, PERPLEXITY, TER
+from model.metric_names import BLEU, BLEU_PAPER, CHRF, DEV_PERPLEXITY, PERPLEXITY, TER, UPDATES
 from tasks.corpus.catalogue import OWN, TERMS, may_copy
 from tasks.durations import duration
 from tasks.evaluation.html import environment, readable, score_text
@@ -31,7 +31,7 @@ MEASURE_LABELS = {
 }
 SHAPE = ("layers", "decoder_layers", "d_model", "d_ff", "heads", "p_drop", "norm", "positions")
 OPTIMISATION = (
-    "updates", "epochs", "batch_tokens", "batch_sentences", "label_smoothing", "schedule", "warmup", "warmup_epochs",
+    "epochs", "batch_tokens", "batch_sentences", "label_smoothing", "schedule", "warmup", "warmup_epochs",
     "seed", "precision",
 )  # fmt: skip
 NOT_KNOWN = "Not known: the artifact was removed."
@@ -146,7 +146,7 @@ def _cleaning(clean: Manifest | None) -> tuple[str, ...]:
     facts = clean.facts
     by = ", ".join(f"{name} {readable(count)}" for name, count in facts.get("rejected_by", {}).items() if count)
     counts = f"{readable(facts.get('read', 0))} pairs read, {readable(facts.get('pairs', 0))} kept"
-    return (f"{counts}. Rejected by filter: {by or 'none'}. A licence is what the publisher states; no legal advice.",)
+    return (f"{counts}. Removed by filter: {by or 'none'}. A licence is what the publisher states; no legal advice.",)
 
 
 def _synthetic(manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ def _training(manifests: Mapping[str, Manifest]) -> Rows:
         fields.append(("vocabulary.size", vocabulary.facts.get("size", "")))
     if average := manifests.get("average"):
         fields.append(("checkpoints averaged", average.facts.get("checkpoints", "")))
-    facts = ("parameters", "target_tokens", DEV_PERPLEXITY, "device", "ranks")
+    facts = (UPDATES, "parameters", "target_tokens", DEV_PERPLEXITY, "device", "ranks")
     fields += [(name.replace("_", " "), train.facts[name]) for name in facts if name in train.facts]
     fields += [(name, train.made[name]) for name in ("machine", "commit", "torch", "at") if name in train.made]
     return (("what", "value"), *((name, readable(value)) for name, value in fields))

@@ -41,7 +41,9 @@ def test_front_matter_and_scores_are_those_of_the_version() -> None:
         "parts": [{"name": "multi30k"}],
     }
     clean = manifest("clean", {"corpus": corpus}, {"read": 29000, "pairs": 28996, "rejected_by": {"empty": 4}})
-    train = manifest("train", {"model": {"layers": 3}, "training": {"updates": 6000}}, {"seconds": 3600.0})
+    training = {"updates": 6000, "minutes": 60.0}
+    ended = {"seconds": 3600.0, "updates": 237, "stopped_early": True}
+    train = manifest("train", {"model": {"layers": 3}, "training": training}, ended)
     card = as_markdown(model_card("ende/3", TAGS, {"clean": clean, "train": train}, no_file))
     front = yaml.safe_load(card.split("---\n")[1])
     assert (front["language"], front["pipeline_tag"]) == (["en", "de"], "translation")
@@ -55,6 +57,9 @@ def test_front_matter_and_scores_are_those_of_the_version() -> None:
     assert "| test | 1000 | 39.18 | 60.50 |" in text
     assert "28,996" in text
     assert "It took 1 h 00 min." in text
+    assert "the clock ended the training: 237 of 6,000 updates" in text
+    assert "| updates | 237 |" in text
+    assert text.count("6,000") == 1, "not as if all planned updates were made"
     assert "    repro translate" in text
 
 
