@@ -36,7 +36,7 @@ def gc(
     """
     chosen = configured_site(site)
     report = find_garbage(chosen, [*map(recorded_name, keep)])
-    show(_text(report), aside=as_json)
+    show(_text(report, "to delete" if delete else "removable"), aside=as_json)
     if as_json:
         print_json(report.as_json())
     if delete:
@@ -45,16 +45,14 @@ def gc(
         say("nothing was deleted; repeat with --delete to delete what is removable")
 
 
-def _text(report: GarbageReport) -> str:
+def _text(report: GarbageReport, word: str) -> str:
     kept: dict[str, list[int]] = defaultdict(list)
     for each in report.kept:
         kept[each.why].append(each.bytes)
-    lines = [
-        f"removable  {size_text(each.bytes):>10}  {each.stage}/{each.key}  ({each.why})" for each in report.removable
-    ]
-    lines += [f"removable  {size_text(each.bytes):>10}  {each.place}  (leftover)" for each in report.leftovers]
+    lines = [f"{word}  {size_text(each.bytes):>10}  {each.stage}/{each.key}  ({each.why})" for each in report.removable]
+    lines += [f"{word}  {size_text(each.bytes):>10}  {each.place}  (leftover)" for each in report.leftovers]
     lines += [f"kept       {size_text(sum(sizes)):>10}  {len(sizes)} artifacts of {why}" for why, sizes in kept.items()]
     removable = sum(each.bytes for each in report.removable) + sum(each.bytes for each in report.leftovers)
     whole = removable + sum(each.bytes for each in report.kept)
-    lines.append(f"{size_text(removable)} of {size_text(whole)} are removable")
+    lines.append(f"{word}: {size_text(removable)} of {size_text(whole)}")
     return shown_lines("\n".join(lines))

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,10 @@ def test_what_no_kept_run_needs_goes_and_only_when_printed(root: str, capsys: py
         fcntl.flock(lock, fcntl.LOCK_EX)
         gc(delete=True)
     assert {key for _, key in before} - {key for _, key in list(store.names())} == own - {held["key"]}
+    capsys.readouterr()
     gc(delete=True)
+    assert re.search(r"to delete: [\d.]+ kB of ", said := capsys.readouterr().out)
+    assert "removable" not in said
     assert cached_outcome(plan(SHARDS)), "the kept run is complete"
     assert {row.state for row in plan(more).rows if row.key in own} <= {"miss", "waits"}
     if isinstance(store, S3Store):
