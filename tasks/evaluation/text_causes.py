@@ -34,9 +34,9 @@ def text_causes(written: Lines, expected: Lines, language: str, *, has_case: boo
     if has_case and capitals[0] != capitals[1]:
         side = "references" if capitals[0] else "translations"
         found.append(TextCause(f"{side} are lower-cased, the other side is not", True, partial(_both, str.lower)))
-    for about, change in {"quotation marks": plain_quotes, "characters and spaces": _normal}.items():
+    for about, change in {"typographic quotes": plain_quotes, "unnormalised characters or spaces": _normal}.items():
         if any(change(line) != line for line in (*written, *expected)):
-            found.append(TextCause(f"{about} not normalised", False, partial(_both, change)))
+            found.append(TextCause(about, False, partial(_both, change)))
     return found
 
 

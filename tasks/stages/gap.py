@@ -34,7 +34,7 @@ PAGE = "gap.html"
 ALSO = {BLEU_INTL_LC: " (Tensor2Tensor's own)", BLEU_PAPER: " (Tensor2Tensor's script)"}
 
 
-@stage(version=2)
+@stage(version=3)
 def gap(
     out: Path,
     system: str,
@@ -70,7 +70,7 @@ def gap(
             undone[f"text: {each.about}"] = _repaired(ours, each)
             joint = _repaired(joint, each)
         else:
-            beside[f"repaired: {each.about}"] = measure(_repaired(ours, each), language).numbers
+            beside[f"without {each.about}"] = measure(_repaired(ours, each), language).numbers
     if claim.metric not in ("", metric):
         words = f"protocol: {protocols[metric]}; the claim's is {protocols[claim.metric]}"
         undone[words] = ours._replace(metric=claim.metric)

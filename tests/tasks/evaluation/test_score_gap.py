@@ -73,7 +73,7 @@ def test_faults_of_text_are_seen_and_their_repair_gives_the_score_back() -> None
     [quotes] = text_causes([f"„{line}“" for line in WRITTEN], EXPECTED, "de")
     assert not quotes.is_fault, "a published system may have the same"
     assert [each.about for each in text_causes([line.replace(" ", "\xa0") for line in WRITTEN], EXPECTED, "de")] == [
-        "characters and spaces not normalised"
+        "unnormalised characters or spaces"
     ]
 
 
