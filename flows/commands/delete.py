@@ -51,18 +51,16 @@ def delete(
         files = f"its files, {size_text(size)}, in {planned.folder}"
     aliases = f", its aliases {', '.join(chosen.aliases)}" if chosen.aliases else ""
     say(f"goes: {version} in MLflow{aliases}, {files}")
+    recorded = shlex.join(map(str, planned.records))
+    if recorded and records:
+        say(f"goes: the records of the runs that have its weights: {recorded}")
     frees = [f"`repro gc --delete` then removes {count} artifacts in all" for count in planned.for_gc]
-    say(f"stays: its runs{'' if records else ' and their records'}; {frees[records]}")
-    for words in (each for each in serving(site.root) if version in each.replace(",", " ").split()):
+    say(f"stays: its runs in MLflow, its weights, vocabulary and scores; {frees[records]}")
+    if recorded and not records:
+        way = "later, in the bucket too" if site.remote else "add --records, or later"
+        say(f"stays: run records that keep its weights; {way}: rm {recorded}; {frees[1]}")
+    for words in (words for words, versions in serving(site.root).items() if version in versions):
         say(f"{words}; it keeps what it loaded until it ends")
-    if planned.records:
-        also = ", in the bucket too" if site.remote else ""
-        files = shlex.join(map(str, planned.records))
-        say(
-            f"goes: {files}, whose runs have its weights"
-            if records
-            else f"these records keep its weights; add --records, or later{also}: rm {files}; {frees[1]}"
-        )
     if planned.children:
         say(f"stays: {', '.join(planned.children)}, whose training began from it")
     if not yes and not _agrees(version):

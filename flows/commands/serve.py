@@ -1,7 +1,6 @@
 """``repro serve``."""
 
 import os
-from datetime import datetime
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -85,8 +84,7 @@ def serve(
         show(f"  curl {where}/api/translate {'' if inside else '-u USER '}{EXAMPLE}", aside=True)
         print(where, flush=True)
 
-    names = ", ".join(each.name for each in versions)
-    with announced(site.root, f" serves {names} at {where} since {datetime.now():%Y-%m-%d %H:%M}"):
+    with announced(site.root, [each.name for each in versions], where):
         serve_until_stopped(guarded, taken, limits, ready)
     say("stopped")
     if app.batcher.busy:

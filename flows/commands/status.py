@@ -61,7 +61,7 @@ def status(
         stages = ", ".join(log.row.label for log in logs if log.is_at_work) or "between stages"
         since = f"{start.started.astimezone():%Y-%m-%d %H:%M}"
         print_text(f"{start.full_name} is at work since {since} in process {start.pid}: {stages}")
-    served = serving(where.root)
+    served = [*serving(where.root)]
     for words in () if as_json else served:
         print_text(f"repro serve: {words}")
     if as_json:
