@@ -39,9 +39,10 @@ def find_run(name: str, *, bare: bool = True) -> Run:
         own = find_run(f"{name}{SUFFIX}")
         run = own if own.name == name else None
     if not run:
-        recorded = [folder.name for folder in (Site.named().root / "runs").glob("*")]
+        recorded = [each.name for each in (Site.named().root / "runs").glob("*") if each.name != name]
         hint = did_you_mean(name, [*RUNS, *recorded, *own_files()])
-        others = "`repro show` lists them; FILE.toml or FILE.py:NAME for your own (`repro new` writes one)"
+        own_file = f"{name}{SUFFIX} in {Path.cwd()} (`repro new` writes one)"
+        others = f"`repro show` lists built-in runs; your own would be {own_file}, or give FILE.toml or FILE.py:NAME"
         raise BadConfiguration(f"unknown run {name!r}{hint} {others}" if hint else f"unknown run {name!r}: {others}")
     return run
 

@@ -75,6 +75,8 @@ def test_a_name_is_the_run_and_what_follows_it(
     assert parse_name(f"{run}/score/test") == ArtifactName("mine", "score", "test")
     with pytest.raises(BadConfiguration, match="did you mean mine"):
         find_run("mien")
+    with pytest.raises(BadConfiguration, match=f"unknown run 'mine': .* mine.toml in {folder}/clone "):
+        find_run("mine")
     assert recorded_name(f"{run}@champion") == "mine@champion"
     versions = {"": False, "/clean": False, "/score/3": False, "/3": True, "@champion": True}
     assert {rest: is_version(run + rest) for rest in versions} == versions
