@@ -22,6 +22,7 @@ from infra.store.manifest import Manifest
 from infra.store.store import Artifact, Store
 from tasks.evaluation.system_comparison import Difference, compare
 from tasks.evaluation.training_log import metric_rows
+from tasks.evaluation.translation_metrics import score_metrics
 from tasks.registration.lineage import lineage, version_lineage
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ def compare_systems(a: ScoredSystem, b: ScoredSystem, site: Site) -> dict[str, l
     found = {}
     for name in common_sets(a, b):
         first, second = (read_sentences(each.scores[name], site) for each in (a, b))
-        found[name] = compare(name, first, second, a.scores[name].arguments.get("language", "en"))
+        found[name] = compare(name, first, second, score_metrics(a.scores[name].arguments.get("language", "en")))
     return found
 
 

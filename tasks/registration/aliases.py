@@ -14,7 +14,7 @@ from infra.tracking.model_version import BY_REGISTRATION, FIRST, HEADLINES, PREF
 from infra.tracking.provenance import user
 from infra.tracking.registry import set_alias, versions
 from model.metric_names import BLEU
-from tasks.evaluation.system_comparison import difference, same_sentences
+from tasks.evaluation.system_comparison import compare
 from tasks.evaluation.translation_metrics import score_metric
 from tasks.lazy_libraries import pl
 from tasks.registration.model_card import SENTENCES
@@ -72,9 +72,7 @@ def dev_p_value(own: Artifact, champion: Version) -> float | str:
     metric = _shared_headline(headline(own.facts), champion)
     bleu = score_metric(metric, made.arguments.get("language", "en"))
     theirs, ours = (pl.read_parquet(each.path() / SENTENCES) for each in (store.artifact(made), own))
-    same_sentences("dev", theirs, ours)
-    columns = (theirs["hypothesis"], ours["hypothesis"], ours["reference"])
-    return difference(bleu, *(column.to_list() for column in columns)).p
+    return compare("dev", theirs, ours, [bleu])[0].p
 
 
 def holder(of_model: Iterable[Version], alias: str) -> Version | None:
