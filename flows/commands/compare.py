@@ -1,9 +1,11 @@
 """``repro compare``."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
+from rich.console import RenderableType
 
 from flows.commands.options import JsonOption
 from flows.views.comparison_view import differing_table, groups_table, scores_table
@@ -11,6 +13,7 @@ from flows.views.terminal import print_json, show
 from infra.errors import BadConfiguration
 from infra.site import Site, configured_site
 from model.metric_names import CHRF
+from tasks.registration.differences import differing_fields
 
 
 def compare(
@@ -38,66 +41,53 @@ def compare(
 
     repro compare multi30k-ende multi30k-ende-distilled --seeds
     """
-    from flows.inspection.compare import compare_systems, find_system
-    from tasks.registration.differences import differing_fields
-
     if len(names) < 2:
         raise BadConfiguration(f"{len(names)} systems are named, allowed are two or more, as in demo/1 demo/2")
-    site = configured_site()
-    if seeds:
-        _compare_seeds(names, site, as_json)
-        return
+    shown, result = (_compare_seeds if seeds else _compare_models)(names, configured_site())
+    show(*shown, aside=as_json)
+    if as_json:
+        print_json(result)
+
+
+def _compare_models(names: Sequence[str], site: Site) -> tuple[Sequence[RenderableType], dict[str, Any]]:
+    """Return what is shown, and its JSON."""
+    from flows.inspection.compare import compare_systems, find_system
+
     systems = [find_system(name, site) for name in names]
     titles = [system.name for system in systems]
     models = {system.name: system.lineage for system in systems if system.lineage}
     fields = differing_fields([*models.values()])
     comparisons = [compare_systems(systems[0], other, site) for other in systems[1:]]
     settings = (differing_table([*models], fields), "") if len(models) > 1 else ()
-    show(*settings, scores_table(titles, comparisons), aside=as_json)
-    if as_json:
-        result = {
-            "systems": titles,
-            "models": [*models],
-            "differing": [asdict(field) for field in fields],
-            "comparisons": [
-                {"with": other, "sets": {name: [asdict(each) for each in rows] for name, rows in sets.items()}}
-                for other, sets in zip(titles[1:], comparisons, strict=True)
-            ],
-        }
-        print_json(result)
+    return (*settings, scores_table(titles, comparisons)), {
+        "systems": titles,
+        "models": [*models],
+        "differing": [asdict(field) for field in fields],
+        "comparisons": [
+            {"with": other, "sets": {name: [asdict(each) for each in rows] for name, rows in sets.items()}}
+            for other, sets in zip(titles[1:], comparisons, strict=True)
+        ],
+    }
 
 
-def _compare_seeds(names: tuple[str, ...], site: Site, as_json: bool) -> None:
+def _compare_seeds(names: Sequence[str], site: Site) -> tuple[Sequence[RenderableType], dict[str, Any]]:
     from flows.inspection.compare import common_sets
     from flows.inspection.seed_groups import compare_on, find_group
-    from tasks.registration.differences import differing_fields
 
-    groups = [find_group(name, site, fewest=2) for name in names]
-    first, *others = groups
+    groups = [(name, find_group(name, site, fewest=2)) for name in names]
+    first = groups[0][1]
     comparisons = [
-        [
-            compare_on(name, first, other, site, metric=metric)
-            for name in common_sets(*first.values(), *other.values())
-            for metric in ("", CHRF)
-        ]
-        for other in others
+        (name, compare_on(set_name, first, other, site, metric=metric))
+        for name, other in groups[1:]
+        for set_name in common_sets(*first.values(), *other.values())
+        for metric in ("", CHRF)
     ]
-    fields = differing_fields([next(iter(group.values())).lineage for group in groups])
-    show(
-        differing_table(names, fields),
-        "",
-        groups_table(names, comparisons),
-        "could show: the smallest difference that this number of seeds shows with probability 0.8, at this noise",
-        aside=as_json,
-    )
-    if as_json:
-        result = {
-            "groups": {name: list(group) for name, group in zip(names, groups, strict=True)},
-            "differing": [asdict(field) for field in fields],
-            "comparisons": [
-                {"with": name, **asdict(each), "verdict": each.difference.verdict()}
-                for name, found in zip(names[1:], comparisons, strict=True)
-                for each in found
-            ],
-        }
-        print_json(result)
+    fields = differing_fields([next(iter(group.values())).lineage for _, group in groups])
+    could = "could show: the smallest difference that this number of seeds shows with probability 0.8, at this noise"
+    return (differing_table(names, fields), "", groups_table(names[0], comparisons), could), {
+        "groups": {name: list(group) for name, group in groups},
+        "differing": [asdict(field) for field in fields],
+        "comparisons": [
+            {"with": name, **asdict(each), "verdict": each.difference.verdict()} for name, each in comparisons
+        ],
+    }

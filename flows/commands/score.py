@@ -73,15 +73,13 @@ def score(
 
 
 def _by_system(files: tuple[str, ...], name: str) -> dict[str, Path]:
-    """Map each system to its file."""
+    """Map each system to its file; without ``name``, ``online.a.de.gz`` is of ``online-a``."""
     if STDIN in files and not name:
         raise BadConfiguration("--name is missing, allowed is a name for the translations of stdin")
-    found = {name or _name_of(file): Path("/dev/stdin" if file == STDIN else file) for file in files}
+    found = {}
+    for file in files:
+        unpacked = file.removesuffix(next(filter(file.endswith, COMPRESSED), ""))
+        found[name or Path(unpacked).stem.replace(".", "-")] = Path("/dev/stdin" if file == STDIN else file)
     if not files or len(found) < len(files):
         raise BadConfiguration(f"{len(files)} files are given, allowed is one or more, each of its own name")
     return found
-
-
-def _name_of(file: str) -> str:
-    """Remove the suffixes of compression and format from a file's name: ``online-a`` for ``online.a.de.gz``."""
-    return Path(file.removesuffix(next(filter(file.endswith, COMPRESSED), ""))).stem.replace(".", "-")

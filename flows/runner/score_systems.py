@@ -34,9 +34,15 @@ def score_systems(
 ) -> list[ForeignScore]:
     """Score translations of the set ``on`` by system; replaces stored translations of the same systems.
 
-    Raises BadData, and stores nothing, for a wrong number of lines and, unless ``anyway``, for any doubt.
+    Raises BadConfiguration for an unknown set, BadData for a wrong number of lines and, unless ``anyway``, for any
+    doubt; then it stores nothing.
     """
-    run, evaluation = _named_set(on, site)
+    run_name, _ = split_name(on)
+    run = find_run(findable(run_name, site.root))
+    sets = {f"{run_name}/{each.name}": each for each in run.sets}
+    if on not in sets:
+        raise BadConfiguration(f"--on is {on!r}{did_you_mean(on, sets) or ','} allowed is {', '.join(sets)}")
+    evaluation = sets[on]
     title = f"{run.name}/{evaluation.name}"
     store = open_store(site)
     if wrong := [name for name in files if not is_plain_name(name)]:
@@ -69,16 +75,6 @@ def score_file(name: str, path: Path, references: Path, language: str, *, anyway
     return card | {"each_sentence": scored.select("pair_id", BLEU, CHRF).to_dicts()}
 
 
-def _named_set(text: str, site: Site) -> tuple[Run, EvaluationSet]:
-    """Find the run and the set of ``demo/test``. Raises BadConfiguration for an unknown one."""
-    run_name, _ = split_name(text)
-    run = find_run(findable(run_name, site.root))
-    known = {f"{run_name}/{each.name}": each for each in run.sets}
-    if text not in known:
-        raise BadConfiguration(f"--on is {text!r}{did_you_mean(text, known) or ','} allowed is {', '.join(known)}")
-    return run, known[text]
-
-
 def _prepared(evaluation: EvaluationSet) -> Artifact:
     sides = [text.file for text in (evaluation.source, evaluation.target)]
     archives = download.map({file.path: file for file in sides}, len(sides))
@@ -98,7 +94,6 @@ def _checked_lines(name: str, path: Path, table: pl.DataFrame, *, anyway: bool) 
     if len(lines) != len(references):
         raise BadData(f"{path.name} has {len(lines):,} lines, allowed are {len(references):,}: one for each pair")
     sources = table["source"].to_list() if "source" in table else []
-    found = "; ".join(doubts(lines, references, sources))
-    if found and not anyway:
+    if not anyway and (found := "; ".join(doubts(lines, references, sources))):
         raise BadData(f"nothing was scored of {path.name}: {found} (--anyway scores them as they are)")
     return lines

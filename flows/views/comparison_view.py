@@ -35,15 +35,13 @@ def scores_table(names: Sequence[str], comparisons: Sequence[Mapping[str, Sequen
     return table
 
 
-def groups_table(names: Sequence[str], others: Sequence[Sequence[GroupComparison]]) -> Table:
+def groups_table(first: str, others: Sequence[tuple[str, GroupComparison]]) -> Table:
     """Make one row per set and measure of each other group: both means, their difference, and the verdict."""
-    measured = ("difference", "95 % interval", "could show", "verdict")
-    table = plain_table("set", "score", names[0], "against", "", *measured)
-    for name, found in zip(names[1:], others, strict=True):
-        for each in found:
-            gap = each.difference
-            figures = (f"{gap.effect:+.2f}", gap.interval, f"{gap.detectable:.2f}", gap.verdict())
-            table.add_row(each.set_name, each.measure, _group(each.a), cell(name), _group(each.b), *figures)
+    table = plain_table("set", "score", first, "against", "", "difference", "95 % interval", "could show", "verdict")
+    for name, each in others:
+        gap = each.difference
+        figures = (f"{gap.effect:+.2f}", gap.interval, f"{gap.detectable:.2f}", gap.verdict())
+        table.add_row(each.set_name, each.measure, _group(each.a), cell(name), _group(each.b), *figures)
     return table
 
 

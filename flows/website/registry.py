@@ -19,7 +19,6 @@ from tasks.registration.version_tags import version_page
 
 SETTING_STAGES = ("clean", "learn_bpe", "shard.train", "train", "average")
 """Stages whose arguments are a version's settings, beside ``translate`` of its dev set."""
-NOT_MEASURES = ("sentences",)
 MANIFESTS_IN_MEMORY = 4096
 """Size of the cache of manifests: most roots are read once, and a large root does not fill the memory."""
 
@@ -130,9 +129,8 @@ def _scores(tags: Mapping[str, str], prefix: str) -> dict[str, Score]:
     for tag, text in tags.items():
         if tag.startswith(prefix) and (value := finite(text)) is not None:
             numbers[tag.removeprefix(prefix)] = value
-    ends = ("_low", "_high")
     return {
         name: Score(value, numbers.get(f"{name}_low"), numbers.get(f"{name}_high"))
         for name, value in numbers.items()
-        if not name.endswith(ends) and name not in NOT_MEASURES
+        if name != "sentences" and not name.endswith(("_low", "_high"))
     }

@@ -69,7 +69,6 @@ RULES: Mapping[str, Callable[[str, str, Random], Sides]] = {
     "nbsp": lambda source, target, random: (re.sub(" ", lambda _: "\u00a0 "[_below(2, random)], source), target),
     "quotes": lambda source, target, random: (re.sub("[\"']", partial(_odd_quote, random), source), target),
 }
-"""Every rule by its name."""
 
 
 @dataclass(frozen=True)

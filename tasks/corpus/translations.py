@@ -18,9 +18,19 @@ def read_translations(path: Path, ids: Sequence[str], system: str) -> list[str]:
 
     The first column of a ``.tsv`` has ``ids`` or numbers from 1. Raises BadData for a damaged file or other ids.
     """
-    if text_suffix(path.name) == ".tsv":
-        return _in_order(_column(path, "1"), _column(path, "2"), ids, path.name)
-    return read_side(path, "hyp", system)
+    if text_suffix(path.name) != ".tsv":
+        return read_side(path, "hyp", system)
+    rows = list(zip(_column(path, "1"), _column(path, "2"), strict=True))
+    if rows and rows[0][0] in ("id", "pair_id"):
+        del rows[0]
+    given = dict(rows)
+    known = ids if given.keys() & {*ids} else [f"{number}" for number in range(1, len(ids) + 1)]
+    there = Counter(name for name, _ in rows)
+    expected = Counter(known)
+    if wrong := [*(there - expected), *(expected - there)]:
+        allowed = f"allowed is each of {', '.join(ids[:2])}, …, or of 1 to {len(ids)}, once"
+        raise BadData(f"{path.name} has the id {wrong[0]!r} {there[wrong[0]]} times, {allowed}")
+    return [given[name] for name in known]
 
 
 def read_side(path: Path, side: Literal["hyp", "ref"], wanted: str = "") -> list[str]:
@@ -48,15 +58,3 @@ def read_side(path: Path, side: Literal["hyp", "ref"], wanted: str = "") -> list
 
 def _column(path: Path, column: str) -> list[str]:
     return [line for block in read_lines(path, column=column) for line in block]
-
-
-def _in_order(names: Sequence[str], lines: Sequence[str], ids: Sequence[str], label: str) -> list[str]:
-    head = 1 if names and names[0] in ("id", "pair_id") else 0
-    given = dict(zip(names[head:], lines[head:], strict=True))
-    known = ids if given.keys() & {*ids} else [f"{number}" for number in range(1, len(ids) + 1)]
-    there = Counter(names[head:])
-    expected = Counter(known)
-    if wrong := [*(there - expected), *(expected - there)]:
-        allowed = f"allowed is each of {', '.join(ids[:2])}, …, or of 1 to {len(ids)}, once"
-        raise BadData(f"{label} has the id {wrong[0]!r} {there[wrong[0]]} times, {allowed}")
-    return [given[name] for name in known]

@@ -10,8 +10,6 @@ from model.metric_names import BLEU, CHRF
 OWN_MODEL = ""
 ENSEMBLE = "ensemble"
 SEED = "seed-"
-MEASURES = (BLEU, CHRF)
-"""The scores of each set that are compared."""
 
 
 def seed_item(seed: int) -> str:
@@ -47,12 +45,12 @@ class SeedSpread:
 
 
 def seed_spreads(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[SeedSpread]:
-    """Compare the measures of each set by system: ``seed-1`` and so on, and perhaps ``ensemble``."""
+    """Compare BLEU and chrF of each set by system: ``seed-1`` and so on, and perhaps ``ensemble``."""
     found = []
     for name, by_system in scores.items():
         seeds = {int(system.removeprefix(SEED)): card for system, card in by_system.items() if system != ENSEMBLE}
         ensemble = by_system.get(ENSEMBLE, {})
-        for measure in MEASURES:
+        for measure in (BLEU, CHRF):
             values = {seed: float(seeds[seed][measure]) for seed in sorted(seeds)}
             found.append(SeedSpread(name, measure, values, ensemble.get(measure)))
     return found
