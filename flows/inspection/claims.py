@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 
 from flows.inspection.compare import ScoredSystem, find_system
@@ -71,10 +71,8 @@ def find_claim(name: str, score: float | None, ours: RunRequest, site: Site) -> 
     if name.startswith("paper-") or name in NAMED["preset"]:
         return _published(name, score, ours)
     system = find_system(name, site)
-    scores = system.scores if score is None else {}
-    metric = headline(*(each.facts for each in system.scores.values()))
-    claim = Claim(system.name, score or 0.0, metric)
-    return ClaimedSystem(claim, request_of(name, site).run, system.lineage, scores)
+    claim = Claim(system.name, score or 0.0, headline(*(each.facts for each in system.scores.values())))
+    return ClaimedSystem(claim, request_of(name, site).run, system.lineage, system.scores if score is None else {})
 
 
 def _published(name: str, score: float | None, ours: RunRequest) -> ClaimedSystem:
@@ -114,30 +112,39 @@ def training_differences(
     if all(ended_by_clock(each.arguments["training"], each.facts) for each in trains):
         unused.add("training.updates")  # a limit that neither reached
     timed = [f"training.{name}={training.get(name, 0)}" for name in ("schedule", "minutes")]
-    unlimited = [] if training.get("minutes") else without_clock(system.lineage)  # else the clock ends it once more
+    unlimited = [] if training.get("minutes") else _without_clock(system.lineage)  # else the clock ends it once more
     found: dict[str, SettingDifference] = {}
     for each in differing_fields([claimed.settings, system.lineage]) if claimed.settings else ():
         theirs, here = each.values
         name = each.name.rpartition(": ")[2]
         root = name.partition(".")[0]
         if root == "corpus":  # no assignment can change the text
-            command = train_command(
+            command = _command_for(
                 RunRequest(claimed.run), recorded, text=claimed.settings["clean"].arguments["corpus"]
             )
             found[root] = SettingDifference(root, "another text", "", *command)
         elif root in TRAINED and name not in (*unused, *found):
             of_clock = name in ("training.schedule", "training.minutes")
             values = timed if unlimited and of_clock else [*unlimited, _assignment(name, theirs, here)]
-            command = train_command(ours, recorded, *values)
+            command = _command_for(ours, recorded, *values)
             if not command[0] and of_clock:  # the schedule clock is refused without minutes
-                command = train_command(ours, recorded, *timed)
+                command = _command_for(ours, recorded, *timed)
             found[name] = SettingDifference(name, theirs, here, *command)
-    sizes = [training_size(made) for made in (claimed.settings, system.lineage)]
+    sizes = [_training_size(made) for made in (claimed.settings, system.lineage)]
     first = [SettingDifference("training", *sizes)] if all(sizes) and sizes[0] != sizes[1] else []
     return [*first, *sorted(found.values(), key=lambda each: TRAINED.index(each.name.partition(".")[0]))]
 
 
-def without_clock(made: Mapping[str, Manifest]) -> list[str]:
+def about_training(made: Mapping[str, Manifest], ours: RunRequest, recorded: Sequence[Manifest]) -> Iterator[str]:
+    """Describe how long the training was, and which command trains longer if the clock ended it."""
+    if size := _training_size(made):
+        yield f"the training had {size}"
+        for ended in ended_by_clock(made["train"].arguments["training"], made["train"].facts):
+            command, cost = _command_for(ours, recorded, *_without_clock(made))
+            yield f"{ended}; without this limit: `{command}` ({cost})"
+
+
+def _without_clock(made: Mapping[str, Manifest]) -> list[str]:
     """Return the assignments that remove the limit ``training.minutes``; none if the clock did not end the training."""
     training = made["train"].arguments["training"] if "train" in made else {}
     if not training or not ended_by_clock(training, made["train"].facts):
@@ -145,14 +152,13 @@ def without_clock(made: Mapping[str, Manifest]) -> list[str]:
     return [*(["training.schedule=linear"] if training["schedule"] == "clock" else []), "training.minutes=0"]
 
 
-def training_size(made: Mapping[str, Manifest]) -> str:
+def _training_size(made: Mapping[str, Manifest]) -> str:
     """Describe the size of a training: ``120 updates, 3.5 epochs, 583 pairs``; "" if there is none."""
     if "train" not in made:
         return ""
     cleaned = made["clean"].facts if "clean" in made else {}
     known = {**made["train"].arguments["training"], **made["train"].facts, **cleaned}
-    sizes = {name: known.get(name, 0) for name in ("updates", "epochs", "pairs")}
-    return ", ".join(f"{round(size, 1):,} {name}" for name, size in sizes.items() if size)
+    return ", ".join(f"{round(known[name], 1):,} {name}" for name in ("updates", "epochs", "pairs") if known.get(name))
 
 
 def _assignment(name: str, claimed: str, here: str) -> str:
@@ -166,7 +172,7 @@ def _assignment(name: str, claimed: str, here: str) -> str:
     return f"{name}={','.join(default) if isinstance(default, tuple) else default}"
 
 
-def train_command(ours: RunRequest, recorded: Sequence[Manifest], *values: str, text: object = None) -> tuple[str, str]:
+def _command_for(ours: RunRequest, recorded: Sequence[Manifest], *values: str, text: object = None) -> tuple[str, str]:
     """Return the command that trains with these values, on ``text``, and its cost; or "" and why there is none."""
     request = replace(ours, overrides=(*ours.overrides, *values))
     try:

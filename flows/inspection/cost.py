@@ -158,7 +158,7 @@ class _Estimator:
         """Count the parameters of a training from its model and planned vocabulary."""
         learnt = self._forms.get(form["vocabulary"]["key"], {}).get("vocabulary", {})
         size = self._facts.get(form["vocabulary"]["key"], {}).get("size") or learnt.get("size", 0)
-        model = from_json(Model, {name: value for name, value in form["model"].items() if name != "class"})
+        model = from_json(Model, form["model"])
         return count_parameters(model, size, size)
 
 

@@ -1,23 +1,14 @@
 """Explains why a score differs from the claimed one: averages and translates again with the claim's settings."""
 
 import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from flows.inspection.artifact_graph import sealed_everywhere
-from flows.inspection.claims import (
-    ClaimedSystem,
-    find_claim,
-    request_of,
-    train_command,
-    training_differences,
-    training_size,
-    without_clock,
-)
+from flows.inspection.claims import ClaimedSystem, about_training, find_claim, request_of, training_differences
 from flows.inspection.compare import ScoredSystem, find_system
 from flows.runner.artifact_names import parse_name
-from flows.runner.request import RunRequest
 from flows.runner.stages_alone import make
 from flows.runner.systems import SYSTEM
 from infra.errors import BadConfiguration
@@ -31,16 +22,14 @@ from model.metric_names import BLEU_SENTENCES
 from tasks.engine.progress import Display
 from tasks.evaluation.score_gap import Claim
 from tasks.evaluation.seed_spread import is_own
-from tasks.reporting.remarks import ended_by_clock
 from tasks.stages.average import average
 from tasks.stages.gap import gap
 from tasks.stages.translate import translate
 
 SEARCH = (("beam",), ("alpha", "length_penalty"), ("max_extra", "max_ratio", "min_length", "min_ratio"))
 """Causes in decoding: fields of ``Decoding`` that are changed together."""
-READ = ("average", "learn_bpe", "shard.{}", "prepare_sets.{}")
-"""Inputs of the translation of a set, by their names in a lineage."""
-Config = TypeVar("Config", Averaging, Decoding, Normalise)
+READ = ("average", "learn_bpe", "shard.{}", "prepare_sets.{}", "translate.{}")
+"""Inputs of the translation of a set, and the translation, by their names in a lineage."""
 
 
 def explain_gap(name: str, score: float | None, as_name: str, set_name: str, site: Site, display: Display) -> Artifact:
@@ -57,10 +46,13 @@ def explain_gap(name: str, score: float | None, as_name: str, set_name: str, sit
     claim = _claim_on(chosen, claimed, scored)
     recorded = list(sealed_everywhere(store))
     differences = tuple(training_differences(claimed, system, ours, recorded))
-    changes, left_out = _decoding_changes(system.lineage, claimed.settings, chosen)
-    if claimed.scores and claimed.scores[chosen].facts["references_sha256"] != scored.facts["references_sha256"]:
+    changes, not_measured = _decoding_changes(system.lineage, claimed.settings, chosen)
+    left_out = [*about_training(system.lineage, ours, recorded), *not_measured]
+    if claim.set_name not in ("", chosen):
+        left_out.insert(0, f"the claim is of {claim.set_name}, this score of {chosen}: other sentences")
+    theirs = claimed.scores.get(chosen)
+    if theirs and theirs.facts["references_sha256"] != scored.facts["references_sha256"]:
         left_out.append(f"the claim has other references for {chosen}")
-    left_out[:0] = _training(system.lineage, ours, recorded)
     joint = {field: value for changed in changes.values() for field, value in changed.items()}
 
     def stages() -> Artifact:
@@ -68,27 +60,16 @@ def explain_gap(name: str, score: float | None, as_name: str, set_name: str, sit
             system=system.name,
             claim=claim,
             score=store.artifact(scored),
-            language=scored.arguments["language"],
             alone={words: _translate(system.lineage, changed, chosen, store) for words, changed in changes.items()},
             together=_translate(system.lineage, joint, chosen, store) if joint else None,
-            theirs=store.artifact(claimed.scores[chosen]) if claimed.scores else None,
+            theirs=store.artifact(theirs) if theirs else None,
             others={n: store.artifact(each) for n, each in system.scores.items() if is_own(n) and n != chosen},
             differences=differences,
             left_out=tuple(left_out),
-            metric=headline(scored.facts),
         )
 
     experiment = "systems" if system.name.startswith(SYSTEM) else parse_name(ours.run).run
     return make(site, display, experiment, f"gap {system.name} {chosen}", {"site": "local"}, stages)
-
-
-def _training(made: Mapping[str, Manifest], ours: RunRequest, recorded: Sequence[Manifest]) -> Iterator[str]:
-    """Describe how long the training was, and which command trains longer if the clock ended it."""
-    if size := training_size(made):
-        yield f"the training had {size}"
-        for ended in ended_by_clock(made["train"].arguments["training"], made["train"].facts):
-            command, cost = train_command(ours, recorded, *without_clock(made))
-            yield f"{ended}; without this limit: `{command}` ({cost})"
 
 
 def _choose_set(system: ScoredSystem, claimed: ClaimedSystem, wanted: str) -> str:
@@ -118,35 +99,35 @@ def _claim_on(set_name: str, claimed: ClaimedSystem, scored: Manifest) -> Claim:
 
 def _translate(made: Mapping[str, Manifest], changed: Mapping[str, Any], set_name: str, store: Store) -> Artifact:
     """Translate the set again with changed fields of ``Decoding``, or with another ``averaging`` of weights."""
-    weights, vocabulary, pairs, prepared = (store.artifact(made[each.format(set_name)]) for each in READ)
+    *inputs, before = (made[each.format(set_name)] for each in READ)
+    weights, vocabulary, pairs, prepared = map(store.artifact, inputs)
     search = dict(changed)
     if averaging := search.pop("averaging", None):
         weights = average(store.artifact(made["train"]), averaging)
-    before = made[f"translate.{set_name}"]
-    decoding = replace(_argument(Decoding, before), **search)
-    again = translate.for_item(set_name)
-    return again(weights, vocabulary, pairs, prepared, decoding, _argument(Normalise, before))
+    decoding = replace(from_json(Decoding, before.arguments["decoding"]), **search)
+    normalise = from_json(Normalise, before.arguments["normalise"])
+    return translate.for_item(set_name)(weights, vocabulary, pairs, prepared, decoding, normalise)
 
 
 def _decoding_changes(
     ours: Mapping[str, Manifest], theirs: Mapping[str, Manifest], set_name: str
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Map each cause in decoding to the settings that undo it; also list the causes that cannot be measured."""
-    place = f"translate.{set_name}"
-    needed = [*(each.format(set_name) for each in READ), place]
+    needed = [each.format(set_name) for each in READ]
     if missing := [name for name in needed if name not in ours]:
         return {}, [f"decoding: not measured, without {', '.join(missing)} in this root nothing is translated again"]
     translated = [each for name, each in theirs.items() if name.startswith("translate.")]
     if not translated or "average" not in theirs:
         return {}, ["decoding: not measured, since the claim's is not known"]
-    present = vars(_argument(Decoding, ours[place]))
-    claimed = vars(_argument(Decoding, theirs.get(place, translated[-1])))
+    place = needed[-1]
+    sides = (ours[place], theirs.get(place, translated[-1]))
+    present, claimed = (vars(from_json(Decoding, side.arguments["decoding"])) for side in sides)
     found: dict[str, dict[str, Any]] = {}
     for names in SEARCH:
         changed = {name: claimed[name] for name in names if claimed[name] != present[name]}
         words = ", ".join(f"{name} is {present[name]}, claimed {value}" for name, value in changed.items())
         found |= {words: changed} if changed else {}
-    averaging, wanted = (_argument(Averaging, side["average"]) for side in (ours, theirs))
+    averaging, wanted = (from_json(Averaging, side["average"].arguments["averaging"]) for side in (ours, theirs))
     if averaging == wanted:
         return found, []
     words = f"checkpoints are {averaging.which} {averaging.count}, claimed {wanted.which} {wanted.count}"
@@ -160,9 +141,3 @@ def _can_average(train: Manifest | None, wanted: Averaging) -> bool:
     if train and wanted.which != "last":
         return bool(train.arguments["training"].get("patience" if wanted.which == "best" else "ema"))
     return train is not None and len(fnmatch.filter(train.files, "checkpoints/*/model.safetensors")) >= wanted.count
-
-
-def _argument(kind: type[Config], manifest: Manifest) -> Config:
-    """Return the stage's argument of this class."""
-    values = manifest.arguments[kind.__name__.lower()]
-    return from_json(kind, {name: value for name, value in values.items() if name != "class"})

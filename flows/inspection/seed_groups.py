@@ -53,8 +53,7 @@ def find_group(text: str, site: Site, fewest: int = 1) -> SeedGroup:
     found = [find_system(named, site)] if is_version(named) else []
     if found:
         request = request_of(named, site)
-        named = request.run
-        overrides = request.overrides
+        named, overrides = request.run, request.overrides
     run = parse_name(named).run
     records.receive_records(store, run)
     known = same_object(read_runs(store.root, run), named)
@@ -102,5 +101,4 @@ def compare_on(
 @cache
 def _measured(folder: Path, metric: str, language: str) -> Measured:
     """Measure one seed; all seeds resample the same sentences."""
-    table = pl.read_parquet(folder / "sentences.parquet")
-    return measure(Condition(table["hypothesis"].to_list(), table["reference"].to_list(), metric), language)
+    return measure(Condition.of(pl.read_parquet(folder / "sentences.parquet"), metric), language)

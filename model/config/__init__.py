@@ -32,8 +32,9 @@ Config = TypeVar("Config")
 
 
 def from_json(kind: type[Config], values: dict[str, Any]) -> Config:
-    """Rebuild a configuration from a job's JSON. Raises ValueError for an unknown field and lists the known ones."""
+    """Rebuild a configuration from JSON, perhaps with its ``class``. Raises ValueError that lists the known fields."""
     known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    values = {name: value for name, value in values.items() if name != "class"}
     for name in values:
         require(name in known, f"{kind.__name__} field", name, ", ".join(known))
     return kind(**values)

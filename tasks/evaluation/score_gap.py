@@ -13,6 +13,7 @@ from model.config.keying import unkeyed
 from model.metric_names import BLEU, BLEU_SENTENCES
 from tasks.evaluation.sentence_bleu import sentence_mean
 from tasks.evaluation.translation_metrics import Measured, measured, score_metric
+from tasks.lazy_libraries import pl
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ class Condition(NamedTuple):
     expected: Sequence[str]
     metric: str = BLEU
 
+    @staticmethod
+    def of(sentences: pl.DataFrame, metric: str) -> Condition:
+        """The scored sentences of a set."""
+        return Condition(sentences["hypothesis"].to_list(), sentences["reference"].to_list(), metric)
+
 
 def measure(what: Condition, language: str) -> Measured:
     """The score of translations into ``language``."""
@@ -61,17 +67,15 @@ def explain(
 
     ``undone`` maps the words for a cause to our score without it; ``together`` is our score without all causes.
     """
-    costs = {about: ours - without for about, without in undone.items()}
     steps: list[dict[str, Any]] = [
-        {"about": about, **costs[about].numbers, "without": undone[about].score} for about in costs
+        {"about": about, **(ours - without).numbers, "without": without.score} for about, without in undone.items()
     ]
     steps.sort(key=lambda step: -abs(step["score"]))
-    if len(costs) > 1:
+    if len(undone) > 1:
         rest = ours - together
-        for each in costs.values():
-            rest -= each
-        about = f"interaction of these {len(costs)}: what they cost together beyond the sum"
+        for without in undone.values():
+            rest -= ours - without
+        about = f"interaction of these {len(undone)}: what they cost together beyond the sum"
         steps.append({"about": about, **rest.numbers})
-    undoing = " with all of these undone" if costs else ""
-    unexplained = f"unexplained: our score{undoing}, minus the claim"
+    unexplained = f"unexplained: our score{' with all of these undone' if undone else ''}, minus the claim"
     return [*steps, {"about": unexplained, **(together - claim).numbers}]

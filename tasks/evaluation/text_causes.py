@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from model.metric_names import BLEU_LC
+from tasks.evaluation.score_gap import Condition
 from tasks.evaluation.translation_metrics import plain_quotes
 
-Lines = Sequence[str]
-Repair = Callable[[Lines, Lines], tuple[Lines, Lines]]
 SPLIT_OFF = re.compile(r" [.,;:!?](?= |$)|&(?:apos|quot|amp|#124);|@-@|##AT##|@@(?= |$)|▁")
 """Marks of tokens and pieces, absent in text: punctuation after a space, an escape, a split hyphen, a cut word."""
 TOKENISED = 0.1
@@ -18,43 +18,43 @@ TOKENISED = 0.1
 
 @dataclass(frozen=True)
 class TextCause:
-    """A cause with its repair of translations and references. ``is_fault``: no published score has this cause."""
+    """A cause with the repair of what is scored. ``is_fault``: no published score has this cause."""
 
     about: str
     is_fault: bool
-    repair: Repair
+    repair: Callable[[Condition], Condition]
 
 
-def text_causes(written: Lines, expected: Lines, language: str, *, has_case: bool = True) -> list[TextCause]:
-    """The causes found in these texts in ``language`` (``de``); ``has_case``: the score depends on case."""
+def text_causes(what: Condition, language: str) -> list[TextCause]:
+    """The causes found in texts in ``language`` (``de``); lower case is none if the metric ignores case."""
     found = []
-    if _marks(written) > _marks(expected) + TOKENISED:
+    if _marks(what.written) > _marks(what.expected) + TOKENISED:
         found.append(TextCause("translations look tokenised", True, partial(_detokenised, language)))
-    capitals = [any(line != line.lower() for line in side) for side in (written, expected)]
-    if has_case and capitals[0] != capitals[1]:
+    capitals = [any(line != line.lower() for line in side) for side in (what.written, what.expected)]
+    if what.metric != BLEU_LC and capitals[0] != capitals[1]:
         side = "references" if capitals[0] else "translations"
         found.append(TextCause(f"{side} are lower-cased, the other side is not", True, partial(_both, str.lower)))
     for about, change in {"typographic quotes": plain_quotes, "unnormalised characters or spaces": _normal}.items():
-        if any(change(line) != line for line in (*written, *expected)):
+        if any(change(line) != line for line in (*what.written, *what.expected)):
             found.append(TextCause(about, False, partial(_both, change)))
     return found
 
 
-def _marks(lines: Lines) -> float:
+def _marks(lines: Sequence[str]) -> float:
     return sum(SPLIT_OFF.search(line) is not None for line in lines) / max(len(lines), 1)
 
 
-def _detokenised(language: str, written: Lines, expected: Lines) -> tuple[Lines, Lines]:
+def _detokenised(language: str, what: Condition) -> Condition:
     from sacremoses import MosesDetokenizer
 
     moses = MosesDetokenizer(lang=language)
-    whole = (re.sub(r"@@(?: |$)", "", line) if "▁" not in line else line.replace(" ", "") for line in written)
+    whole = (re.sub(r"@@(?: |$)", "", line) if "▁" not in line else line.replace(" ", "") for line in what.written)
     words = (re.sub(r" ?(?:@-@|##AT##-##AT##) ?", "-", line.replace("▁", " ")) for line in whole)
-    return [moses.detokenize(line.split()) for line in words], expected
+    return what._replace(written=[moses.detokenize(line.split()) for line in words])
 
 
-def _both(change: Callable[[str], str], written: Lines, expected: Lines) -> tuple[Lines, Lines]:
-    return [change(line) for line in written], [change(line) for line in expected]
+def _both(change: Callable[[str], str], what: Condition) -> Condition:
+    return Condition([change(line) for line in what.written], [change(line) for line in what.expected], what.metric)
 
 
 def _normal(line: str) -> str:

@@ -61,4 +61,4 @@ def training_text(weights: Artifact) -> dict[str, int | str]:
 def dev_decoding(manifests: Mapping[str, Manifest], dev: str) -> Decoding:
     """The decoding of the dev set, which is also the version's default."""
     arguments = manifests[f"translate.{dev}"].arguments["decoding"] if f"translate.{dev}" in manifests else {}
-    return from_json(Decoding, {name: value for name, value in arguments.items() if name != "class"})
+    return from_json(Decoding, arguments)

@@ -18,9 +18,10 @@ from typing import Any
 
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact, Store
+from infra.tracking.model_version import headline
 from model.config.special_pieces import UNK
 from model.data.shards import Shards
-from model.metric_names import BLEU, BLEU_INTL_LC, BLEU_LC, BLEU_PAPER, DEV_BLEU, DEV_PERPLEXITY
+from model.metric_names import BLEU, BLEU_INTL_LC, BLEU_PAPER, DEV_BLEU, DEV_PERPLEXITY
 from tasks.engine.stage import Facts, stage
 from tasks.evaluation.html import environment
 from tasks.evaluation.score_gap import Claim, Condition, SettingDifference, explain, measure
@@ -40,54 +41,51 @@ def gap(
     system: str,
     claim: Claim,
     score: Artifact,
-    language: str,
     alone: Mapping[str, Artifact],
     others: Mapping[str, Artifact],
     differences: tuple[SettingDifference, ...],
     left_out: tuple[str, ...],
     together: Artifact | None = None,
     theirs: Artifact | None = None,
-    metric: str = BLEU,
 ) -> Facts:
-    """Explain the ``score`` of ``system`` (``demo/2``) on a set in ``language``, against the ``claim``.
+    """Explain the ``score`` of ``system`` (``demo/2``) on a set, against the ``claim``.
 
     ``alone`` maps the words for a cause of decoding to translations without it; ``together`` has all causes undone.
     ``theirs`` is the score of the claim, if the claim is a system of this root; ``others`` are the system's scores of
-    other sets, such as the full newstest2014. ``differences`` and ``left_out`` say what was not measured. The card of
-    ``score`` shows ``metric`` first.
+    other sets, such as the full newstest2014. ``differences`` and ``left_out`` say what was not measured.
     """
-    table = _sentences(score)
-    claimed = _sentences(theirs) if theirs else None
+    table = pl.read_parquet(score.path() / "sentences.parquet")
+    metric = headline(score.facts)
+    claimed = Condition.of(pl.read_parquet(theirs.path() / "sentences.parquet"), claim.metric) if theirs else None
     card = _card(score)
+    made = lineage([score])
+    language = made[f"score.{card['set']}"].arguments["language"]
     protocols = {name: each["protocol"] for name, each in card["scores"].items()}
-    ours = _condition(table, metric)
-    joint = _condition(table, metric, together)
+    ours = Condition.of(table, metric)
+    joint = _condition(table, metric, together) if together else ours
     undone = {f"decoding: {words}": _condition(table, metric, each) for words, each in alone.items()}
     beside = {protocols[n] + ALSO.get(n, ""): card["scores"][n] for n in protocols if BLEU in n and n != metric}
     beside |= {f"set {name} in its place": _card(each)["scores"][metric] for name, each in others.items()}
-    for each in _text_causes(table, claimed, language, has_case=metric != BLEU_LC):
-        if each.is_fault or claimed is not None:
-            undone[f"text: {each.about}"] = _repaired(ours, each)
-            joint = _repaired(joint, each)
+    for each in _text_causes(ours, claimed, language):
+        if each.is_fault or claimed:
+            undone[f"text: {each.about}"] = each.repair(ours)
+            joint = each.repair(joint)
         else:
-            beside[f"without {each.about}"] = measure(_repaired(ours, each), language).numbers
+            beside[f"without {each.about}"] = measure(each.repair(ours), language).numbers
     if claim.metric not in ("", metric):
         words = f"protocol: {protocols[metric]}; the claim's is {protocols[claim.metric]}"
         undone[words] = ours._replace(metric=claim.metric)
         joint = joint._replace(metric=claim.metric)
     own = measure(ours, language)
-    expected = Measured(claim.score, np.full_like(own.resampled, claim.score))
-    if claimed is not None:  # of a published score no sentence is known
-        expected = measure(_condition(claimed, claim.metric), language)
+    published = Measured(claim.score, np.full_like(own.resampled, claim.score))  # no sentence of it is known
+    expected = measure(claimed, language) if claimed else published
     measured = {words: measure(each, language) for words, each in undone.items()}
     steps = explain(own, measured, measure(joint, language), expected)
-    made = lineage([score])
     for words, pairs in _marked(made, card["set"], score.store):
         rest = table.filter(~pl.col("pair_id").is_in(list(pairs)))
         if 0 < len(rest) < len(table):
             about = f"without the sentences with {words}: {len(table) - len(rest):,}"
-            beside[about] = measure(_condition(rest, metric), language).numbers
-    other = f"the claim is of {claim.set_name}, this score of {card['set']}: other sentences"
+            beside[about] = measure(Condition.of(rest, metric), language).numbers
     values = {
         "system": {"about": system, **own.numbers},
         "set": card["set"],
@@ -98,11 +96,7 @@ def gap(
         "steps": steps,
         "beside": [{**numbers, "about": about} for about, numbers in beside.items()],
         "differences": [asdict(each) for each in differences],
-        "left_out": [
-            *([other] if claim.set_name not in ("", card["set"]) else ()),
-            *left_out,
-            *_gained(made, score.store),
-        ],
+        "left_out": [*left_out, *_gained(made, score.store)],
     }
     (out / "gap.json").write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
     axis, bars = _bars(expected.score, [step["score"] for step in steps])
@@ -116,34 +110,18 @@ def _card(score: Artifact) -> dict[str, Any]:
     return dict(json.loads((score.path() / "card.json").read_text()))
 
 
-def _sentences(score: Artifact) -> pl.DataFrame:
-    return pl.read_parquet(score.path() / "sentences.parquet")
+def _condition(table: pl.DataFrame, metric: str, made: Artifact) -> Condition:
+    """The sentences of a set with other translations of them."""
+    other = pl.read_parquet(made.path() / "hypotheses.parquet", columns=["pair_id", "hypothesis"])
+    joined = table.drop("hypothesis").join(other, on="pair_id", how="left", maintain_order="left")
+    return Condition.of(joined, metric)
 
 
-def _condition(table: pl.DataFrame, metric: str, made: Artifact | None = None) -> Condition:
-    """The sentences of a set as they were scored, or with other translations of them."""
-    if made:
-        other = pl.read_parquet(made.path() / "hypotheses.parquet", columns=["pair_id", "hypothesis"])
-        table = table.drop("hypothesis").join(other, on="pair_id", how="left", maintain_order="left")
-    return Condition(*_sides(table), metric)
-
-
-def _sides(table: pl.DataFrame) -> tuple[list[str], list[str]]:
-    return table["hypothesis"].to_list(), table["reference"].to_list()
-
-
-def _repaired(what: Condition, cause: TextCause) -> Condition:
-    written, expected = cause.repair(what.written, what.expected)
-    return what._replace(written=written, expected=expected)
-
-
-def _text_causes(
-    table: pl.DataFrame, claimed: pl.DataFrame | None, language: str, *, has_case: bool
-) -> list[TextCause]:
+def _text_causes(ours: Condition, claimed: Condition | None, language: str) -> list[TextCause]:
     """The causes that the claim's text does not have; of a published claim no text is known."""
-    theirs = text_causes(*_sides(claimed), language, has_case=has_case) if claimed is not None else []
+    theirs = text_causes(claimed._replace(metric=ours.metric), language) if claimed else []
     known = {each.about for each in theirs}
-    return [each for each in text_causes(*_sides(table), language, has_case=has_case) if each.about not in known]
+    return [each for each in text_causes(ours, language) if each.about not in known]
 
 
 def _marked(made: Mapping[str, Manifest], set_name: str, store: Store) -> Iterator[tuple[str, Iterable[str]]]:

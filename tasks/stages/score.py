@@ -19,6 +19,7 @@ from infra.errors import BadData
 from infra.store.store import Artifact
 from model import metric_names
 from tasks.engine.stage import Facts, progress, stage
+from tasks.evaluation.score_gap import Condition, measure
 from tasks.evaluation.sentence_bleu import SENTENCE_MEANS, sentence_means
 from tasks.evaluation.translation_metrics import (
     CONFIDENCE_LEVEL,
@@ -129,12 +130,10 @@ def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str,
 def losses(clean: pl.DataFrame, noised: pl.DataFrame, language: str) -> dict[str, dict[str, float]]:
     """The loss of each of ``LOSSES`` by noise, with its interval; both tables are resampled with the same sentences."""
     found = {}
-    for kind in score_metrics(language):
-        if kind.name in LOSSES:
-            counts = (kind.count(t["hypothesis"].to_list(), t["reference"].to_list()) for t in (clean, noised))
-            before, after = (measured(kind.metric, each) for each in counts)
-            numbers = rounded((before - after).numbers)
-            found[kind.name] = {"loss": numbers.pop("score"), **numbers}
+    for name in LOSSES:
+        before, after = (measure(Condition.of(each, name), language) for each in (clean, noised))
+        numbers = rounded((before - after).numbers)
+        found[name] = {"loss": numbers.pop("score"), **numbers}
     return found
 
 
@@ -164,9 +163,8 @@ def score(
     ``clean_score`` has the scores of the same lines without noise: the card then has the loss by noise.
     """
     references = pl.read_parquet(pairs.path() / "pairs.parquet", columns=["pair_id", "source", "target"])
-    file = hypotheses.path() / "hypotheses.parquet"
-    present = pl.read_parquet_schema(file)
-    translated = pl.read_parquet(file, columns=[column for column in HYPOTHESES if column in present])
+    columns = pl.selectors.by_name(*HYPOTHESES, require_all=False)
+    translated = pl.scan_parquet(hypotheses.path() / "hypotheses.parquet").select(columns).collect()
     card, table = score_card(
         join_hypotheses(references.rename({"target": "reference"}), translated, set_name), set_name, language
     )

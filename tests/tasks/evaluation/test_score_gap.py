@@ -1,12 +1,11 @@
 """What is wrong with a text is seen in it, and what it costs is measured on the same resampled sentences."""
 
 import numpy as np
-import polars as pl
 import pytest
-from sacrebleu.metrics import BLEU
+from sacrebleu import metrics
 from sacremoses import MosesTokenizer
 
-from model.metric_names import BLEU_INTL, BLEU_SENTENCES
+from model.metric_names import BLEU, BLEU_INTL, BLEU_LC, BLEU_SENTENCES
 from tasks.evaluation.score_gap import Condition, explain, measure
 from tasks.evaluation.text_causes import text_causes
 from tasks.evaluation.translation_metrics import Measured
@@ -28,7 +27,7 @@ def test_steps_are_differences_of_paired_bootstraps_and_sum_to_the_gap() -> None
             Condition(WRITTEN, EXPECTED),
         )
     )
-    assert both.score == pytest.approx(BLEU().corpus_score(WRITTEN, [EXPECTED]).score)
+    assert both.score == pytest.approx(metrics.BLEU().corpus_score(WRITTEN, [EXPECTED]).score)
     steps = explain(
         ours, {"case": without_case, "cut": without_cut}, both, Measured(80.0, np.full_like(ours.resampled, 80.0))
     )
@@ -56,35 +55,31 @@ def test_a_mean_over_sentences_is_measured_as_the_score_card_has_it() -> None:
 
 def test_faults_of_text_are_seen_and_their_repair_gives_the_score_back() -> None:
     healthy = measure(Condition(WRITTEN, EXPECTED), "de").score
-    assert text_causes(WRITTEN, EXPECTED, "de") == []
+    assert text_causes(Condition(WRITTEN, EXPECTED), "de") == []
     moses = MosesTokenizer(lang="de")
     tokens = [moses.tokenize(line, return_str=True, aggressive_dash_splits=True) for line in WRITTEN]
-    [tokenised] = text_causes(tokens, EXPECTED, "de")
+    [tokenised] = text_causes(Condition(tokens, EXPECTED), "de")
     assert tokenised.is_fault
-    assert measure(Condition(*tokenised.repair(tokens, EXPECTED)), "de").score == pytest.approx(healthy)
+    assert measure(tokenised.repair(Condition(tokens, EXPECTED)), "de").score == pytest.approx(healthy)
     cut = [line.replace("Nummer", "Num@@ mer") for line in WRITTEN]
-    [pieces] = text_causes(cut, EXPECTED, "de")
-    assert pieces.repair(cut, EXPECTED) == (WRITTEN, EXPECTED)
+    [pieces] = text_causes(Condition(cut, EXPECTED), "de")
+    assert pieces.repair(Condition(cut, EXPECTED)) == Condition(WRITTEN, EXPECTED)
     lowered = [line.lower() for line in EXPECTED]
-    [case] = text_causes(WRITTEN, lowered, "de")
+    [case] = text_causes(Condition(WRITTEN, lowered), "de")
     assert case.about.startswith("references are lower-cased")
-    assert text_causes(WRITTEN, lowered, "de", has_case=False) == []
-    assert measure(Condition(*case.repair(WRITTEN, lowered)), "de").score >= healthy
-    [quotes] = text_causes([f"„{line}“" for line in WRITTEN], EXPECTED, "de")
+    assert text_causes(Condition(WRITTEN, lowered, BLEU_LC), "de") == []
+    assert measure(case.repair(Condition(WRITTEN, lowered)), "de").score >= healthy
+    [quotes] = text_causes(Condition([f"„{line}“" for line in WRITTEN], EXPECTED), "de")
     assert not quotes.is_fault, "a published system may have the same"
-    assert [each.about for each in text_causes([line.replace(" ", "\xa0") for line in WRITTEN], EXPECTED, "de")] == [
-        "unnormalised characters or spaces"
-    ]
+    [spaces] = text_causes(Condition([line.replace(" ", "\xa0") for line in WRITTEN], EXPECTED), "de")
+    assert spaces.about == "unnormalised characters or spaces"
 
 
 def test_a_fault_of_text_that_the_claim_has_too_is_no_cause() -> None:
     lower = [line.lower() for line in WRITTEN]
-    tables = {
-        name: pl.DataFrame({"pair_id": range(60), "hypothesis": written, "reference": EXPECTED})
-        for name, written in (("lower", lower), ("cased", WRITTEN))
-    }
-    for claimed in tables:
-        causes = _text_causes(tables["lower"], tables[claimed], "de", has_case=True)
+    texts = {"lower": Condition(lower, EXPECTED, BLEU_LC), "cased": Condition(WRITTEN, EXPECTED)}
+    for claimed in texts:
+        causes = _text_causes(texts["lower"]._replace(metric=BLEU), texts[claimed], "de")
         assert any("translations are lower-cased" in each.about for each in causes) == (claimed == "cased")
 
 
