@@ -117,7 +117,8 @@ def test_up_starts_both_servers_with_their_pages_a_worker_and_schedules(root: Pa
             status, page = ask(each["link"])
             assert status == 200
             assert "<html" in page.lower()
-        (worker,) = ask(f"{at['PREFECT_API_URL']}/work_pools/cpu/workers/filter", {})[1]
+        workers = f"{at['PREFECT_API_URL']}/work_pools/cpu/workers/filter"
+        (worker,) = wait_for(lambda: ask(workers, {})[1])
         assert worker["status"] == "ONLINE"
         assert "/workers" not in at["said"]
         assert repro("deploy", "demo", "--cron", "30 4 1 * *").returncode == 0

@@ -61,7 +61,7 @@ def test_a_run_of_own_text_is_written_and_read(text: Path, capsys: pytest.Captur
     said = capsys.readouterr().err
     assert re.search("filters reject .*`clean` leaves them out, nothing to do unless a warning follows", said)
     assert "next: repro plan mine.toml" in said
-    assert "exchanged" not in said
+    assert "exchange --source and --target" not in said, "few are"
     with pytest.raises(BadConfiguration, match="mine.toml exists"):
         new("mine", source="data/train.en.gz", target="data/train.de.gz", dev=("dev.en", "dev.de"))
 
@@ -229,6 +229,17 @@ def test_a_file_that_changed_is_noticed_by_the_plan(text: Path, caplog: pytest.L
     RunRequest("mine.toml").resolve()
     assert "dev.de changed after mine pinned it" in caplog.text
     assert "`repro new mine …` with --replace" in caplog.text
+
+
+def test_pairs_with_exchanged_sides_are_counted(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (text / "some.en").write_text(
+        "".join(["A dog runs with the ball\n"] * 60 + ["Der Hund ist mit mir\n", "Wir sind auf dem Weg\n"])
+    )
+    (text / "some.de").write_text(
+        "".join(["Ein Hund rennt mit dem Ball\n"] * 60 + ["The dog is with me\n", "We are on the way\n"])
+    )
+    new("some", source="some.en", target="some.de", dev=("dev.en", "dev.de"))
+    assert "the sides of 2 pairs look exchanged; shorter pairs of that kind may stay" in capsys.readouterr().err
 
 
 def test_latin_1_is_seen(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
