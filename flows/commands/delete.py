@@ -55,7 +55,7 @@ def delete(
     if recorded and records:
         say(f"goes: the records of the runs that have its weights: {recorded}")
     frees = [f"`repro gc --delete` then removes {count} artifacts in all" for count in planned.for_gc]
-    say(f"stays: its runs in MLflow, its weights, vocabulary and scores; {frees[records]}")
+    say(f"stays: its runs in MLflow; for now also its weights, vocabulary and scores; {frees[records]}")
     if recorded and not records:
         way = "later, in the bucket too" if site.remote else "add --records, or later"
         say(f"stays: run records that keep its weights; {way}: rm {recorded}; {frees[1]}")

@@ -40,10 +40,10 @@ def models(
     found = versions(site.registry, name)
     if not found and name and not systems:
         raise BadConfiguration(_unknown_model(name, site))
-    if not found:
+    known = foreign_scores(open_store(site)) if systems else []
+    if not found and not known:
         say(f"no model is registered in {site.root.absolute()} yet; `repro run demo` registers one; or set REPRO_ROOT")
     found = found if sort == "name" else ordered(found, sort)
-    known = foreign_scores(open_store(site)) if systems else []
     others = [each for each in known if name in ("", each.on.rpartition("/")[0])]
     if as_json:
         print_json([*map(version_json, found), *(each.as_json() for each in others)])

@@ -176,7 +176,7 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
         say(f"the budget chose a smaller model: {chosen} (docs/own-text.md)")
     if budget:
         end = f"{duration(60 * run.training.minutes)}, or after {most:,} updates if they come sooner"
-        say(f"the training ends after {end}; more work beside it gives fewer updates, less gives more")
+        say(f"the training ends after {end}; other work costs updates, and slows the stages without a limit")
         if updates == runs[0].training.updates:
             say("this is within the budget; this amount of text needs no more updates")
     return run
