@@ -102,33 +102,35 @@ def new(
     pairs, length = own_text.measure(*sides)
     likes = [find_run(like)] if like else fitting(pairs, size or "")
     tests = {"test" if len(test) == 1 else f"test{n}": _files(each, "--test") for n, each in enumerate(test, 1)}
+    filters = own_text.filters_of(likes[0], known, ("dev", *tests))
+    sets = dict(tests)
     held = None
     if dev:
-        of_dev = _files(dev, "--dev")
-        if (count := own_text.measure(*of_dev)[0]) < own_text.FEWEST_DEV:
+        sets = {"dev": _files(dev, "--dev")} | tests
+        if (count := own_text.measure(*sets["dev"])[0]) < own_text.FEWEST_DEV:
             raise BadConfiguration(f"--dev has {count} pairs, allowed are at least {own_text.FEWEST_DEV}")
     else:
         paths = _held_out_paths(name, known, sides, replace)
-        held = own_text.hold_out(*sides, pairs, own_text.filters_of(likes[0], known, ()))
-    fitted = _fit_time([for_pairs(each, pairs) for each in likes], length, seconds)
-    if held is not None:
-        of_dev = _held_out(paths, held)
-    sets = {"dev": of_dev} | tests
-    try:
-        run = own_text.run_of(name, fitted, known, sides, sets)
-    except ValueError as error:
-        raise BadConfiguration(f"{error}") from error
+        held = own_text.hold_out(*sides, pairs, filters)
     frames = {each: pl.concat([first.head(0), *own_text.read(*pair)]) for each, pair in sets.items()}
+    if held is not None:
+        frames["dev"] = held
+    shifts = {each: find_line_shift(*frame.select(SIDES)) for each, frame in frames.items()}
     say(f"checking {pairs:,} pairs ...")
-    report = own_text.look(*sides, pairs, run.filters, list(frames.values()), held)
+    report = own_text.look(*sides, pairs, filters, list(frames.values()), held)
     _say_report(report)
-    remarks = [
-        *remarks_on_columns(sides, first.row(0)),
-        *remarks_on_text(report, run),
-        *(remark for each, frame in frames.items() for remark in remarks_on_set(each, frame, run)),
-    ]
+    remarks = [*remarks_on_columns(sides, first.row(0)), *remarks_on_text(report, filters, known)]
+    for each, frame in frames.items():
+        remarks += remarks_on_set(each, frame, filters, known, shifts[each])
     for remark in remarks:
         say(f"warning: {remark}")
+    fitted = _fit_time([for_pairs(each, pairs) for each in likes], length, seconds)
+    if held is not None:
+        sets = {"dev": _held_out(paths, held)} | tests
+    try:
+        run = own_text.run_of(name, fitted, known, sides, sets, filters)
+    except ValueError as error:
+        raise BadConfiguration(f"{error}") from error
     base = find_run(like or fitted.name)
     write_atomically(file, toml_of(run, base, like if is_file(like) else ""))
     model = run.model
@@ -141,7 +143,7 @@ def new(
         f"dropout {model.p_drop:g}, {run.vocabulary.size:,} pieces, {trained} updates of "
         f"{batch}; the rest as in {base.name}"
     )
-    if report.shift or any(find_line_shift(*frame.select(SIDES)) for frame in frames.values()):
+    if report.shift or any(shifts.values()):
         say("next: mend the text and repeat this with --replace")
         return
     if remarks:

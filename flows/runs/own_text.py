@@ -268,6 +268,7 @@ def run_of(
     languages: tuple[str, str],
     train: tuple[TextFile, TextFile],
     sets: Mapping[str, tuple[TextFile, TextFile]],
+    filters: Filters,
 ) -> Run:
     """Make a run of this text with the model and training of ``like``; the first set is the dev set."""
     addresses = {address for pair in (train, *sets.values()) for file in pair for address in file.addresses}
@@ -284,7 +285,7 @@ def run_of(
         corpus=Corpus(name, *languages, tuple(parts)),
         sets=evaluation,
         dev=evaluation[0].name,
-        filters=filters_of(like, languages, tuple(sets)),
+        filters=filters,
         expect=DATA_LIMITS,  # the scores of a model of this text are unknown
     )
 
@@ -302,11 +303,10 @@ def filters_of(like: Run, languages: tuple[str, str], exclude: tuple[str, ...]) 
     return standard_filters(*languages, words, exclude)
 
 
-def remarks_on_text(report: TextReport, run: Run) -> Iterator[str]:
+def remarks_on_text(report: TextReport, filters: Filters, languages: tuple[str, str]) -> Iterator[str]:
     """Yield warnings about the training text."""
     looked_at = report.looked_at
     rejected_by = report.rejected_by
-    languages = run.corpus.source_language, run.corpus.target_language
     for each in languages:
         if each not in SCRIPT_OF and each not in WITHOUT_SPACES:
             yield f"the language {each!r} is unknown here: no filter checks its script; --languages names another"
@@ -324,7 +324,7 @@ def remarks_on_text(report: TextReport, run: Run) -> Iterator[str]:
         )
     if (known := rejected_by.get(NotIn().name, 0)) > MANY * looked_at:
         yield f"{known:,} pairs have a line of a dev or test set; is a file given twice?"
-    most = run.filters.max_rejected
+    most = filters.max_rejected
     if looked_at >= FEWEST_JUDGED and report.rejected > most * looked_at:
         yield (
             f"the run would stop at clean: its filters reject {report.rejected / looked_at:.1%}, filters.max_rejected "
@@ -332,12 +332,13 @@ def remarks_on_text(report: TextReport, run: Run) -> Iterator[str]:
         )
 
 
-def remarks_on_set(name: str, frame: pl.DataFrame, run: Run) -> Iterator[str]:
-    """Yield warnings about a dev or test set; ``frame`` holds its pairs."""
-    if (count := exchanged(frame, run.filters)) > MANY * frame.height:
-        languages = run.corpus.source_language, run.corpus.target_language
+def remarks_on_set(
+    name: str, frame: pl.DataFrame, filters: Filters, languages: tuple[str, str], shift: LineShift | None
+) -> Iterator[str]:
+    """Yield warnings about a dev or test set; ``frame`` holds its pairs, ``shift`` what find_line_shift found."""
+    if (count := exchanged(frame, filters)) > MANY * frame.height:
         yield f"{name}: " + _exchanged(f"in {count:,} pairs", languages, "give its files in the other order")
-    if shift := find_line_shift(frame["source"], frame["target"]):
+    if shift:
         yield f"{name}: {_shifted(shift)}"
     broken = frame.select(pl.any_horizontal(pl.col(SIDES).str.contains("\ufffd", literal=True)).sum()).item()
     if broken:
