@@ -103,7 +103,9 @@ def configuration(service: Service) -> str:
     for number, (name, members) in enumerate(groups.items()):
         if members:
             sections[f"group:{name}"] = {"programs": ",".join(members), "priority": number}
-    blocks = [[f"[{name}]", *(f"{k}={_escaped(v)}" for k, v in values.items())] for name, values in sections.items()]
+    blocks = [
+        [f"[{name}]", *(f"{k}={v}".replace("%", "%%") for k, v in values.items())] for name, values in sections.items()
+    ]
     return "\n".join("\n".join([*block, ""]) for block in blocks)
 
 
@@ -234,7 +236,3 @@ class _UnixSocketTransport(Transport):
         finally:
             os.close(folder)
         return connection
-
-
-def _escaped(value: object) -> str:
-    return str(value).replace("%", "%%")

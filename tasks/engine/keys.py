@@ -138,10 +138,15 @@ def differences(now: Any, before: Any, path: str = "") -> list[str]:
     if isinstance(now, list) and isinstance(before, list) and len(now) == len(before):
         both = enumerate(zip(now, before, strict=True))
         return [line for i, (a, b) in both for line in differences(a, b, f"{path}[{i}]")]
+    if isinstance(now, list) and isinstance(before, list):
+        lines = [f"{path}: new, {_abbreviated(each)}" for each in now if each not in before]
+        lines += [f"{path}: gone, was {_abbreviated(each)}" for each in before if each not in now]
+        if lines:
+            return lines
     return [f"{path}: {_abbreviated(before)} -> {_abbreviated(now)}"]
 
 
 def _abbreviated(form: Any) -> str:
     kind = (form.get("class") or form.get("artifact")) if isinstance(form, dict) else ""
-    text = kind or json.dumps(form, ensure_ascii=False)
+    text = f"{kind} {form.get('name', '')}".rstrip() if kind else json.dumps(form, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -66,10 +66,6 @@ FIGURES = (metric_names.PERPLEXITY, metric_names.BLEU, "parameters", "updates", 
 counted."""
 
 
-def _number(text: str) -> float:
-    return int(text) if text.isdecimal() else float(text)
-
-
 ROWS = {
     row["name"]: PaperFigures(
         row["name"],
@@ -77,7 +73,7 @@ ROWS = {
         row["languages"],
         row["set"],
         int(row["averaged"]),
-        {name: _number(row[name]) for name in FIGURES if row[name]},
+        {name: int(row[name]) if row[name].isdecimal() else float(row[name]) for name in FIGURES if row[name]},
         row["about"],
     )
     for row in read_table(FOLDER / "paper_rows.tsv")

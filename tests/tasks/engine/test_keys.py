@@ -149,3 +149,6 @@ def test_differences_see_new_and_gone_fields() -> None:
     assert differences(wide, narrow) == ["a: new, 1"]
     assert differences(narrow, wide) == ["a: gone, was 1"]
     assert differences(canonical(Wide(parts=(1, 3))), wide) == ["parts[1]: 2 -> 3"]
+    longer = canonical(Wide(parts=(1, 2, 5)))
+    assert differences(longer, wide) == ["parts: new, 5"]
+    assert differences(wide, longer) == ["parts: gone, was 5"]
