@@ -16,7 +16,11 @@ def gap(
     *,
     claim: Annotated[float | None, Parameter(help="the expected score; default: that of --as")] = None,
     claimed_as: Annotated[
-        str, Parameter(name="--as", help="its system: paper-base, a preset such as tutorial, another version or run")
+        str,
+        Parameter(
+            name="--as",
+            help="its system, to list what differs: paper-base, a preset such as tutorial, another version or run",
+        ),
     ] = "",
     set_name: Annotated[
         str, Parameter(name="--on", help="the set, such as test; default: the claim's, or the last common one")

@@ -179,8 +179,6 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
     if budget:
         end = f"{duration(60 * run.training.minutes)}, or after {most:,} updates if they come sooner"
         say(f"the training ends after {end}; other work costs updates, and slows the stages without a limit")
-        if updates == runs[0].training.updates:
-            say("this is within the budget; this amount of text needs no more updates")
     return run
 
 
@@ -244,7 +242,7 @@ def _say_report(report: TextReport) -> None:
         source, target = (text if len(text) <= 60 else text[:57] + "..." for text in report.samples[rule])
         say(f"  {rule}: {count:,}, for example {source!r} | {target!r}")
     if report.swapped:
-        say(f"  the sides of {report.swapped:,} pairs look exchanged; shorter pairs of that kind may stay in the text")
+        say(f"  the sides of {report.swapped:,} pairs look exchanged: the filters reject them, but not shorter ones")
     if report.control:
         say(f"  control characters in {report.control:,} pairs; they are removed (filters.normalise.control)")
     if report.repeated:

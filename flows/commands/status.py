@@ -58,8 +58,7 @@ def status(
         show(state_table(programs), aside=as_json)
     for start in () if as_json else at_work:
         logs = (StageLog(store, row, start) for row in start.stages)
-        waiting = "between stages" if start.stages else "starting"
-        stages = ", ".join(log.row.label for log in logs if log.is_at_work) or waiting
+        stages = ", ".join(log.row.label for log in logs if log.is_at_work) or "no stage at work"
         since = f"{start.started.astimezone():%Y-%m-%d %H:%M}"
         print_text(f"{start.full_name} is at work since {since} in process {start.pid}: {stages}")
     served = [*serving(where.root)]

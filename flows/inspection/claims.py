@@ -30,6 +30,7 @@ from tasks.registration.differences import DEFAULT, NONE, differing_fields
 from tasks.reporting.remarks import ended_by_clock
 
 PAPER_CLAIMS = {f"paper-{row.removeprefix('table2-')}": row for row in PAPER_RUNS if BLEU in ROWS[row].figures}
+PUBLISHED_CLAIMS = ", ".join((*PAPER_CLAIMS, *NAMED["preset"]))
 TRAINED = ("corpus", "model", "training", "vocabulary", "sharding", "filters", "augment", "start")
 """Roots of the settings that decide a training, in display order. The effect of averaging and decoding is measured."""
 KINDS = {each.name: each.type for each in fields(Run) if is_dataclass(each.type)} | {"filters.normalise": Normalise}
@@ -70,7 +71,10 @@ def find_claim(name: str, score: float | None, ours: RunRequest, site: Site) -> 
         return ClaimedSystem(Claim("a score of which nothing is known", score))
     if name.startswith("paper-") or name in NAMED["preset"]:
         return _published(name, score, ours)
-    system = find_system(name, site)
+    try:
+        system = find_system(name, site)
+    except BadConfiguration as error:
+        raise BadConfiguration(f"{error}; published claims are {PUBLISHED_CLAIMS}") from error
     claim = Claim(system.name, score or 0.0, headline(*(each.facts for each in system.scores.values())))
     return ClaimedSystem(claim, request_of(name, site).run, system.lineage, system.scores if score is None else {})
 
@@ -112,23 +116,21 @@ def training_differences(
     if all(ended_by_clock(each.arguments["training"], each.facts) for each in trains):
         unused.add("training.updates")  # a limit that neither reached
     timed = [f"training.{name}={training.get(name, 0)}" for name in ("schedule", "minutes")]
-    unlimited = [] if training.get("minutes") else _without_clock(system.lineage)  # else the clock ends it once more
+    unlimited = [] if training.get("minutes") else _without_clock(system.lineage)  # else the clock may end it first
     found: dict[str, SettingDifference] = {}
     for each in differing_fields([claimed.settings, system.lineage]) if claimed.settings else ():
-        theirs, here = each.values
         name = each.name.rpartition(": ")[2]
+        theirs, here = (_stated(name, value) for value in each.values)
         root = name.partition(".")[0]
         if root == "corpus":  # no assignment can change the text
-            command = _command_for(
-                RunRequest(claimed.run), recorded, text=claimed.settings["clean"].arguments["corpus"]
-            )
+            text = claimed.settings["clean"].arguments["corpus"]
+            command = _command_for(RunRequest(claimed.run), recorded, text=text)
             found[root] = SettingDifference(root, "another text", "", *command)
         elif root in TRAINED and name not in (*unused, *found):
             of_clock = name in ("training.schedule", "training.minutes")
-            values = timed if unlimited and of_clock else [*unlimited, _assignment(name, theirs, here)]
+            # Schedule and minutes go together: the schedule clock is refused without minutes.
+            values = timed if of_clock else [*unlimited, _assignment(name, theirs, here)]
             command = _command_for(ours, recorded, *values)
-            if not command[0] and of_clock:  # the schedule clock is refused without minutes
-                command = _command_for(ours, recorded, *timed)
             found[name] = SettingDifference(name, theirs, here, *command)
     sizes = [_training_size(made) for made in (claimed.settings, system.lineage)]
     first = [SettingDifference("training", *sizes)] if all(sizes) and sizes[0] != sizes[1] else []
@@ -145,9 +147,9 @@ def about_training(made: Mapping[str, Manifest], ours: RunRequest, recorded: Seq
 
 
 def _without_clock(made: Mapping[str, Manifest]) -> list[str]:
-    """Return the assignments that remove the limit ``training.minutes``; none if the clock did not end the training."""
+    """Return the assignments that remove the limit ``training.minutes``; none if there is no limit."""
     training = made["train"].arguments["training"] if "train" in made else {}
-    if not training or not ended_by_clock(training, made["train"].facts):
+    if not training.get("minutes"):
         return []
     return [*(["training.schedule=linear"] if training["schedule"] == "clock" else []), "training.minutes=0"]
 
@@ -166,10 +168,16 @@ def _assignment(name: str, claimed: str, here: str) -> str:
     parent, _, leaf = name.rpartition(".")
     if parent == "filters.rules" and "yes" in (claimed, here):
         return f"filters.rules={'+' if claimed == 'yes' else '-'}{leaf}"
-    if claimed not in (DEFAULT, NONE):
-        return f"{name}={claimed}"
-    default = DEFAULTS.get(name, "")
-    return f"{name}={','.join(default) if isinstance(default, tuple) else default}"
+    is_word = claimed != NONE or isinstance(DEFAULTS.get(name), str)  # else an empty list, or a part that is absent
+    return f"{name}={claimed if claimed != DEFAULT and is_word else ''}"
+
+
+def _stated(name: str, value: str) -> str:
+    """Return the value of the field; of a default that was not stated, the default itself."""
+    if value != DEFAULT or name not in DEFAULTS:
+        return value
+    default = DEFAULTS[name]
+    return (", ".join(default) or NONE) if isinstance(default, tuple) else f"{default}"
 
 
 def _command_for(ours: RunRequest, recorded: Sequence[Manifest], *values: str, text: object = None) -> tuple[str, str]:

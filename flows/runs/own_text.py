@@ -227,8 +227,7 @@ def exchanged(frame: pl.DataFrame, filters: Filters) -> int:
     own = next((rule for rule in filters.rules if isinstance(rule, Language)), None)
     if own is None:
         return 0
-    count: int = frame.select((Language(own.target, own.source).keep() & ~own.keep()).sum()).item()
-    return count
+    return int(frame.select((Language(own.target, own.source).keep() & ~own.keep()).sum()).item())
 
 
 def guess_language(file: TextFile, frame: pl.DataFrame, side: str) -> str:
@@ -317,7 +316,7 @@ def remarks_on_text(report: TextReport, filters: Filters, languages: tuple[str, 
     if (broken := rejected_by.get(InvalidUnicode().name, 0)) > MANY_BROKEN * looked_at:
         yield f"{broken:,} pairs are not UTF-8; convert the file, for example by iconv -f latin1 -t utf-8"
     if report.markup:
-        way = "correct the text, or add a filter of your own (docs/own-text.md)"
+        way = "correct the text (grep -nE '</?[a-z]|&[a-z]+;' FILE lists lines), or add a filter (docs/own-text.md)"
         yield (
             f"{report.markup:,} pairs have HTML (tags, or entities such as &amp;), which no rule rejects: {way}; "
             f"the first: {report.marked}"

@@ -70,15 +70,15 @@ def within(budget: float, runs: list[Run], time_of_update: Callable[[Run], Updat
     the clock. Raises BadConfiguration if even the last run gets too few updates without other work, ValueError for a
     training that counts epochs.
     """
-    epochs = runs[0].training.epochs
-    require(epochs == 0, "training.epochs", epochs, "0, and a number of updates")
+    require(runs[0].training.epochs == 0, "training.epochs", runs[0].training.epochs, "0, and a number of updates")
     left = max(0.0, budget * (1 - OTHER_SHARE) - OTHER_STAGES)
     for run in runs:
         time = time_of_update(run)
         updates = left * time.slowdown / time.seconds
         likely = updates / min(time.slowdown, MOST_SLOWED)
         if likely >= ENOUGH * run.training.updates or (run is runs[-1] and updates >= FEWEST_UPDATES):
-            run = _of_length(run, min(run.training.updates, int(updates)))
+            most = max(each.training.updates for each in runs)  # a smaller model has time for as many
+            run = _of_length(run, min(most, int(updates)))
             schedule = "clock" if run.training.schedule == "linear" else run.training.schedule
             training = replace(run.training, minutes=round(left / 60, 2), schedule=schedule)
             return replace(run, training=training), time

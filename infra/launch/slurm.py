@@ -133,6 +133,8 @@ def script(job: JobSpec, settings: SlurmSettings) -> str:
     port = "$((20000 + SLURM_JOB_ID % 20000))"
     rendezvous = (f"--nnodes={job.nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint=$first:{port}")
     start = command(job, sys.executable, (*rendezvous, "--rdzv-id=$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"))
+    # The rendezvous options keep their variables.
+    words = [f'"{word}"' if word.startswith("--rdzv-") else shlex.quote(word) for word in start]
     message = f"this node does not see {job.path}: out and inputs must lie on a disk that the nodes share"
     exports = {"PYTHONPATH": python_path(os.environ), **variables(job)}
     return "\n".join(
@@ -146,15 +148,10 @@ def script(job: JobSpec, settings: SlurmSettings) -> str:
             'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
             # When the ranks of one node have ended, the ranks of other nodes may still be writing.
             f"exec srun --nodes={job.nodes} --ntasks-per-node=1 --cpus-per-task={cpus} --kill-on-bad-exit=0 \\",
-            "    " + " ".join(_word(word) for word in start),
+            "    " + " ".join(words),
             "",
         ]
     )
-
-
-def _word(word: str) -> str:
-    """Quote a word for the shell; the rendezvous options keep their variables."""
-    return f'"{word}"' if word.startswith("--rdzv-") else shlex.quote(word)
 
 
 def _state(number: str) -> tuple[str, str]:

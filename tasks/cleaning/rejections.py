@@ -59,7 +59,7 @@ def explain_rejections(folder: Path, filters: Filters, samples: int, seed: int) 
         sample = of_rule.sort(pl.col("pair_id").hash(seed), "pair_id").head(samples).collect()
         pairs = tuple(_sample(rule, row) for row in sample.iter_slices(1))
         count = counts.get(rule.name, 0)
-        about = " ".join((type(rule).__doc__ or "").split())
+        about = " ".join((type(rule).__doc__ or "").replace("``", "`").split())
         found.append(RejectionReport(rule.name, about, count, count / max(read, 1), pairs))
     return tuple(found)
 

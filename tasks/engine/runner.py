@@ -174,7 +174,8 @@ class Runner(Engine):
                     out.rmdir()
             else:
                 _keep_evidence(out, store.failed_folder(name, call.key))
-            self._finish(run_id, *_end_by(error))
+            status = "FAILED" if isinstance(error, Exception) else "KILLED"
+            self._finish(run_id, status, {"failure": f"{error}" or type(error).__name__})
             raise
         with settings.tracker_lock:
             settings.tracker.log_files(run_id, partial(settings.files, call, artifact))
@@ -206,11 +207,6 @@ def _keep_evidence(out: Path, place: Path) -> None:
             path.unlink()
     with suppress(OSError):  # sealed, or a full disk
         out.rename(place) if any(out.iterdir()) else out.rmdir()
-
-
-def _end_by(error: BaseException) -> tuple[str, Facts]:
-    """The status of a stage that ``error`` ended, and why."""
-    return "FAILED" if isinstance(error, Exception) else "KILLED", {"failure": f"{error}" or type(error).__name__}
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def _cells(name: str, line: PaperComparison | None) -> Cells:
         "FLOPs, paper": _number(paper, "flops", "{:.1e}"),
         "FLOPs, ours, counted": _number(ours, "flops", "{:.2e}"),
         "FLOPs, ours, hours at peak": _number(ours, "device_flops", "{:.2e}"),
-        "weights": _weights(line.row.averaged) if line else "",
+        "weights": ("the last" if line.row.averaged == 1 else f"mean of {line.row.averaged}") if line else "",
         "updates": _number(ours, "updates", "{:,.0f}"),
         "pieces seen": _number(ours, "target_tokens", "{:.2f}M", 1e-6),
         "hours": _hours(ours),
@@ -88,10 +88,6 @@ def _number(values: Mapping[str, Any], name: str, form: str, times: float = 1) -
 
 def _set(ours: Mapping[str, Any]) -> str:
     return ", ".join([ours["set"], *([f"{ours['sentences']:,}"] if "sentences" in ours else [])])
-
-
-def _weights(averaged: int) -> str:
-    return "the last" if averaged == 1 else f"mean of {averaged}"
 
 
 def _hours(ours: Mapping[str, Any]) -> str:

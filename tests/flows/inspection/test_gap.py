@@ -74,10 +74,11 @@ def test_a_difference_of_the_training_is_named_with_its_command_and_cost(
     by_name = {each["name"]: each for each in found["differences"]}
     of_updates = by_name["training.updates"]
     assert (of_updates["claimed"], of_updates["here"]) == ("120", "80")
-    assert of_updates["command"] == "repro run half --set training.updates=120"
-    assert by_name["training.minutes"]["command"] == "repro run half --set training.minutes=0.0"
+    assert of_updates["command"] == "repro run half --set training.minutes=0 --set training.updates=120"
+    timed = "repro run half --set training.schedule=paper --set training.minutes=0"
+    assert by_name["training.minutes"]["command"] == timed
     assert "augment" in by_name
-    assert by_name["training.schedule"]["command"] == "repro run half --set training.schedule=paper"
+    assert by_name["training.schedule"]["command"] == timed
     assert "training.peak" not in by_name, "the claim's schedule does not use it"
     size = by_name["training"]
     assert size["here"].startswith("80 updates, ")
@@ -110,6 +111,7 @@ def test_the_clock_is_replaced_with_its_schedule_and_limits_that_it_made_void_ar
     system = find_system("clock", site)
     found = {each.name: each.command for each in training_differences(claimed, system, ours, [])}
     assert found["training.minutes"] == "repro run clock --set training.schedule=paper --set training.minutes=0"
+    assert "--set training.minutes=0 " in found["training.updates"], "the clock could end it before"
     assert "training.updates" in found
 
     def cut(made: Mapping[str, Manifest]) -> dict[str, Manifest]:
@@ -195,8 +197,13 @@ def test_a_published_figure_is_a_claim_of_its_own_protocol(small: Path, capsys: 
     assert by_name["training"]["claimed"] == "100,000 updates"
     tutorial = gap_of(capsys, "small/1", claimed_as="tutorial", claim=25.9)
     assert tutorial["claim"]["metric"] == "bleu_intl"
+    ends = {each["name"]: each for each in tutorial["differences"]}["model.source_ends"]
+    assert (ends["claimed"], ends["here"]) == ("none", "eos")
+    assert ends["command"].endswith("--set model.source_ends=none")
     assert gap_of(capsys, "small/1", claimed_as="workbench", claim=23.69)["claim"]["metric"] == "bleu_sentences"
-    assert gap_of(capsys, "small/1", claim=20.0)["steps"][-1]["about"].startswith("unexplained")
+    alone = gap_of(capsys, "small/1", claim=20.0)
+    assert alone["steps"][-1]["about"].startswith("unexplained")
+    assert any("--as names its system" in each and "tutorial" in each for each in alone["left_out"])
 
 
 @pytest.mark.parametrize(
@@ -208,7 +215,7 @@ def test_a_published_figure_is_a_claim_of_its_own_protocol(small: Path, capsys: 
         ({"claimed_as": "paper-bse"}, "allowed of the paper is paper-base"),
         ({"claimed_as": "notes"}, "no score is known"),
         ({"claimed_as": "workbench"}, "not a protocol"),
-        ({"claimed_as": "smal/1"}, "smal"),
+        ({"claimed_as": "smal/1"}, "smal.*published claims are paper-base"),
         ({"claim": 20.0, "set_name": "decoding.beam=1"}, "allowed is a scored set of small/1: dev, test"),
     ],
 )
