@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
 from flows.views.gap_view import gap_tables
-from flows.views.terminal import TerminalDisplay, print_json, show
+from flows.views.terminal import TerminalDisplay, print_json, say, show
 from infra.site import configured_site
 
 
@@ -34,6 +34,7 @@ def gap(
 
     Example: repro gap wmt14-ende-base@champion --claim 27.3 --as paper-base
     """
+    from flows.inspection.claims import PUBLISHED_CLAIMS
     from flows.inspection.gap import explain_gap
     from tasks.stages.gap import PAGE
 
@@ -41,5 +42,7 @@ def gap(
     values = json.loads((folder / "gap.json").read_text())
     tables = [part for table in gap_tables(values) for part in ("", table)]
     show(*tables, f"\npage: {folder / PAGE}", aside=as_json)
+    if not claimed_as:
+        say(f"--as names the claim's system, to list and measure what differs: {PUBLISHED_CLAIMS}, a version or a run")
     if as_json:
         print_json(values | {"page": f"{folder / PAGE}"})

@@ -128,8 +128,7 @@ def training_differences(
             found[root] = SettingDifference(root, "another text", "", *command)
         elif root in TRAINED and name not in (*unused, *found):
             of_clock = name in ("training.schedule", "training.minutes")
-            # Schedule and minutes go together: the schedule clock is refused without minutes.
-            values = timed if of_clock else [*unlimited, _assignment(name, theirs, here)]
+            values = timed if of_clock else [*unlimited, _assignment(name, theirs, here)]  # clock needs minutes
             command = _command_for(ours, recorded, *values)
             found[name] = SettingDifference(name, theirs, here, *command)
     sizes = [_training_size(made) for made in (claimed.settings, system.lineage)]

@@ -6,14 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from flows.inspection.artifact_graph import sealed_everywhere
-from flows.inspection.claims import (
-    PUBLISHED_CLAIMS,
-    ClaimedSystem,
-    about_training,
-    find_claim,
-    request_of,
-    training_differences,
-)
+from flows.inspection.claims import ClaimedSystem, about_training, find_claim, request_of, training_differences
 from flows.inspection.compare import ScoredSystem, find_system
 from flows.runner.artifact_names import parse_name
 from flows.runner.stages_alone import make
@@ -123,12 +116,9 @@ def _decoding_changes(
     needed = [each.format(set_name) for each in READ]
     if missing := [name for name in needed if name not in ours]:
         return {}, [f"decoding: not measured, without {', '.join(missing)} in this root nothing is translated again"]
-    name_it = (
-        "" if theirs else f"; --as names its system, to measure and list more: {PUBLISHED_CLAIMS}, a version or a run"
-    )
     translated = [each for name, each in theirs.items() if name.startswith("translate.")]
     if not translated or "average" not in theirs:
-        return {}, ["decoding: not measured, since the claim's is not known" + name_it]
+        return {}, ["decoding: not measured, since the claim's is not known"]
     place = needed[-1]
     sides = (ours[place], theirs.get(place, translated[-1]))
     present, claimed = (vars(from_json(Decoding, side.arguments["decoding"])) for side in sides)

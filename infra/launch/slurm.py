@@ -133,8 +133,7 @@ def script(job: JobSpec, settings: SlurmSettings) -> str:
     port = "$((20000 + SLURM_JOB_ID % 20000))"
     rendezvous = (f"--nnodes={job.nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint=$first:{port}")
     start = command(job, sys.executable, (*rendezvous, "--rdzv-id=$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"))
-    # The rendezvous options keep their variables.
-    words = [f'"{word}"' if word.startswith("--rdzv-") else shlex.quote(word) for word in start]
+    words = [f'"{word}"' if word.startswith("--rdzv-") else shlex.quote(word) for word in start]  # with variables
     message = f"this node does not see {job.path}: out and inputs must lie on a disk that the nodes share"
     exports = {"PYTHONPATH": python_path(os.environ), **variables(job)}
     return "\n".join(

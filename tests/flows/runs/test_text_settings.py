@@ -48,6 +48,9 @@ def test_a_budget_lowers_updates_then_takes_a_smaller_model() -> None:
     smaller, _ = within(900, runs, lambda _: UpdateTime(1.0))
     assert smaller.model.layers < runs[0].model.layers
     assert smaller.training.updates <= 900
+    longer, _ = within(5_700, runs, lambda run: UpdateTime(3.0 if run is runs[0] else 1.0))
+    assert longer.model.layers < runs[0].model.layers
+    assert runs[1].training.updates < 5_000 < longer.training.updates < full, "a smaller model uses the budget too"
     with pytest.raises(BadConfiguration, match="--budget is 2m, allowed is at least 4m"):
         within(120, runs, lambda _: UpdateTime(1.0))
     with pytest.raises(ValueError, match="training.epochs is 3, allowed is 0"):
