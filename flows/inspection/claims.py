@@ -123,13 +123,12 @@ def training_differences(
         theirs, here = (_stated(name, value) for value in each.values)
         root = name.partition(".")[0]
         if root == "corpus":  # no assignment can change the text
-            text = claimed.settings["clean"].arguments["corpus"]
-            command = _command_for(RunRequest(claimed.run), recorded, text=text)
+            command = _command_for(RunRequest(claimed.run), recorded, text=_text_of(claimed.settings))
             found[root] = SettingDifference(root, "another text", "", *command)
         elif root in TRAINED and name not in (*unused, *found):
             of_clock = name in ("training.schedule", "training.minutes")
             values = timed if of_clock else [*unlimited, _assignment(name, theirs, here)]  # clock needs minutes
-            command = _command_for(ours, recorded, *values)
+            command = _command_for(ours, recorded, *values, text=_text_of(system.lineage))
             found[name] = SettingDifference(name, theirs, here, *command)
     sizes = [_training_size(made) for made in (claimed.settings, system.lineage)]
     first = [SettingDifference("training", *sizes)] if all(sizes) and sizes[0] != sizes[1] else []
@@ -141,8 +140,12 @@ def about_training(made: Mapping[str, Manifest], ours: RunRequest, recorded: Seq
     if size := _training_size(made):
         yield f"the training had {size}"
         for ended in ended_by_clock(made["train"].arguments["training"], made["train"].facts):
-            command, cost = _command_for(ours, recorded, *_without_clock(made))
-            yield f"{ended}; without this limit: `{command}` ({cost})"
+            command, cost = _command_for(ours, recorded, *_without_clock(made), text=_text_of(made))
+            yield f"{ended}; without this limit: " + (f"`{command}` ({cost})" if command else cost)
+
+
+def _text_of(made: Mapping[str, Manifest]) -> object:
+    return made["clean"].arguments["corpus"] if "clean" in made else None
 
 
 def _without_clock(made: Mapping[str, Manifest]) -> list[str]:

@@ -77,8 +77,7 @@ def within(budget: float, runs: list[Run], time_of_update: Callable[[Run], Updat
         updates = left * time.slowdown / time.seconds
         likely = updates / min(time.slowdown, MOST_SLOWED)
         if likely >= ENOUGH * run.training.updates or (run is runs[-1] and updates >= FEWEST_UPDATES):
-            most = max(each.training.updates for each in runs)  # a smaller model has time for as many
-            run = _of_length(run, min(most, int(updates)))
+            run = _of_length(run, min(max(each.training.updates for each in runs), int(updates)))
             schedule = "clock" if run.training.schedule == "linear" else run.training.schedule
             training = replace(run.training, minutes=round(left / 60, 2), schedule=schedule)
             return replace(run, training=training), time

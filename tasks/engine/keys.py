@@ -141,8 +141,7 @@ def differences(now: Any, before: Any, path: str = "") -> list[str]:
     if isinstance(now, list) and isinstance(before, list):
         lines = [f"{path}: new, {_abbreviated(each)}" for each in now if each not in before]
         lines += [f"{path}: gone, was {_abbreviated(each)}" for each in before if each not in now]
-        if lines:
-            return lines
+        return lines or [f"{path}: {len(before)} -> {len(now)} entries"]
     return [f"{path}: {_abbreviated(before)} -> {_abbreviated(now)}"]
 
 

@@ -65,7 +65,6 @@ FIGURES = (metric_names.PERPLEXITY, metric_names.BLEU, "parameters", "updates", 
 ``flops`` (Table 2): these hours times the rate of a P100, estimated as 9.5e12 FLOP/s, so an upper bound of what is
 counted."""
 
-
 ROWS = {
     row["name"]: PaperFigures(
         row["name"],

@@ -96,6 +96,9 @@ def test_no_command_trains_with_a_text_that_its_run_no_longer_has(
     changed = replace(corpus, parts=(replace(corpus.parts[0], name="changed"),))
     monkeypatch.setitem(RUNS, "small", replace(RUNS["small"], corpus=changed))
     run_small(RunRequest("small", until="score"))
+    of_paper = gap_of(capsys, "small/1", claimed_as="paper-base")["differences"]
+    gone = {each["cost"] for each in of_paper if each["name"].startswith("model.")}
+    assert gone == {"this text is no longer that of small"}
     [old] = gap_of(capsys, "small", claimed_as="small/1")["differences"]
     assert (old["name"], old["command"], old["cost"]) == ("corpus", "", "this text is no longer that of small")
     [new] = gap_of(capsys, "small/1", claimed_as="small")["differences"]
