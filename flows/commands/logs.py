@@ -6,6 +6,7 @@ from cyclopts import Parameter
 
 from flows.commands.options import STAGE_NAMES, SiteOption
 from flows.runs.completion import OverridesOption, RecordedRunOption
+from flows.runs.overrides import as_options
 from flows.views.terminal import print_text, say
 from infra.errors import BadConfiguration
 from infra.processes import signals
@@ -35,7 +36,7 @@ def logs(
 ) -> None:
     """Print the logs of a run's stages: measurements, job log, and why a stage failed.
 
-    If a run was started several times, the newest running start counts, else the newest; --set chooses other settings.
+    The newest running start counts, else the newest; with STAGE, the newest that reached it. --set chooses settings.
 
     Example: repro logs demo translate/test --all-lines
     """
@@ -71,7 +72,9 @@ def logs(
         receive_records(store, start.run)
         start = with_stages(start) or start
     if not shown and stage:
-        raise BadConfiguration(f"the newest start of {start.run} has not reached {stage!r}; it is {start.outcome}")
+        raise BadConfiguration(
+            f"no start of {start.run}{as_options(overrides)} has reached {stage!r}; the newest is {start.outcome}"
+        )
     for log in shown.values():
         for failure in log.row.tried_again_after:
             print_text(f"earlier, {log.row.label} was tried again after: {failure}")

@@ -241,8 +241,6 @@ def _say_report(report: TextReport) -> None:
             continue
         source, target = (text if len(text) <= 60 else text[:57] + "..." for text in report.samples[rule])
         say(f"  {rule}: {count:,}, for example {source!r} | {target!r}")
-    if report.swapped:
-        say(f"  the sides of {report.swapped:,} pairs look exchanged; the filters do not find all (docs/own-text.md)")
     if report.control:
         say(f"  control characters in {report.control:,} pairs; they are removed (filters.normalise.control)")
     if report.repeated:

@@ -120,14 +120,19 @@ class StageLog:
 def newest_start(store: Store, name: ArtifactName, overrides: Sequence[str] = ()) -> RecordedRun:
     """Find the newest running start of a run, or of the run with these overrides, else the newest ended one.
 
-    Raises BadConfiguration if there is none.
+    If a stage is named, the newest start with that stage comes first. Raises BadConfiguration if there is no start.
     """
     run = name.run
     receive_records(store, run)
     starts = with_overrides(read_headers(store.root, run), overrides)
+    readable = None
     for start in sorted(starts, key=lambda each: each.outcome != RUNNING):
-        if whole := with_stages(start):
+        whole = with_stages(start)
+        if whole and (not name.stage or stage_logs(store, whole, name)):
             return whole
+        readable = readable or whole
+    if readable:
+        return readable
     known = run_names(store.root)
     if run not in known and not is_name(name.asked, run):
         hint = did_you_mean(run, {*known, *RUNS})

@@ -293,9 +293,11 @@ def last_arguments(root: Path, name: str) -> dict[tuple[str, str], Any]:
 
 
 def newest_artifacts(root: Path, name: str, overrides: Sequence[str]) -> set[tuple[str, str]]:
-    """Return (stage, key) of each artifact in the newest record of the run with these overrides."""
-    newest = next((each for each in read_runs(root, name) if each.overrides == tuple(overrides)), None)
-    return {(stage.stage, stage.key) for stage in newest.stages} if newest else set()
+    """Return (stage, key) of each artifact in the newest record of the run; none if it has other overrides."""
+    newest = next(read_runs(root, name), None)
+    if newest is None or newest.overrides != tuple(overrides):
+        return set()
+    return {(stage.stage, stage.key) for stage in newest.stages}
 
 
 _warned: set[Path] = set()

@@ -1,14 +1,12 @@
 """Chooses filters for the languages of a corpus; omits a filter that lacks data on a language."""
 
 from tasks.cleaning.filters import (
-    STOP_WORDS,
     Distinct,
     Empty,
     Filter,
     Filters,
     Identical,
     InvalidUnicode,
-    Language,
     Length,
     LengthRatio,
     NoLetters,
@@ -16,6 +14,7 @@ from tasks.cleaning.filters import (
     OverlongWord,
     Script,
 )
+from tasks.cleaning.language_filters import STOP_WORDS, Language
 
 _SCRIPTS = {
     "Latin": "af az bs ca cs cy da de en eo es et eu fi fr ga gl hr ht hu id is it ku la lb lt lv mg ms mt nb nl nn no "

@@ -13,7 +13,8 @@ from flows.runs.languages import SCRIPT_OF, WITHOUT_SPACES, standard_filters
 from flows.runs.run import Run
 from infra.errors import BadConfiguration, BadData
 from infra.store.files import sha256_of
-from tasks.cleaning.filters import KNOWN, SIDES, STOP_WORDS, Filters, InvalidUnicode, Language, Length, NotIn
+from tasks.cleaning.filters import KNOWN, SIDES, Filters, InvalidUnicode, Length, NotIn
+from tasks.cleaning.language_filters import STOP_WORDS, Language, Swapped
 from tasks.cleaning.line_shift import LineShift, find_line_shift
 from tasks.cleaning.partitions import first_rejecting_rule, normalise_sides, shuffle_positions
 from tasks.corpus.catalogue import ARCHIVES, COMPRESSED, TABLES, Corpus, EvaluationSet, File, Part, Text, text_suffix
@@ -130,8 +131,6 @@ class TextReport:
     rejected_by: dict[str, int] = field(default_factory=dict)
     samples: dict[str, tuple[str, str]] = field(default_factory=dict)
     """For each rule, a pair that it rejects."""
-    swapped: int = 0
-    """Pairs whose sides seem to be exchanged."""
     repeated: int = 0
     """Repeated pairs among those that the rules keep."""
     markup: int = 0
@@ -218,16 +217,13 @@ def look(
     marked = kept.select(SIDES).filter(pl.any_horizontal(pl.col(SIDES).str.contains(MARKUP)))
     report.markup = marked.height
     report.marked = " ||| ".join(marked.row(0)) if marked.height else ""
-    report.swapped = exchanged(frame, filters)
     return report
 
 
 def exchanged(frame: pl.DataFrame, filters: Filters) -> int:
     """Count the pairs whose sides seem to be exchanged; 0 if no filter can recognise the languages."""
-    own = next((rule for rule in filters.rules if isinstance(rule, Language)), None)
-    if own is None:
-        return 0
-    return int(frame.select((Language(own.target, own.source).keep() & ~own.keep()).sum()).item())
+    found = (~rule.keep() for rule in filters.rules if isinstance(rule, Swapped))
+    return int(frame.select(pl.any_horizontal(pl.lit(value=False), *found).sum()).item())
 
 
 def guess_language(file: TextFile, frame: pl.DataFrame, side: str) -> str:
@@ -299,7 +295,10 @@ def _only_text(run: str, addresses: Collection[str], name: str, file: TextFile) 
 def filters_of(like: Run, languages: tuple[str, str], exclude: tuple[str, ...]) -> Filters:
     """Choose rules for these languages, with the length limits of ``like``."""
     words = next((rule for rule in like.filters.rules if isinstance(rule, Length)), Length(1, 150))
-    return standard_filters(*languages, words, exclude)
+    filters = standard_filters(*languages, words, exclude)
+    # Not a standard filter: its entry would change the keys of every training of a built-in run.
+    swapped = [Swapped(*languages)] if STOP_WORDS.keys() >= {*languages} else []
+    return replace(filters, rules=(*swapped, *filters.rules))
 
 
 def remarks_on_text(report: TextReport, filters: Filters, languages: tuple[str, str]) -> Iterator[str]:
@@ -309,8 +308,8 @@ def remarks_on_text(report: TextReport, filters: Filters, languages: tuple[str, 
     for each in languages:
         if each not in SCRIPT_OF and each not in WITHOUT_SPACES:
             yield f"the language {each!r} is unknown here: no filter checks its script; --languages names another"
-    if report.swapped > MANY * looked_at:
-        yield _exchanged(f"in {report.swapped:,} pairs", languages, "exchange --source and --target, or --languages")
+    if (swapped := rejected_by.get("swapped", 0)) > MANY * looked_at:
+        yield _exchanged(f"in {swapped:,} pairs", languages, "exchange --source and --target, or --languages")
     if report.shift:
         yield _shifted(report.shift)
     if (broken := rejected_by.get(InvalidUnicode().name, 0)) > MANY_BROKEN * looked_at:

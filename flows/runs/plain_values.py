@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from flows.runs.unknown_names import unknown_name
 from infra.errors import BadConfiguration
-from tasks.cleaning import filters
+from tasks.cleaning import filters, language_filters
 from tasks.cleaning.filters import Filter
 from tasks.corpus.catalogue import File, Text
 
@@ -20,7 +20,8 @@ RULES: Mapping[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
         *(filters.Empty, filters.InvalidUnicode, filters.NoLetters, filters.Length, filters.LengthRatio),
-        *(filters.OverlongWord, filters.Identical, filters.Script, filters.Language, filters.NotIn, filters.Distinct),
+        *(filters.OverlongWord, filters.Identical, filters.Script, filters.NotIn, filters.Distinct),
+        *(language_filters.Language, language_filters.Swapped),
     )
 }
 """Every rule by the name of its class."""

@@ -11,12 +11,12 @@ from tasks.cleaning.filters import (
     Filter,
     Filters,
     InvalidUnicode,
-    Language,
     Length,
     NoLetters,
     NotIn,
     OverlongWord,
 )
+from tasks.cleaning.language_filters import Language
 from tasks.corpus.catalogue import EvaluationSet, Part
 
 Pair = TypeVar("Pair", Part, EvaluationSet)

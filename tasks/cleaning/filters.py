@@ -1,7 +1,8 @@
 """Filters of sentence pairs, and the normalisation before them: each rule is a frozen dataclass with ``keep()``.
 
 ``keep()`` is a polars expression over the columns ``source`` and ``target`` (normalised, never null) that is true for
-the pairs to keep. Words are separated by white space. To add a rule, add a class here.
+the pairs to keep. Words are separated by white space. To add a rule, add a class here, or in ``language_filters``
+if it needs words of a language.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Filter(Protocol):
         ...
 
 
-class _NamedFilter:
+class NamedFilter:
     @property
     def name(self) -> str:
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
@@ -66,7 +67,7 @@ def _beside(value: float, most: float) -> str:
 
 
 @dataclass(frozen=True)
-class Empty(_NamedFilter):
+class Empty(NamedFilter):
     """Removes pairs with an empty side. For every corpus: the paper's data has 11,835 of them in En-De."""
 
     def keep(self) -> pl.Expr:
@@ -80,7 +81,7 @@ class Empty(_NamedFilter):
 
 
 @dataclass(frozen=True)
-class InvalidUnicode(_NamedFilter):
+class InvalidUnicode(NamedFilter):
     """Removes pairs with invalid UTF-8 (U+FFFD), noncharacters, private-use characters, remaining control characters,
     and UTF-8 that was decoded as Latin-1 (``fÃ¼r``, ``â€œ``). For every corpus, especially web text."""
 
@@ -99,7 +100,7 @@ class InvalidUnicode(_NamedFilter):
 
 
 @dataclass(frozen=True)
-class NoLetters(_NamedFilter):
+class NoLetters(NamedFilter):
     """Removes pairs with a side without any letter (``.``, ``* * *``, ``2017``). For every corpus with section numbers
     and rules."""
 
@@ -112,7 +113,7 @@ class NoLetters(_NamedFilter):
 
 
 @dataclass(frozen=True)
-class Length(_NamedFilter):
+class Length(NamedFilter):
     """Removes pairs with a side under ``min`` or over ``max`` words, or over ``max_chars`` characters (for languages
     without spaces). Set ``min`` above 1 only where single words are noise."""
 
@@ -136,7 +137,7 @@ class Length(_NamedFilter):
 
 
 @dataclass(frozen=True)
-class LengthRatio(_NamedFilter):
+class LengthRatio(NamedFilter):
     """Removes pairs whose longer side has more than ``max`` times the words of the shorter: a cheap sign of
     misalignment. For languages with spaces; 2 to 2.5 suits European ones and costs a few short correct pairs."""
 
@@ -157,7 +158,7 @@ class LengthRatio(_NamedFilter):
 
 
 @dataclass(frozen=True)
-class OverlongWord(_NamedFilter):
+class OverlongWord(NamedFilter):
     """Removes pairs with a word over ``max`` characters: addresses, tables, missing spaces. German compounds reach 40;
     not for languages without spaces."""
 
@@ -176,7 +177,7 @@ class OverlongWord(_NamedFilter):
 
 
 @dataclass(frozen=True)
-class Identical(_NamedFilter):
+class Identical(NamedFilter):
     """Removes pairs whose sides are equal, which are usually untranslated text. Also removes the few lines that are
     correct that way (names, formulas)."""
 
@@ -185,7 +186,7 @@ class Identical(_NamedFilter):
 
 
 @dataclass(frozen=True)
-class Script(_NamedFilter):
+class Script(NamedFilter):
     """Removes pairs in which more than the share ``max_other`` of a side's characters are letters of another script.
     For web text. Scripts have their Unicode names."""
 
@@ -216,60 +217,8 @@ class Script(_NamedFilter):
         return pl.col(side).str.count_matches(rf"[\p{{L}}--\p{{{getattr(self, side)}}}]")
 
 
-STOP_WORDS: dict[str, str] = {
-    "en": "the|of|and|is|are|with|for|that|this|it|you|they|have|has|from|which|not|be|by|we|our|their|does|did|"
-    "should|must",
-    "de": "der|das|und|ist|sind|mit|für|nicht|ein|eine|einen|einem|einer|den|dem|auf|sich|zu|wir|ich|sie|er|haben|von|"
-    "im|wird|auch|dass|daß|bei|oder|nach|über|kann|diese|dieser|mein|meine|dein|deine|ihr|ihre|sein|seine",
-    "fr": "le|les|et|est|une|dans|pour|que|qui|sur|avec|pas|elle|sont|aux|cette|ces|nous|vous|mais|par|il|ou|être|"
-    "un|au|des",
-    "es": "el|los|las|y|una|para|por|con|del|su|como|más|pero|sus|este|esta|muy|lo|al",
-}
-"""Common words by language, without words that are also common in another of these languages."""
-
-
 @dataclass(frozen=True)
-class Language(_NamedFilter):
-    """Removes pairs with a side in another language: it has at least ``least`` common words of another known language
-    and none of its own. Finds swapped sides and text in a third language; short lines pass. For web text
-    and corpora of several languages."""
-
-    source: str
-    target: str
-    least: int = 2
-
-    def __post_init__(self) -> None:
-        for side in SIDES:
-            require(getattr(self, side) in STOP_WORDS, f"language.{side}", getattr(self, side), ", ".join(STOP_WORDS))
-        require(self.least >= 1, "language.least", self.least, "a whole number of words of at least 1")
-
-    def keep(self) -> pl.Expr:
-        return ~pl.any_horizontal(self._foreign(side, getattr(self, side)) for side in SIDES)
-
-    def evidence(self, pair: pl.DataFrame) -> Evidence:
-        found = []
-        for side in SIDES:
-            own = getattr(self, side)
-            counts = {language: pair.select(self.common(pl.col(side), language)).item() for language in STOP_WORDS}
-            other = max((language for language in STOP_WORDS if language != own), key=lambda language: counts[language])
-            found.append(f"{counts[own]} {own} and {counts[other]} {other}")
-        return f"common words {', '.join(found)}", f"one of its own, or under {self.least} of another"
-
-    def _foreign(self, side: str, own: str) -> pl.Expr:
-        # Most lines have a word of their own language between spaces. To search for one is faster than to count all.
-        known = pl.col(side).str.contains(rf"(?i)(?:^| )(?:{STOP_WORDS[own]})(?: |$)")
-        unsure = pl.when(known).then(pl.lit("")).otherwise(pl.col(side))
-        others = [self.common(unsure, language) >= self.least for language in STOP_WORDS if language != own]
-        return (self.common(unsure, own) == 0) & pl.any_horizontal(others)
-
-    @staticmethod
-    def common(text: pl.Expr, language: str) -> pl.Expr:
-        """The number of common words of ``language``. Letters of any script belong to words: no "we" in "Löwe"."""
-        return text.str.count_matches(rf"(?i)\b(?:{STOP_WORDS[language]})\b")
-
-
-@dataclass(frozen=True)
-class NotIn(_NamedFilter):
+class NotIn(NamedFilter):
     """Removes pairs with a side that equals a line of the same side in a set named in ``Filters.exclude``. For every
     run that reports a score. Reads the column ``known``."""
 
@@ -277,7 +226,7 @@ class NotIn(_NamedFilter):
         return ~pl.col(KNOWN)
 
 
-class CrossPairFilter(_NamedFilter, ABC):
+class CrossPairFilter(NamedFilter, ABC):
     """A rule that compares pairs with the same first value, wherever they are in the corpus."""
 
     @abstractmethod

@@ -56,6 +56,17 @@ def test_the_start_at_work_is_shown_not_a_newer_one_that_was_interrupted(
     assert ", is STOPPED; to resume it: repro run mine --set a=1" in said
 
 
+def test_a_stage_is_read_from_the_newest_start_that_reached_it(
+    store: LocalStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(store.root, "mine", BEGAN, [INTERRUPTED], outcome="KILLED", process=dead_process())
+    record(store.root, "mine", LATER, [{"stage": "clean", "key": "k2", "state": "cached"}], overrides=["a=1"])
+    logs("mine", "train")
+    assert "mine: train was interrupted" in capsys.readouterr().err
+    with pytest.raises(BadConfiguration, match="no start of mine has reached 'average'; the newest is FINISHED"):
+        logs("mine", "average")
+
+
 def test_a_run_whose_process_was_killed_says_so(store: LocalStore, capsys: pytest.CaptureFixture[str]) -> None:
     score = {"stage": "score", "item": "test", "key": "k2", "state": "waits"}
     record(store.root, "mine", BEGAN, [TRAIN, score], outcome="RUNNING", process=dead_process())

@@ -3,7 +3,7 @@
 from flows.runs import RUNS
 from flows.runs.overrides import override
 from flows.runs.plain_values import RULES
-from tasks.cleaning import filters
+from tasks.cleaning import filters, language_filters
 from tasks.cleaning.filters import Distinct, Empty, Filter, Length, LengthRatio, NotIn
 
 DEMO = RUNS["demo"]
@@ -16,8 +16,9 @@ def rules_of(*assignments: str) -> tuple[Filter, ...]:
 def test_every_rule_has_its_name() -> None:
     kinds = {
         name
-        for name, kind in vars(filters).items()
-        if isinstance(kind, type) and kind.__module__ == filters.__name__ and hasattr(kind, "keep")
+        for module in (filters, language_filters)
+        for name, kind in vars(module).items()
+        if isinstance(kind, type) and kind.__module__ == module.__name__ and hasattr(kind, "keep")
     }
     assert set(RULES) == kinds - {"Filter", "CrossPairFilter"}
 

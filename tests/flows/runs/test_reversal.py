@@ -9,7 +9,7 @@ from flows.commands.options import RunOptions
 from flows.runner.find_run import find_run, swapped_name
 from flows.runs import RUNS
 from infra.errors import BadConfiguration
-from tasks.cleaning.filters import Language
+from tasks.cleaning.language_filters import Language
 
 
 def test_texts_languages_sets_and_rules_change_sides_and_all_else_stays() -> None:

@@ -10,7 +10,7 @@ from flows.runs import RUNS
 from flows.runs.built_in_runs import MULTI30K_ENDE, MULTI30K_ENDE_BACK_TRANSLATION
 from flows.runs.reversal import reversed_run
 from model.config import count_parameters
-from tasks.cleaning.filters import Language
+from tasks.cleaning.language_filters import Language
 
 BACK = "multi30k-ende-bt"
 DISTILLED = "demo-distilled"

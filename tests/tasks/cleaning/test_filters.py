@@ -15,7 +15,6 @@ from tasks.cleaning.filters import (
     Filter,
     Identical,
     InvalidUnicode,
-    Language,
     Length,
     LengthRatio,
     NoLetters,
@@ -24,6 +23,7 @@ from tasks.cleaning.filters import (
     normalised,
 )
 from tasks.cleaning.filters import word_count as words_of
+from tasks.cleaning.language_filters import Language, Swapped
 
 GOOD = ("A dog runs.", "Ein Hund läuft.")
 RULES: list[Filter] = [
@@ -36,6 +36,7 @@ RULES: list[Filter] = [
     Identical(),
     Script(),
     Language("en", "de"),
+    Swapped("en", "de"),
     Distinct(),
 ]
 SPECIAL = "\x00\u2028\u0085\r\n\t\u200b\ufeff\u0301eAß \u212b\ufffd\u3000“«\u1100\u1161\u202e\u200d\ue000"
@@ -73,6 +74,13 @@ def rewritten(normalise: Normalise, text: str) -> str:
             Language("en", "de"),
             ("The dog is with me", "L’élève est où? «Les»"),
             ("Paris", "Über Le Mans et Paris"),
+        ),
+        (Swapped("en", "de"), ("Ich habe Tom gesehen.", "I saw Tom at work."), ("I saw Tom at work.", "Ich sah Tom.")),
+        (Swapped("en", "de"), ("Wo ist Tom?", "Where is he?"), ("Der Spiegel", "Tom")),
+        (
+            Swapped("en", "de"),
+            ("Der Hund", "The dog"),
+            ("The rain goes away.", "Regen (the rain)"),
         ),
         (Language("en", "fr"), ("A boy runs", "Der Hund ist mit mir"), ("A boy runs.", "Un garçon répare la roue.")),
     ],

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tasks.cleaning.filters import Distinct, Filters, Language, Length, LengthRatio, NotIn, OverlongWord, Script
+from tasks.cleaning.filters import Distinct, Filters, Length, LengthRatio, NotIn, OverlongWord, Script
+from tasks.cleaning.language_filters import Language
 from tasks.corpus.catalogue import Corpus, EvaluationSet, File, Part, Text
 from tasks.stages.learn_bpe import Vocabulary
 from tasks.stages.shard import Sharding
