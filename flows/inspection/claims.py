@@ -39,6 +39,9 @@ ASSIGNMENT = re.compile(r"(?<![:;,]) (?=[a-z_]+(?:\.[\w.]+)?=)")
 """Matches spaces between the assignments of a version's tag, but not inside a value: ``a=1; 8000: b=1``."""
 
 
+ALL = "only with other settings of the preset"
+
+
 @dataclass(frozen=True)
 class ClaimedSystem:
     """A claim with the known facts of its system: manifests of artifacts or of a plan, and scores in this root."""
@@ -130,9 +133,15 @@ def training_differences(
             values = timed if of_clock else [*unlimited, _assignment(name, theirs, here)]  # clock needs minutes
             command = _command_for(ours, recorded, *values, text=_text_of(system.lineage))
             found[name] = SettingDifference(name, theirs, here, *command)
+    preset = claimed.claim.name
+    whole = []
+    if found and preset in NAMED["preset"]:
+        command = _command_for(ours, recorded, *unlimited, f"preset={preset}", text=_text_of(system.lineage))
+        whole = [SettingDifference("all settings of the preset", preset, "", *command)]
+        found = {name: replace(each, cost=re.sub("^refused: .*", ALL, each.cost)) for name, each in found.items()}
     sizes = [_training_size(made) for made in (claimed.settings, system.lineage)]
     first = [SettingDifference("training", *sizes)] if all(sizes) and sizes[0] != sizes[1] else []
-    return [*first, *sorted(found.values(), key=lambda each: TRAINED.index(each.name.partition(".")[0]))]
+    return [*first, *whole, *sorted(found.values(), key=lambda each: TRAINED.index(each.name.partition(".")[0]))]
 
 
 def about_training(made: Mapping[str, Manifest], ours: RunRequest, recorded: Sequence[Manifest]) -> Iterator[str]:
