@@ -84,11 +84,14 @@ def random_version(chosen: argparse.Namespace, weights: Path, vocabulary: Path) 
     from model.decoding.version_translator import VersionTranslator
     from model.network.transformer import Transformer
     from model.network.weights import save_model
-    from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
+    from tasks.bpe.word_counts import count_chunks
+    from tasks.stages.learn_bpe import Vocabulary, train_from_counts, untrained_tokenizer
 
     torch.manual_seed(chosen.seed)
     shape, size = SIZES[chosen.size]
-    found: Tokenizer = train_tokenizer([pa.array([WORD_LIST] * 4)], Vocabulary(size=329, min_frequency=1))
+    learnt = Vocabulary(size=329, min_frequency=1)
+    counts = count_chunks(untrained_tokenizer(learnt), [pa.array([WORD_LIST] * 4)])
+    found: Tokenizer = train_from_counts([counts], learnt)
     fill = size - found.get_vocab_size()
     found.add_tokens([AddedToken(f"qx{number}xq", normalized=False) for number in range(fill)])
     for folder in (weights, vocabulary):

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import sys
 from collections.abc import Mapping
 
 M_TRIM_THRESHOLD = -1
@@ -24,8 +23,6 @@ def keep_pages() -> None:
     ``infra.launch.job`` sets the same in a job's environment; malloc reads it only when a process starts.
     All threads share one heap, because only the first heap can grow without mmap. Without glibc this does nothing.
     """
-    if not sys.platform.startswith("linux"):
-        return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return

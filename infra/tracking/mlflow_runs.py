@@ -169,19 +169,19 @@ class MlflowRuns:
         """Return the experiment's id; creates or restores the experiment if necessary."""
         from mlflow.exceptions import MlflowException
 
-        for attempt in range(2):
-            if found := self.client.get_experiment_by_name(name):
-                if found.lifecycle_stage == "deleted":
-                    self.client.restore_experiment(found.experiment_id)
-                return str(found.experiment_id)
+        found = self.client.get_experiment_by_name(name)
+        if not found:
             served = self.uri.startswith(("http://", "https://", "databricks"))
             location = None if served else (self.artifact_root / name).as_uri()
             try:
                 return str(self.client.create_experiment(name, artifact_location=location, tags=EXPERIMENT_KIND))
             except MlflowException:
-                if attempt:  # at the first attempt another process may have created it meanwhile
+                found = self.client.get_experiment_by_name(name)  # another process may have created it meanwhile
+                if not found:
                     raise
-        raise AssertionError("unreachable")
+        if found.lifecycle_stage == "deleted":
+            self.client.restore_experiment(found.experiment_id)
+        return str(found.experiment_id)
 
     def _create(self, name: str, tags: Mapping[str, str], start_ms: int) -> str:
         said = {name: text for name, text in tags.items() if text}  # MLflow would show empty tags

@@ -136,7 +136,6 @@ class Tracker:
     def resolve_run_id(self, run_id: str) -> str:
         """Return MLflow's id for ``run_id`` at once; raises NetworkFault while MLflow is unreachable."""
         self._writes.retry_now()
-        self._writes.flush()
         try:
             return self._resolved_id(run_id)
         except LookupError:

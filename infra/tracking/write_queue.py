@@ -47,8 +47,9 @@ class WriteQueue:
         self.flush()
 
     def retry_now(self) -> None:
-        """Skip the pause before the next write."""
+        """Flush without the pause after a failure."""
         self._retry_at = 0.0
+        self.flush()
 
     def flush(self) -> None:
         """Execute queued actions in order; stop at a failure that a retry may solve."""
@@ -73,7 +74,6 @@ class WriteQueue:
     def flush_all(self, patient: bool) -> None:
         """Flush at the end; ``patient`` waits for a server, or a file that worked before, unless a signal arrives."""
         self.retry_now()
-        self.flush()
         waits = patient and (self._was_available or self.place.startswith("http"))
         end = time.monotonic() + FINAL_FLUSH_SECONDS
         try:
@@ -81,7 +81,6 @@ class WriteQueue:
                 self._warn(f"waiting up to {FINAL_FLUSH_SECONDS:.0f} s for MLflow to record this run", "waiting")
                 signals.wait(POLL_SECONDS)
                 self.retry_now()
-                self.flush()
         except (KeyboardInterrupt, SystemExit):
             pass  # the signal stays pending and ends the next check
         if self._waiting and waits:

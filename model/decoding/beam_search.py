@@ -47,15 +47,12 @@ class IncrementalDecoder(Protocol):
 
     def advance(self, pieces_R: Tensor) -> Tensor:
         """Append a token to each row (R); return the logits of the next token (R, N)."""
-        ...
 
     def reorder(self, rows_R: Tensor) -> None:
         """Make row i continue row ``rows_R[i]``; there may be more rows than before."""
-        ...
 
     def keep_sentences(self, sentences_B: Tensor) -> None:
         """Drop all other sentences; ``reorder`` follows, with the row numbers from before this call."""
-        ...
 
 
 class Ensemble:
@@ -215,11 +212,7 @@ class Continuations(NamedTuple):
     def take(self, places_BX: Ints) -> "Continuations":
         """Return each sentence's continuations at ``places_BX``, in this order."""
         sentence_B1 = np.arange(len(places_BX))[:, None]
-        return Continuations(
-            self.log_p_BX[sentence_B1, places_BX],
-            self.pieces_BX[sentence_B1, places_BX],
-            self.rows_BX[sentence_B1, places_BX],
-        )
+        return Continuations._make(values_BX[sentence_B1, places_BX] for values_BX in self)
 
 
 class BeamState:
@@ -254,10 +247,8 @@ class BeamState:
         log_p_BX = (self.log_p_BW.reshape(-1, 1) + scores_RC).reshape(sentences, -1)
         # Stable: equal candidates stay in the order of hypothesis and token.
         order_BX = np.argsort(-log_p_BX, axis=1, kind="stable")
-        sentence_B1 = np.arange(sentences)[:, None]
-        rows_BX = order_BX // scores_RC.shape[1] + width * sentence_B1
-        pieces_BX = pieces_RC.reshape(sentences, -1)[sentence_B1, order_BX]
-        return Continuations(log_p_BX[sentence_B1, order_BX], pieces_BX, rows_BX)
+        rows_BX = np.arange(log_p_BX.size).reshape(sentences, -1) // scores_RC.shape[1]
+        return Continuations(log_p_BX, pieces_RC.reshape(sentences, -1), rows_BX).take(order_BX)
 
     def finish(self, found: Continuations) -> list[list[BeamEntry]]:
         """Finish the hypotheses of the beam that end in eos, and return them by sentence."""

@@ -109,7 +109,11 @@ class LayerWeights:
     """A ``DecoderLayer`` as functions of tensors that compute one position of every row."""
 
     def __init__(self, layer: DecoderLayer, bfloat16: bool) -> None:
-        dense = partial(dense_of, without_gradient_in_bfloat16 if bfloat16 else without_gradient)
+        prepare = without_gradient_in_bfloat16 if bfloat16 else without_gradient
+
+        def dense(linear: nn.Linear) -> Function:
+            return prepare(linear.weight, linear.bias)
+
         attention = layer.attention
         cross = layer.cross
         feed_forward = layer.feed_forward
@@ -214,10 +218,6 @@ class PrefixDecoder:
     def _of_rows(self, values: Tensor) -> Tensor:
         """Repeat the value of each sentence for each of its rows."""
         return values.repeat_interleave(len(self.seen_RT) // len(values), dim=0)
-
-
-def dense_of(prepare: Callable[[Tensor, Tensor | None], Function], layer: nn.Linear) -> Function:
-    return prepare(layer.weight, layer.bias)
 
 
 def normalisation(norm: nn.Module) -> Function:

@@ -23,11 +23,9 @@ class OtherEngine(Protocol):
 
     def search_n_best(self, sources: Sequence[Sequence[int]], search: Search) -> list[list[Hypothesis]]:
         """Search like ``Translator.search_n_best``."""
-        ...
 
     def can_search(self, source: Sequence[int], search: Search) -> bool:
         """Whether the engine supports the longest output that the search allows for a source."""
-        ...
 
 
 @dataclass(frozen=True)

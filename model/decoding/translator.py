@@ -139,7 +139,8 @@ class Translator:
             constraints = [self.constraints_for(sources[n], decoding) for n in numbers]
             return beam_search(step, constraints, decoding, self.device, n_best)
 
-        return self._in_batches(lengths_with_eos(sources), find, [EMPTY_HYPOTHESIS], progress)
+        lengths = [len(source) + 1 if len(source) else 0 for source in sources]
+        return self._in_batches(lengths, find, [EMPTY_HYPOTHESIS], progress)
 
     @torch.inference_mode()
     def search_steps(
@@ -233,11 +234,6 @@ class Translator:
             self.model, pad_sequences([self.source_tokens(source)], self.device), pad_sequences([read], self.device)
         )
         return AttentionMaps(*(weights[:, 0].float().cpu() for weights in (maps.encoder, maps.decoder, maps.cross)))
-
-
-def lengths_with_eos(sources: Sequence[Sequence[int]]) -> list[int]:
-    """Return the length of each source with eos; 0 for an empty source."""
-    return [len(source) + 1 if len(source) else 0 for source in sources]
 
 
 def pad_sequences(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:

@@ -26,6 +26,7 @@ from ..config.special_pieces import UNK
 from ..data.bpe import TokenizerPair
 from ..decoding.translation import Hypothesis, Search
 from ..decoding.translator import EMPTY_HYPOTHESIS, Translator
+from ..network.weights import sha256
 from .ctranslate2 import names, write_folder
 from .ctranslate2_runtime import Folder, Found
 
@@ -102,7 +103,7 @@ def find_or_make(
         try:
             write_folder(name, weights, vocabulary, decoding, partial, quantization)
             equal, sentences = _compare(partial, translator, decoding, lines)
-            sums = {file.name: _sha256(file) for file in sorted(partial.iterdir())}
+            sums = {file.name: sha256(file) for file in sorted(partial.iterdir())}
             record = {"equal": equal, "sentences": sentences, "files": sums}
             (partial / RECORD).write_text(json.dumps(record, indent=1) + "\n")
             partial.rename(folder)
@@ -136,7 +137,7 @@ def _read(folder: Path) -> Form | None:
     """Read the form in ``folder``; None if there is none, or if a file has changed."""
     try:
         record = json.loads((folder / RECORD).read_text())
-        if any(_sha256(folder / name) != digest for name, digest in record["files"].items()):
+        if any(sha256(folder / name) != digest for name, digest in record["files"].items()):
             return None
         form = Form(folder, int(record["equal"]), int(record["sentences"]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -160,13 +161,8 @@ def _digest(weights: Path, vocabulary: Path, quantization: Quantization) -> str:
     """Return the name of a form: a digest of the model's files (name and content), layout, library and quantization."""
     parts = [f"{LAYOUT}", version("ctranslate2"), quantization]
     for folder in (weights, vocabulary):
-        parts += [f"{file.name} {_sha256(file)}" for file in sorted(folder.iterdir()) if file.is_file()]
+        parts += [f"{file.name} {sha256(file)}" for file in sorted(folder.iterdir()) if file.is_file()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:DIGITS]
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Builds models, and saves them as ``model.safetensors`` and ``model.json`` (``Model`` and vocabulary sizes)."""
 
 import errno
+import hashlib
 import json
 import os
 import re
@@ -44,6 +45,11 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def load_model(folder: Path, device: torch.device | None = None) -> Transformer:

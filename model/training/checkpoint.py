@@ -30,7 +30,7 @@ from ..config import Training
 from ..errors import JobError, bad_data
 from ..metric_names import DEV_PERPLEXITY
 from ..network.transformer import Transformer
-from ..network.weights import WEIGHTS, load_tensors, load_weights, save_tensors, sync
+from ..network.weights import WEIGHTS, load_tensors, load_weights, save_tensors, sha256, sync
 from .optimizer import WeightAverage
 from .position import Position
 
@@ -248,8 +248,3 @@ def moments(model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, T
 
 def checksum(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

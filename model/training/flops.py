@@ -45,24 +45,15 @@ def training_flops(model: Model, vocabulary: int, source_B: ArrayLike, target_B:
     """
     source = np.asarray(source_B, np.float64)
     target = np.asarray(target_B, np.float64)
-    encoder, decoder, softmax = product_weights(model, vocabulary)
-    weights = encoder * source.sum() + (decoder + softmax) * target.sum()
+    attention = 2 * model.d_model * model.heads * (model.d_k + model.d_v)
+    feed_forward = 2 * model.d_model * model.d_ff
+    encoder = model.layers * (attention + feed_forward)
+    decoder = model.layers_of_decoder * (2 * attention + feed_forward) + model.d_model * vocabulary
+    weights = encoder * source.sum() + decoder * target.sum()
     # Each head and pair of positions needs d_k products for the score and d_v products for the weighted value.
     of_encoder = model.layers * (source**2).sum()
     of_decoder = model.layers_of_decoder * ((source * target).sum() + (target * (target + 1) / 2).sum())
-    attention = model.heads * (model.d_k + model.d_v) * (of_encoder + of_decoder)
+    scores = model.heads * (model.d_k + model.d_v) * (of_encoder + of_decoder)
     # Cross-attention projects keys and values once per source token, not once per target token.
-    of_sources = model.layers_of_decoder * model.d_model * model.heads * (model.d_k + model.d_v)
-    moved = of_sources * (source.sum() - target.sum())
-    return float(TRAINED * (weights + attention + moved))
-
-
-def product_weights(model: Model, vocabulary: int) -> tuple[int, int, int]:
-    """Return the numbers of weights in matrix products: in encoder layers, in decoder layers, before the softmax."""
-    attention = 2 * model.d_model * model.heads * (model.d_k + model.d_v)
-    feed_forward = 2 * model.d_model * model.d_ff
-    return (
-        model.layers * (attention + feed_forward),
-        model.layers_of_decoder * (2 * attention + feed_forward),
-        model.d_model * vocabulary,
-    )
+    moved = model.layers_of_decoder * attention / 2 * (source.sum() - target.sum())
+    return float(TRAINED * (weights + scores + moved))

@@ -64,12 +64,13 @@ class Trainer:
     def update(self, batches: Update, stop: StopSignal) -> None:
         """Do one update; then write metrics, validate, save or stop if due."""
         losses = self.train_step(batches)
-        self.log(losses)
+        tokens = self.position.target_tokens
+        self.metrics.record(self.position.update, self.step.learning_rate, losses, tokens, self.row_metrics)
         if self.position.update % self.training.dev_every == 0:
             self.validate()
         finished = is_finished(self.training, self.position)
         if finished:
-            self.metrics.flush(self.position.target_tokens, self.hardware_metrics)
+            self.metrics.flush(tokens, self.hardware_metrics)
             self.policy.last = self.position.update
         stopped = self.ranks.any(stop.received)
         if stopped or self.policy.is_due(self.position):
@@ -113,11 +114,6 @@ class Trainer:
         With ``minutes`` all ranks use the main rank's clock, which starts when the job is launched."""
         here = time.monotonic() - self.started
         return self.ranks.broadcast(round(1000 * here)) / 1000 if self.training.minutes else here
-
-    def log(self, losses: LossSums) -> None:
-        """Record the update's losses; write a row of metrics if one is due."""
-        tokens = self.position.target_tokens
-        self.metrics.record(self.position.update, self.step.learning_rate, losses, tokens, self.row_metrics)
 
     def row_metrics(self) -> dict[str, float]:
         """Return the metrics of a row other than the losses; waits for the device."""
@@ -163,9 +159,8 @@ class Trainer:
             self.policy.last = self.position.update
             if self.training.patience:
                 self.checkpoints.write_best(self.position)
-            sync(
-                self.out / "metrics.jsonl"
-            )  # with model.json the training counts as finished, also after a loss of power
+            # With model.json the training counts as finished, also after a loss of power.
+            sync(self.out / "metrics.jsonl")
             save_model_config(self.out, self.step.model)
             self.checkpoints.finish()
         return facts

@@ -29,6 +29,8 @@ LAUNCHERS: dict[str, Callable[[], Launcher]] = {
 RUN_CURVES = (LOSS, DEV_PERPLEXITY)
 """Metrics of the training that are also logged to MLflow's run of the whole pipeline."""
 METRICS = "metrics.jsonl"
+PASSED = ("compile", "packed_attention", "micro_batch_tokens", "log_seconds", "resume_seconds", "rank_timeout_seconds")
+"""Fields of a site that its jobs get unchanged."""
 Progress = Callable[[StageCall, float, float, str], None]
 
 
@@ -48,16 +50,7 @@ def job_spec(site: Site, request: JobRequest) -> JobSpec:
     distributed = request.distributed
     ranks, nodes = (site.ranks, site.nodes) if distributed else (1, 1)
     threads = site.threads_each if distributed else site.threads_each * (site.ranks // site.nodes)
-    settings = {
-        "device": site.device,
-        "threads": threads,
-        "compile": site.compile,
-        "packed_attention": site.packed_attention,
-        "micro_batch_tokens": site.micro_batch_tokens,
-        "log_seconds": site.log_seconds,
-        "resume_seconds": site.resume_seconds,
-        "rank_timeout_seconds": site.rank_timeout_seconds,
-    }
+    settings = {"device": site.device, "threads": threads} | {name: getattr(site, name) for name in PASSED}
     job = JobSpec(
         request.module, request.config, request.inputs, request.out, settings, ranks, distributed, nodes, threads
     )

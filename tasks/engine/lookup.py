@@ -107,4 +107,4 @@ def changed_input(call: StageCall, manifest: Manifest) -> str:
 
 def store_for(store: Store, site: Site, call: StageCall) -> Store:
     """The store for the call's artifact: the local one for a stage that writes to a local MLflow."""
-    return store.local() if call.stage.has_side_effects and not site.shares_tracking else store
+    return store.local() if call.stage.still_valid and not site.shares_tracking else store

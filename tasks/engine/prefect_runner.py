@@ -33,7 +33,6 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import CacheKeyFnPolicy
 from prefect.client.schemas.objects import State, TaskRun
-from prefect.context import TaskRunContext
 from prefect.exceptions import PrefectException, PrefectHTTPStatusError
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
@@ -128,9 +127,6 @@ class PrefectRunner(Runner):
         planned = self._hits.get(call.key)
         limited = [f"stage:{stage.name}", stage.needs]  # a user may limit the concurrency of each tag
 
-        def cache_key(context: TaskRunContext, parameters: Mapping[str, Any]) -> str:  # noqa: ARG001
-            return f"{stage.name}-{call.key}"
-
         @task(
             name=stage.name,
             description=(stage.__doc__ or "").strip().split("\n")[0],
@@ -141,7 +137,7 @@ class PrefectRunner(Runner):
             retry_delay_seconds=exponential_backoff(FIRST_PAUSE_SECONDS),
             retry_jitter_factor=0.2,
             retry_condition_fn=is_retryable,
-            cache_policy=CacheKeyFnPolicy(cache_key_fn=cache_key),
+            cache_policy=CacheKeyFnPolicy(cache_key_fn=lambda *_: f"{stage.name}-{call.key}"),
             persist_result=True,
             result_storage=self._cache_folder,
             result_serializer=ArtifactName(),

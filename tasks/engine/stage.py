@@ -122,11 +122,6 @@ class Stage(Generic[P]):
         self.name = self.body.__name__
         self.__doc__ = self.body.__doc__
 
-    @property
-    def has_side_effects(self) -> bool:
-        """Whether the stage has effects outside its folder. Its artifact is valid only where those effects exist."""
-        return self.still_valid is not None
-
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Artifact:
         return _engine.get().resolve(self._bound(self.item, *args, **kwargs))
 

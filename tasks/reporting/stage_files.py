@@ -14,6 +14,7 @@ from typing import Any
 
 from infra.store.store import Artifact
 from infra.tracking.mlflow_runs import RunFile
+from model.data.bpe import SOURCE_FILE, TARGET_FILE, TokenizerPair
 from model.data.shards import Shards
 from model.metric_names import DEV_PERPLEXITY
 from tasks.cleaning.filters import SIDES
@@ -35,6 +36,7 @@ FORBIDDEN = RunFile("left-out.txt", b"The licence of the text forbids copies, so
 
 def stage_files(call: StageCall, made: Artifact) -> Iterator[RunFile]:
     """The files about ``made``, the artifact of ``call``; none if the stage has nothing to show."""
+    yield from whole(*(made.path() / name for name in WHOLE.get(call.stage.name, ())))
     if files := FILES.get(call.stage.name):
         yield from files(call, made)
     if quotes := QUOTES.get(call.stage.name):
@@ -105,14 +107,7 @@ def _rejected(call: StageCall, made: Artifact) -> Iterator[RunFile]:
     yield table("rejected.json", ("filter", "pair_id", "found", "allowed", *SIDES), samples)
 
 
-def _learn_bpe(call: StageCall, made: Artifact) -> Iterator[RunFile]:  # noqa: ARG001
-    from model.data.bpe import SOURCE_FILE, TARGET_FILE
-
-    yield from whole(made.path() / SOURCE_FILE, made.path() / TARGET_FILE)
-
-
 def _shard(call: StageCall, made: Artifact) -> Iterator[RunFile]:
-    from model.data.bpe import TokenizerPair
     from tasks.evaluation import plots
 
     shards = Shards(made.path())
@@ -171,18 +166,14 @@ def _report(call: StageCall, made: Artifact) -> Iterator[RunFile]:  # noqa: ARG0
     yield from whole(folder / "report.html", folder / TOKENS_FILE, *sorted(folder.glob("*.png")))
 
 
-def _gap(call: StageCall, made: Artifact) -> Iterator[RunFile]:  # noqa: ARG001
-    yield from whole(*(made.path() / name for name in ("gap.html", "gap.json")))
-
-
+WHOLE = {"learn_bpe": (SOURCE_FILE, TARGET_FILE), "gap": ("gap.html", "gap.json")}
+"""Files of artifacts that are shown whole."""
 QUOTES = {"clean": _rejected, "translate": _translate, "report": _report}
 """Files with sentences of the text."""
 FILES: Mapping[str, Callable[[StageCall, Artifact], Iterator[RunFile]]] = {
     "clean": _clean,
-    "learn_bpe": _learn_bpe,
     "shard": _shard,
     "train": _train,
     "average": _average,
     "score": _score,
-    "gap": _gap,
 }

@@ -36,12 +36,12 @@ from model.data.word_splitting import WordSplitting
 from model.lazy_import import lazy_import
 from tasks.bpe.merges import learn_merges
 from tasks.bpe.symbols import byte_codes, character_codes
-from tasks.bpe.word_counts import WHOLE_WORD, count_chunks, count_corpus
+from tasks.bpe.word_counts import WHOLE_WORD, count_corpus
 from tasks.cleaning.filters import SIDES
 from tasks.cleaning.partitions import read_batch
 from tasks.corpus.noise import NO_NOISE, Augment
 from tasks.engine.stage import Facts, progress, site, stage
-from tasks.lazy_libraries import np, pa, pl, pq
+from tasks.lazy_libraries import np, pl, pq
 
 if TYPE_CHECKING:
     import tokenizers
@@ -167,16 +167,12 @@ def _model(vocabulary: Vocabulary, *learnt: Any) -> Any:
     return tokenizers.models.BPE(*learnt, unk_token=unknown, **suffix)
 
 
-def train_tokenizer(batches: Iterable[pa.Array], vocabulary: Vocabulary) -> Tokenizer:
-    """Learn from arrays of lines the pieces that ``tokenizers.trainers.BpeTrainer`` would find, or the words.
-
-    Raises BadConfiguration if the text gives fewer than ``vocabulary.size`` pieces, or no word.
-    """
-    return train_from_counts([count_chunks(untrained_tokenizer(vocabulary), batches)], vocabulary)
-
-
 def train_from_counts(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) -> Tokenizer:
-    """``train_tokenizer`` from chunk counts; each chunk occurs in one frame only."""
+    """Learn the pieces that ``tokenizers.trainers.BpeTrainer`` would find, or the words.
+
+    Each chunk occurs in one frame only. Raises BadConfiguration if the text gives fewer than ``vocabulary.size``
+    pieces, or no word.
+    """
     tokenizer = untrained_tokenizer(vocabulary)
     if vocabulary.tokens in ("words", "spacy"):
         tokenizer.model = _model(vocabulary, frequent_words(counts, vocabulary))

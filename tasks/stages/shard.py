@@ -11,6 +11,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -116,7 +117,7 @@ class Encoder:
 
 
 class ShardWriter:
-    """Writes batches into files of at most ``pairs_per_shard`` rows. Use as a context."""
+    """Writes batches into files of at most ``pairs_per_shard`` rows. The last file is complete after ``close``."""
 
     def __init__(self, out: Path, schema: pa.Schema, pairs_per_shard: int) -> None:
         self._out = out
@@ -126,16 +127,10 @@ class ShardWriter:
         self.shards = 0
         self._left = 0
 
-    def __enter__(self) -> ShardWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
     def write(self, batch: pa.RecordBatch) -> None:
         while batch.num_rows:
             if not self._left:
-                self._close()
+                self.close()
                 self._file = pa.ipc.new_file(str(self._out / f"{self.shards:05}.arrow"), self._schema)
                 self.shards += 1
                 self._left = self._capacity
@@ -144,7 +139,7 @@ class ShardWriter:
             self._file.write_batch(part)
             self._left -= part.num_rows
 
-    def _close(self) -> None:
+    def close(self) -> None:
         if self.shards:
             self._file.close()
 
@@ -255,7 +250,7 @@ def _write(
 ) -> Facts:
     """Write encoded ranges of ``read`` pairs, in order, as shards, and remove them; returns the facts of the stage."""
     totals = Counter(pairs=0, dropped=read)
-    with ShardWriter(folder, schema, sharding.pairs_per_shard) as writer:
+    with closing(ShardWriter(folder, schema, sharding.pairs_per_shard)) as writer:
         for path in encoded:
             with pa.memory_map(str(path)) as mapped:
                 file = pa.ipc.open_file(mapped)

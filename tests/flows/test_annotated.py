@@ -18,6 +18,7 @@ import transformer as taught
 from hypothesis import given
 from hypothesis import strategies as st
 from small_pipeline import run_small
+from small_text import train_tokenizer
 
 from flows import api
 from flows.runner.request import RunRequest
@@ -33,7 +34,7 @@ from model.training.optimizer import learning_rate, optimizer_of
 from tasks.bpe.merges import learn_merges
 from tasks.bpe.word_counts import count_chunks
 from tasks.demo.corpus import content
-from tasks.stages.learn_bpe import Vocabulary, train_tokenizer, untrained_tokenizer
+from tasks.stages.learn_bpe import Vocabulary, untrained_tokenizer
 
 FILE = Path(taught.__file__)
 PAGE = FILE.with_name("index.md")

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from small_text import train_tokenizer
 from small_training import write_shards, write_text
 
 from model.config import Decoding, Model
@@ -23,7 +24,7 @@ from model.job import Job, Metrics
 from model.network.transformer import Transformer
 from model.network.weights import load_model, save_model
 from model.translate import EXAMPLES, ProgressReporter, examples, work
-from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
+from tasks.stages.learn_bpe import Vocabulary
 
 TEXT = ["Two dogs run over the green meadow.", "It's 2014 again, isn't it?", "The men don't run."] * 3
 AS_READ = Normalise(nfc=False, control=False, white_space=False)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from small_text import train_tokenizer
 
 from model.config import Decoding, Model
 from model.decoding.translator import Translator
@@ -15,7 +16,7 @@ from model.job import Job
 from model.network.transformer import Transformer
 from model.network.weights import save_model
 from model.translate_text import texts, work
-from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
+from tasks.stages.learn_bpe import Vocabulary
 
 LINES = ["Two dogs run.", "A man sings.", "The green meadow.", " ", "It's 2014.", "Rain " * 70, "A dog.", "Run!", "No."]
 SHAPE = Model(

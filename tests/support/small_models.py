@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import torch
+from small_text import train_tokenizer
 
 from model.config import Decoding, Model
 from model.config.special_pieces import BOS, EOS, PAD, UNK
@@ -16,7 +17,7 @@ from model.decoding.translation import Hypothesis
 from model.decoding.translator import Translator
 from model.network.transformer import Transformer
 from model.network.weights import build, save_model
-from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
+from tasks.stages.learn_bpe import Vocabulary
 
 LINES = [
     "Two dogs run.",

@@ -5,14 +5,23 @@ import tarfile
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
+from tokenizers import Tokenizer
 
+from tasks.bpe.word_counts import count_chunks
 from tasks.cleaning.filters import Filter
 from tasks.corpus.reading import read_lines
+from tasks.stages.learn_bpe import Vocabulary, train_from_counts, untrained_tokenizer
 
 
 def all_lines(path: Path, member: str = "", column: str = "") -> list[str]:
     """The lines of a file, of a member of an archive, or of a column."""
     return [line for block in read_lines(path, member, column) for line in block]
+
+
+def train_tokenizer(batches: list[pa.Array], vocabulary: Vocabulary) -> Tokenizer:
+    """The tokenizer that ``learn_bpe`` learns from arrays of lines."""
+    return train_from_counts([count_chunks(untrained_tokenizer(vocabulary), batches)], vocabulary)
 
 
 def archive(path: Path, members: dict[str, bytes], mode: str = "w:gz") -> Path:

@@ -6,11 +6,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_text import train_tokenizer
 
 from model.config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from model.data.bpe import TokenizerPair, printable_piece, with_plain_quotes
 from model.errors import JobError
-from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
+from tasks.stages.learn_bpe import Vocabulary
 
 SOURCE = ["A dog runs over the green meadow.", "Two dogs run; the men don't.", "It's 2014 again, isn't it?"] * 3
 TARGET = ["Ein Hund läuft über die grüne Wiese.", "Zwei Hunde laufen, die Männer nicht.", "Es ist wieder 2014."] * 3

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_text import train_tokenizer
 
 from model.config.normalise import STANDARD, Normalise
 from model.data.bpe import TokenizerPair, with_plain_quotes, write_normalising
 from tasks.cleaning.filters import normalised
-from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
+from tasks.stages.learn_bpe import Vocabulary
 
 LINES = ["A dog runs over the green meadow.", "Two dogs run; the men don't.", "It's 2014 again, isn't it?"] * 3
 MARKS = ["\u00a0", "\t", "\u00ad", "\u200b", "\ufeff", "\u2028", "\x85", "\x1c", "\x00", "„", "’", "e\u0301", "  "]

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_models import translated
+from small_text import train_tokenizer
 from torch import Tensor
 
 from model.config import Decoding, Model
@@ -22,7 +23,7 @@ from model.decoding.translator import Translator
 from model.errors import JobError
 from model.network.transformer import Transformer
 from model.network.weights import save_model
-from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
+from tasks.stages.learn_bpe import Vocabulary
 
 LINES = ["Two dogs run.", "", "A dog", "The men don't run over the green meadow again.", "   ", "It's 2014, isn't it?"]
 DECODING = Decoding(beam=3, alpha=2.0, max_extra=4)

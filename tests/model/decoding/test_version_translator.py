@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from small_models import translated
+from small_text import train_tokenizer
 
 from model.config import Decoding
 from model.decoding.search_engine import SearchEngine
@@ -18,7 +19,7 @@ from model.decoding.sentence_splitting import splitter
 from model.decoding.translation import Hypothesis, Search, SplitMode, best_combinations
 from model.decoding.translator import Translator
 from model.decoding.version_translator import VersionTranslator
-from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
+from tasks.stages.learn_bpe import Vocabulary
 from tests.model.decoding.test_translator import LINES, SHAPE, search_with_frequent_eos, translator_of  # noqa: F401
 
 DECODING = Decoding(beam=3, alpha=2.0, max_extra=4)

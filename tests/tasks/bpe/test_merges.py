@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_text import train_tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from model.config.special_pieces import SPECIAL_TOKENS
 from tasks.bpe.merges import learn_merges
 from tasks.demo.corpus import content
-from tasks.stages.learn_bpe import Vocabulary, train_tokenizer, untrained_tokenizer
+from tasks.stages.learn_bpe import Vocabulary, untrained_tokenizer
 
 LETTERS = ["a", "b", "c"]
 

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_text import train_tokenizer
 from tokenizers import Tokenizer
 
 from model.data.bpe import with_plain_quotes
 from tasks.bpe.word_cache import Ragged, WordCache
 from tasks.bpe.word_counts import STABLE_CHARACTERS, chunk_text, count_chunks, split_into_chunks, sum_counts
-from tasks.stages.learn_bpe import Vocabulary, add_tag, train_tokenizer
+from tasks.stages.learn_bpe import Vocabulary, add_tag
 
 WORDS = ["A", "dog", "runs", "don't", "they'll", "'s", "3,000", "x86_64", "(see", "below).", "...", "ﬁne", "Ünü"]
 TAG = "<synthetic>"

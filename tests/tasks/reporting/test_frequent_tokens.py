@@ -5,12 +5,13 @@ from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
+from small_text import train_tokenizer
 from small_training import write_shards
 
 from model.data.bpe import TokenizerPair
 from model.data.shards import Shards
 from tasks.reporting.frequent_tokens import TOKENS_SHOWN, most_frequent, token_counts
-from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
+from tasks.stages.learn_bpe import Vocabulary
 
 SOURCE = ["the dog, the dog and the cat"] * 3 + ['a dog = "one" ☃']
 TARGET = ["der Hund, der Hund und die Katze"] * 4

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from small_text import train_tokenizer
 from tokenizers import Tokenizer, trainers
 
 from infra.errors import BadConfiguration
@@ -17,7 +18,7 @@ from model.data.bpe import TokenizerPair, write_normalising
 from model.data.word_splitting import moses_tokens
 from tasks.bpe.word_cache import WordCache
 from tasks.demo.corpus import content
-from tasks.stages.learn_bpe import Vocabulary, learn_bpe, train_tokenizer, untrained_tokenizer
+from tasks.stages.learn_bpe import Vocabulary, learn_bpe, untrained_tokenizer
 
 CHARACTERS = Vocabulary(size=600, tokens="characters")
 PUBLISHED = Vocabulary(size=10_100, tokens="characters", moses=True, lowercase=True)

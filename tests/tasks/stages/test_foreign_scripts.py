@@ -4,11 +4,12 @@ import json
 
 import pyarrow as pa
 import pytest
+from small_text import train_tokenizer
 
 from model.config.special_pieces import UNK
 from model.data.bpe import SUBSTITUTE, TokenizerPair
 from tasks.bpe.word_cache import WordCache
-from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
+from tasks.stages.learn_bpe import Vocabulary
 
 LATIN = Vocabulary(size=290, min_frequency=1, scripts=("Latin",))
 TEXT = pa.array(

@@ -6,11 +6,12 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pytest
+from small_text import train_tokenizer
 
 from infra.store.store import Artifact
 from model.data.bpe import TokenizerPair
 from tasks.corpus.noise import Augment
-from tasks.stages.learn_bpe import Vocabulary, train_tokenizer
+from tasks.stages.learn_bpe import Vocabulary
 from tasks.stages.shard import KEEP_EVERY_PAIR, Encoder, Sharding, shard
 
 SOURCE = [f"dog {n} runs over {n * n} meadows" for n in range(50)] + ["", " odd\u00a0 space ", "word " * 300]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from small_text import train_tokenizer
 
 from infra.store.store import Artifact
 from model.config.normalise import STANDARD
@@ -15,7 +16,7 @@ from model.config.special_pieces import SPECIAL_TOKENS, UNK
 from model.data.bpe import TokenizerPair, write_normalising
 from model.data.word_splitting import spacy_tokenizer
 from model.errors import JobError
-from tasks.stages.learn_bpe import Vocabulary, learn_bpe, train_tokenizer
+from tasks.stages.learn_bpe import Vocabulary, learn_bpe
 
 WORDS = Vocabulary(size=300, tokens="words", min_frequency=2, lowercase=True)
 TEXT = pa.array(["Der Hund läuft, der Mann läuft nicht.", "Ein Hund (der alte Hund) läuft nicht!", "Der Mann."])
