@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, SiteOption
 from flows.runs.completion import RUN_NAMES, OverridesOption
-from flows.views.terminal import print_json, say
+from flows.views.terminal import console, print_json, say
 from infra.errors import BadConfiguration
 
 
@@ -50,8 +50,6 @@ def filters(
         result = {"run": name, "clean": f"{folder}", "refused": refused, "filters": [asdict(rule) for rule in rules]}
         print_json(result)
         return
-    from rich.console import Console
-
     from flows.views.filters_view import print_rejections
 
-    print_rejections(rules, Console(highlight=False))
+    print_rejections(rules, console(stderr=False))

@@ -3,13 +3,12 @@
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
 
 from flows.commands.options import JsonOption, RunOptions
 from flows.runner.request import make_plan
 from flows.views.stage_words import outcome_json
 from flows.views.tables import stage_table
-from flows.views.terminal import print_json
+from flows.views.terminal import print_json, show
 from infra.servers.mlflow_sqlite import check_database
 
 
@@ -25,14 +24,13 @@ def plan_command(
     """
     resolved = asked.request().resolve()
     check_database(resolved.site.tracking)
-    output = Console(highlight=False)
     planned = make_plan(resolved)
     if not cost:
         outcome = planned.outcome
         if as_json:
             print_json(outcome_json(outcome))
         else:
-            output.print(stage_table(outcome.rows))
+            show(stage_table(outcome.rows))
         return
     from flows.inspection.cost import estimate_cost
     from flows.views.cost_view import cost_sentence, cost_table
@@ -41,5 +39,4 @@ def plan_command(
     if as_json:
         print_json(found.as_json())
     else:
-        output.print(cost_table(found))
-        output.print(f"\n{cost_sentence(found)}", markup=False, soft_wrap=True)
+        show(cost_table(found), f"\n{cost_sentence(found)}")

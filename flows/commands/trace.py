@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption, SiteOption
 from flows.runs.completion import RUN_NAMES, OverridesOption
-from flows.views.terminal import print_json, say, show
+from flows.views.terminal import console, print_json, say, show
 from infra.errors import BadConfiguration
 from infra.site import configured_site
 
@@ -63,8 +63,6 @@ def trace(
 
 
 def _trace_pair(run: str, pair_id: str, out: Path | None, overrides: tuple[str, ...], site: str, as_json: bool) -> None:
-    from rich.console import Console
-
     from flows.inspection.trace import trace_pair
     from flows.views.trace_view import print_trace
 
@@ -81,7 +79,7 @@ def _trace_pair(run: str, pair_id: str, out: Path | None, overrides: tuple[str, 
     if as_json:
         print_json(walk.as_json())
     else:
-        print_trace(walk, Console(highlight=False))
+        print_trace(walk, console(stderr=False))
     if out:
         show(f"attention: {out}", aside=True)
 

@@ -333,7 +333,8 @@ class Filters:
     def __post_init__(self) -> None:
         require(0 <= self.max_rejected <= 1, "filters.max_rejected", self.max_rejected, "a share from 0 to 1")
         names = [rule.name for rule in self.rules]
-        require(len(set(names)) == len(names), "filters.rules", names, "each rule once")
+        once = "each rule once (filters.rules.Length.max=60 changes a value)"
+        require(len(set(names)) == len(names), "filters.rules", names, once)
         if self.exclude:
             allowed = "rules with NotIn, such as Length(max=60),NotIn, since filters.exclude names sets"
             require("not_in" in names, "filters.rules", names, allowed)
