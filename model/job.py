@@ -96,9 +96,7 @@ class Job:
         """Read a ``job.json``; ignore settings that only other kinds of jobs have."""
         try:
             job = json.loads(path.read_text())
-            known = {
-                name: job["site"][name] for name in JobSettings.__dataclass_fields__ if name in job.get("site", {})
-            }
+            known = {n: value for n, value in job.get("site", {}).items() if n in JobSettings.__dataclass_fields__}
             inputs = {name: Path(folder) for name, folder in job["inputs"].items()}
             return Job(job["config"], inputs, Path(job["out"]), JobSettings(**known))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -3,7 +3,7 @@
 if TYPE_CHECKING:
     import polars as pl
 else:
-    pl = lazy_import("polars")
+    pl = LazyModule("polars")
 """
 
 from importlib import import_module
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class LazyModule:
-    """A placeholder for a module: the first access to an attribute imports the module."""
+    """A placeholder for a module: the first access to an attribute imports the module, or raises ImportError."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
@@ -21,8 +21,3 @@ class LazyModule:
         # Stored here, so that the next access is as fast as on the module.
         setattr(self, attribute, value)
         return value
-
-
-def lazy_import(name: str) -> Any:
-    """Return a placeholder that imports the module ``name`` at its first use; that use raises ImportError."""
-    return LazyModule(name)

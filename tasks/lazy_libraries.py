@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from model.lazy_import import lazy_import
+from model.lazy_import import LazyModule
 
 if TYPE_CHECKING:
     import numpy as np
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
     from numpy.typing import NDArray
 else:
-    np = lazy_import("numpy")
-    pl = lazy_import("polars")
-    pa = lazy_import("pyarrow")
-    pc = lazy_import("pyarrow.compute")
-    pq = lazy_import("pyarrow.parquet")
+    np = LazyModule("numpy")
+    pl = LazyModule("polars")
+    pa = LazyModule("pyarrow")
+    pc = LazyModule("pyarrow.compute")
+    pq = LazyModule("pyarrow.parquet")
     NDArray = Any  # for annotations alone
 
 __all__ = ["NDArray", "np", "pa", "pc", "pl", "pq"]

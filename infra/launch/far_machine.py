@@ -38,9 +38,8 @@ class FarMachine:
 
     def run(self, script: str) -> str:
         """Run a shell script there, which no signal interrupts, and return its output."""
-        status, output, complaints = self._call(
-            ["ssh", *self.options, *CONNECTION, self.host, "sh -s"], script, ANSWER_SECONDS
-        )
+        words = ["ssh", *self.options, *CONNECTION, self.host, "sh -s"]
+        status, output, complaints = self._call(words, script, ANSWER_SECONDS)
         if status:
             raise self._fault(complaints, status == NO_CONNECTION, self.host)
         return output

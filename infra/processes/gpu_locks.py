@@ -7,20 +7,11 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from infra.processes.locks import try_lock, wait_for
 
 LOCK_FOLDER = Path("/run/lock")
-
-
-@dataclass(frozen=True)
-class GpuLocks:
-    """GPUs by their names in CUDA_VISIBLE_DEVICES, and the file descriptors of their locks."""
-
-    names: tuple[str, ...] = ()
-    locks: tuple[int, ...] = ()
 
 
 def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -33,8 +24,8 @@ def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 @contextmanager
-def lock_gpus(gpus: Sequence[str], count: int, on_wait: Callable[[], None]) -> Iterator[GpuLocks]:
-    """Lock ``count`` of the GPUs, or all if there are fewer, for the block.
+def lock_gpus(gpus: Sequence[str], count: int, on_wait: Callable[[], None]) -> Iterator[dict[str, int]]:
+    """Lock ``count`` of the GPUs, or all if there are fewer, for the block; yields the descriptor of each lock by GPU.
 
     Waits while too few are free, and calls ``on_wait`` once a minute. Only one waiting job collects GPUs at a time, so
     jobs with one GPU cannot starve a job that needs many.
@@ -59,7 +50,7 @@ def lock_gpus(gpus: Sequence[str], count: int, on_wait: Callable[[], None]) -> I
                 wait_for(lambda: try_lock(turn) and holds_all(), on_wait)
             finally:
                 os.close(turn)
-        yield GpuLocks(tuple(held), tuple(held.values()))
+        yield held
     finally:
         for descriptor in held.values():
             os.close(descriptor)

@@ -45,7 +45,7 @@ class Service:
     def __post_init__(self) -> None:
         for name in ("prefect_port", "mlflow_port"):
             if not 0 < getattr(self, name) < 65536:
-                raise BadConfiguration(f"{_option(name)} is {getattr(self, name)}, allowed is 1 to 65535")
+                raise BadConfiguration(f"--{name.replace('_', '-')} is {getattr(self, name)}, allowed is 1 to 65535")
         if self.prefect_port == self.mlflow_port:
             raise BadConfiguration(f"--prefect-port and --mlflow-port are both {self.mlflow_port}, they must differ")
         for name in ("cpu_workers", "gpu_workers"):
@@ -106,9 +106,8 @@ class Service:
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     probe.bind(address)
             except OSError as error:
-                raise BadConfiguration(
-                    f"port {port} at {self.host} is not free ({error.strerror}): choose another with {_option(name)}"
-                ) from None
+                taken = f"port {port} at {self.host} is not free ({error.strerror})"
+                raise BadConfiguration(f"{taken}: choose another with --{name.replace('_', '-')}") from None
 
     def write(self) -> None:
         partial = self.folder / f"{FILE}.partial"
@@ -147,7 +146,3 @@ def running_service(root: Path) -> Service | None:
     except OSError:
         return None
     return service if process_state(f"{service.supervisor}") == "alive" else None
-
-
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")

@@ -66,7 +66,9 @@ def run_description(lines: Sequence[StageRow], why: str = "") -> str:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str = "---") -> str:
     """Return a Markdown table; ``align`` applies to all columns except the first. In cells, a line break becomes a
     space, and a bar becomes a slash."""
-    return "\n".join(map(_table_row, [head, ["---", *[align] * (len(head) - 1)], *rows]))
+    lines = (head, ["---", *[align] * (len(head) - 1)], *rows)
+    clean = ([re.sub(r"\s+", " ", cell).replace("|", "/") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in clean)
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -105,8 +107,3 @@ def _short(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.2f}" if 0.1 <= abs(value) < 1e9 or value == 0 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) and is_number(value) else f"{value}"
-
-
-def _table_row(cells: Iterable[str]) -> str:
-    clean = (re.sub(r"\s+", " ", cell).replace("|", "/") for cell in cells)
-    return f"| {' | '.join(clean)} |"

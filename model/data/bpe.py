@@ -28,15 +28,15 @@ from typing import TYPE_CHECKING, Any
 from ..config.normalise import PLAIN_QUOTES, REMOVED, UNEVEN, Normalise
 from ..config.special_pieces import BOS, EOS, PAD, SPECIAL_TOKENS, UNK
 from ..errors import bad_data
-from ..lazy_import import lazy_import
+from ..lazy_import import LazyModule
 from .word_splitting import RECORDS, WordSplitting
 
 if TYPE_CHECKING:
     import tokenizers
     from tokenizers import Tokenizer, normalizers
 else:
-    tokenizers = lazy_import("tokenizers")
-    normalizers = lazy_import("tokenizers.normalizers")
+    tokenizers = LazyModule("tokenizers")
+    normalizers = LazyModule("tokenizers.normalizers")
 
 SOURCE_FILE = "tokenizer.json"
 TARGET_FILE = "tokenizer.target.json"

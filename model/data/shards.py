@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import bad_data
-from ..lazy_import import lazy_import
+from ..lazy_import import LazyModule
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 else:
-    np = lazy_import("numpy")
-    pa = lazy_import("pyarrow")
+    np = LazyModule("numpy")
+    pa = LazyModule("pyarrow")
 
 Array: TypeAlias = "NDArray[Any]"
 

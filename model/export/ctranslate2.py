@@ -99,11 +99,8 @@ def write_folder(
     (folder / "search.json").write_text(json.dumps(search, indent=1) + "\n")
     added = {"eos": "eos", "none": "nothing", "bos+eos": "bos and eos"}[ends]
     about = {"name": name, "quantization": quantization, "added": added, "longest": longest}
-    about |= {
-        "penalty": decoding.penalty_formula,
-        "libraries": f"tokenizers sentencex {splitting.library if splitting else ''}".strip(),
-    }
-    (folder / "README.md").write_text(ABOUT.format(**about))
+    libraries = f"tokenizers sentencex {splitting.library if splitting else ''}".strip()
+    (folder / "README.md").write_text(ABOUT.format(**about, penalty=decoding.penalty_formula, libraries=libraries))
 
 
 def write_ctranslate2(

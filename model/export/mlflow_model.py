@@ -34,15 +34,9 @@ class TranslatorModel(mlflow.pyfunc.PythonModel):  # type: ignore[misc]
         self.folders = Path(context.artifacts["weights"]), Path(context.artifacts["vocabulary"])
         translator = Translator.load(*self.folders)
         config = context.model_config or {}
-        language = config.get("source_language", DEFAULT_LANGUAGE)
-        self.model = VersionTranslator(
-            "",
-            translator,
-            SearchEngine(translator),
-            splitter(language),
-            Decoding(),
-            config.get("max_pieces", translator.longest_source),
-        )
+        split = splitter(config.get("source_language", DEFAULT_LANGUAGE))
+        longest = config.get("max_pieces", translator.longest_source)
+        self.model = VersionTranslator("", translator, SearchEngine(translator), split, Decoding(), longest)
         choices: tuple[EngineChoice, ...] = get_args(EngineChoice)
         self.engines = {
             choice: SearchEngine(translator, choice, partial(self._open_ctranslate2, choice)) for choice in choices

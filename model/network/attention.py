@@ -63,10 +63,13 @@ class PaddedMask:
         return x_BHTV.transpose(1, 2).flatten(2)
 
     def weights(self, q_BHTK: Tensor, k_BHSK: Tensor) -> Tensor:
-        """Return the attention weights of ``attend`` without the causal mask: (B, H, T, S); each row sums to 1."""
+        """Return the attention weights of ``attend``: (B, H, T, S); each row sums to 1."""
         scores_BHTS = q_BHTK @ k_BHSK.transpose(-1, -2) / math.sqrt(q_BHTK.shape[-1])
         if self.mask is not None:
             scores_BHTS = scores_BHTS.masked_fill(~self.mask, -math.inf)
+        if self.causal:
+            later_BHTS = torch.ones_like(scores_BHTS, dtype=torch.bool).triu(1)
+            scores_BHTS = scores_BHTS.masked_fill(later_BHTS, -math.inf)
         return scores_BHTS.softmax(dim=-1)
 
 
@@ -153,7 +156,7 @@ class PackedMask:
         return x_MX.index_put((index_BT[valid_BT],), x_BTX[valid_BT])
 
     def weights(self, q_MHK: Tensor, k_MHK: Tensor) -> Tensor:
-        """Return the attention weights of ``attend`` without the causal mask, as padded rows: (N, H, T, S).
+        """Return the attention weights of ``attend`` as padded rows: (N, H, T, S).
 
         T and S are the ``max_seqlen`` of queries and keys. Rows of padding and of empty sentences have no meaning.
         """
@@ -162,7 +165,7 @@ class PackedMask:
         valid_NS = self.keys.valid_positions()
         # The softmax over no key would be NaN, so an empty sentence sees all positions.
         seen_NS = valid_NS | ~valid_NS[:, :1]
-        return PaddedMask(seen_NS[:, None, None]).weights(q_NHTK, k_NHSK)
+        return PaddedMask(seen_NS[:, None, None], self.causal).weights(q_NHTK, k_NHSK)
 
 
 PackedAttention = Callable[[PackedMask, Tensor, Tensor | None, Widths, float], Tensor]
@@ -214,7 +217,7 @@ class SelfAttention(Attention):
         return self.out(attention_mask.attend(q, k, v, self.p_drop_now))
 
     def weights(self, x: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Return the attention weights of ``forward`` without the causal mask: (B, H, T, T); each row sums to 1.
+        """Return the attention weights of ``forward``: (B, H, T, T); each row sums to 1.
 
         Packed sentences have the shape of ``PackedMask.weights``."""
         q, k, _ = (self.split_heads(x) for x in self.query_keys_values(x).split(self.widths, dim=-1))

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .attention import PaddedMask
 from .transformer import Transformer
 
 
@@ -42,11 +41,9 @@ def attention_maps(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> 
         for attention in (*encoder, *decoder, *crosses):
             hooks.enter_context(attention.register_forward_pre_hook(inputs.__setitem__))
         model(source_BS, target_BT)
-    steps = target_BT.shape[1]
-    causal = PaddedMask(torch.ones(steps, steps, dtype=torch.bool, device=target_BT.device).tril())
     return AttentionMaps(
         torch.stack([attention.weights(*inputs[attention]) for attention in encoder]),
-        torch.stack([attention.weights(inputs[attention][0], causal) for attention in decoder]),
+        torch.stack([attention.weights(*inputs[attention]) for attention in decoder]),
         torch.stack([cross.weights(*inputs[cross]) for cross in crosses]),
     )
 

@@ -19,11 +19,6 @@ def memory_bytes(device: torch.device) -> float:
     return 1024.0 * int(line.split()[1])
 
 
-def device_name(device: torch.device) -> str:
-    """Return the GPU's name, or the device type."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
 def cpu_kernels() -> str:
     """Return the properties that decide how a CPU rounds: ``AVX512 AMX Intel, 2 threads``.
 

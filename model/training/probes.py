@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from .. import metric_names as names
 from ..config.special_pieces import PAD
-from ..network.attention import CrossAttention, PaddedMask, SelfAttention
+from ..network.attention import CrossAttention, SelfAttention
 from ..network.attention_maps import with_own_layers
 from ..network.transformer import DecoderLayer, EncoderLayer, Residual, Transformer
 from .coverage import marginal, normalised_entropy
@@ -45,8 +45,10 @@ def probe(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> Values:
     if model.config.attention != "own":
         model = with_own_layers(model)
     recorded = Recorded()
+    residuals = [module for module in model.modules() if isinstance(module, Residual)]
+    attentions = [module for module in model.modules() if isinstance(module, SelfAttention | CrossAttention)]
     with ExitStack() as hooks:
-        for module in recorded.of_interest(model):
+        for module in (*residuals, *(around.drop for around in residuals), *attentions):
             hooks.enter_context(module.register_forward_hook(recorded))
         memory_BSD, mask_B11S = model.encode(source_BS)
         hidden_BTD = model.decode(target_BT, memory_BSD, mask_B11S)
@@ -78,12 +80,6 @@ class Recorded:
         self.inputs[module] = inputs
         self.outputs[module] = output
 
-    @staticmethod
-    def of_interest(model: Transformer) -> list[nn.Module]:
-        residuals = [module for module in model.modules() if isinstance(module, Residual)]
-        attentions = [module for module in model.modules() if isinstance(module, SelfAttention | CrossAttention)]
-        return [*residuals, *(around.drop for around in residuals), *attentions]
-
     def ratio(self, around: Residual, real: Tensor) -> Tensor:
         """Return the mean of |f(x)| / |x| over positions: a sublayer's output relative to the residual stream."""
         x_BTD = self.inputs[around][0].float()
@@ -113,9 +109,7 @@ def decoder_signs(
     layer: DecoderLayer, recorded: Recorded, source_real: Tensor, target_real: Tensor
 ) -> dict[str, Tensor]:
     around = layer.around_feed_forward
-    steps = target_real.shape[1]
-    causal = PaddedMask(torch.ones(steps, steps, dtype=torch.bool, device=target_real.device).tril())
-    weights_BHTT = layer.attention.weights(recorded.inputs[layer.attention][0], causal)
+    weights_BHTT = layer.attention.weights(*recorded.inputs[layer.attention])
     weights_BHTS = layer.cross.weights(*recorded.inputs[layer.cross])
     return {
         names.DECODER_COSINE: cosine(recorded.outputs[around], target_real),

@@ -19,7 +19,6 @@ from .checkpoint import CheckpointPolicy, Checkpoints
 from .coverage import CoverageLoss
 from .distributed import Ranks
 from .flops import Work, peak_flops, training_flops
-from .hardware import device_name
 from .loss import Objective
 from .metrics import MetricsLogger
 from .optimizer import WeightAverage, optimizer_of
@@ -52,7 +51,8 @@ def build_trainer(
     model = new_model(config, training, (vocabulary.source_size, vocabulary.target_size), device, packed_attention)
     optimizer = optimizer_of(training, model)
     flops = training_flops(config, vocabulary.target_size, sampler.source, sampler.target)
-    work = Work(flops / float(sampler.target.sum()), peak_flops(device_name(device)))
+    peak = peak_flops(torch.cuda.get_device_name(device)) if device.type == "cuda" else 0.0
+    work = Work(flops / float(sampler.target.sum()), peak)
     metrics = MetricsLogger(job, training.updates, ranks.is_main, work.mfu(ranks.world_size))
     ema = WeightAverage(model, training.ema) if training.ema else None
     checkpoints = Checkpoints(job.out, CheckpointPolicy(training, job.site.resume_seconds), ema)

@@ -46,7 +46,7 @@ class Trainer:
     def __post_init__(self) -> None:
         self.policy = self.checkpoints.policy
         before = seconds_since_launch() if self.training.minutes else 0.0
-        self.started = time.monotonic() - before - self.position.seconds
+        self.started = time.monotonic() - before - self.position.seconds  # as if it had not been interrupted
         self.epochs_done = 0.0
 
     def run(self, stop: StopSignal) -> None:
@@ -83,9 +83,8 @@ class Trainer:
     def updates(self) -> Iterator[Update]:
         """Read the batches of the remaining updates."""
         remaining = 0 if is_finished(self.training, self.position) else self.training.updates - self.position.update
-        return self.reader.read_from(
-            Cursor(self.position.epoch, self.position.batch, update=self.position.update), remaining
-        )
+        cursor = Cursor(self.position.epoch, self.position.batch, update=self.position.update)
+        return self.reader.read_from(cursor, remaining)
 
     def train_step(self, batches: Update) -> LossSums:
         """Compute the next update and advance ``position``."""
@@ -99,21 +98,17 @@ class Trainer:
 
     def advance_position(self, batches: Update) -> None:
         self.epochs_done = batches.next.epochs_done
+        seconds = time.monotonic() - self.started
+        if self.training.minutes:  # all ranks use the main rank's clock, which starts when the job is launched
+            seconds = self.ranks.broadcast(round(1000 * seconds)) / 1000
         self.position = replace(
             self.position,
             update=self.position.update + 1,
             epoch=batches.next.epoch,
             batch=batches.next.batch,
             target_tokens=self.position.target_tokens + batches.pieces,
-            seconds=self.seconds(),
+            seconds=seconds,
         )
-
-    def seconds(self) -> float:
-        """Return the seconds of the training so far, including the time before it was resumed.
-
-        With ``minutes`` all ranks use the main rank's clock, which starts when the job is launched."""
-        here = time.monotonic() - self.started
-        return self.ranks.broadcast(round(1000 * here)) / 1000 if self.training.minutes else here
 
     def row_metrics(self) -> dict[str, float]:
         """Return the metrics of a row other than the losses; waits for the device."""

@@ -129,7 +129,7 @@ class MergeQueue:
     def _keep(self, pairs: PairOccurrences, at: int) -> None:
         pair = int(pairs.keys[at])
         self._frequency[pair] = int(pairs.totals[at])
-        self._positions[pair] = pairs.positions_of(at)
+        self._positions[pair] = pairs.positions[pairs.offsets[at] : pairs.offsets[at + 1]].copy()
         self._push(pair)
 
     def _push(self, pair: int) -> None:

@@ -57,10 +57,6 @@ class PairOccurrences:
             keys[begins], np.add.reduceat(weights[order], begins), np.append(begins, len(keys)), positions[order]
         )
 
-    def positions_of(self, at: int) -> Integers:
-        """A copy of the positions of the pair with this index."""
-        return self.positions[self.offsets[at] : self.offsets[at + 1]].copy()
-
 
 class SymbolArray:
     """``cell`` holds ids below ``limit``, ``limit`` where a word ends, and ``limit + 1`` where a cell is empty.

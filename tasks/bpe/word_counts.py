@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from infra.processes.workers import Workers
 from model.data.bpe import BYTE_DECODER, of_characters
 from model.data.word_splitting import WordSplitting
-from model.lazy_import import lazy_import
+from model.lazy_import import LazyModule
 from tasks.bpe.word_cache import WordSplitter
 from tasks.cleaning.filters import SIDES, text_hash
 from tasks.cleaning.partitions import read_batch, write_batches
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import tokenizers
     from tokenizers import Tokenizer
 else:
-    tokenizers = lazy_import("tokenizers")
+    tokenizers = LazyModule("tokenizers")
 
 BATCH_PAIRS = 50_000
 RANGE_PAIRS = 200_000

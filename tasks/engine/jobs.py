@@ -103,5 +103,5 @@ def run_job(
         settings.display.say(f"{label}: waiting for a GPU of this machine")
 
     with lock_gpus(gpus, job.ranks, waiting) as locked:
-        job = replace(job, gpus=locked.names, pass_fds=(lock, *locked.locks))
+        job = replace(job, gpus=tuple(locked), pass_fds=(lock, *locked.values()))
         launcher.run(job, poll)

@@ -108,12 +108,8 @@ def model_card(
 def as_markdown(card: ModelCard) -> str:
     """The card with its front matter. Foreign text is escaped: it stays text where Markdown is rendered."""
     front = yaml.safe_dump(dict(card.front), sort_keys=False, allow_unicode=True).rstrip()
-    return (
-        environment(Path(__file__).parent)
-        .get_template("model_card.md")
-        .render(card=card, front=front)
-        .removesuffix("\n")
-    )
+    page = environment(Path(__file__).parent).get_template("model_card.md").render(card=card, front=front)
+    return page.removesuffix("\n")
 
 
 def _use(corpus: Facts) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ from model.data.bpe import (
     with_plain_quotes,
 )
 from model.data.word_splitting import WordSplitting
-from model.lazy_import import lazy_import
+from model.lazy_import import LazyModule
 from tasks.bpe.merges import learn_merges
 from tasks.bpe.symbols import byte_codes, character_codes
 from tasks.bpe.word_counts import WHOLE_WORD, count_corpus
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import tokenizers
     from tokenizers import Tokenizer
 else:
-    tokenizers = lazy_import("tokenizers")
+    tokenizers = LazyModule("tokenizers")
 
 SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 256
 """Special tokens and bytes: with fewer entries some text could not be encoded."""

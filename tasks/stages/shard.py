@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from infra.errors import BadData
 from infra.store.store import Artifact
@@ -27,10 +27,7 @@ from tasks.bpe.word_counts import BATCH_PAIRS, RANGE_PAIRS, row_groups
 from tasks.cleaning.filters import SIDES
 from tasks.corpus.noise import NO_NOISE, PAIR, Augment
 from tasks.engine.stage import Facts, progress, site, stage
-from tasks.lazy_libraries import np, pa, pc, pq
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from tasks.lazy_libraries import NDArray, np, pa, pc, pq
 
 COPY = r":\d+\+\w+$"
 """Matches the end of the ``pair_id`` of a noised copy: ``europarl:17+caps``."""

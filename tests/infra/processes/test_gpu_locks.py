@@ -17,7 +17,7 @@ HOLDER = """
 import subprocess, sys, time
 from infra.processes.gpu_locks import lock_gpus
 with lock_gpus([sys.argv[1]], 1, lambda: None) as own:
-    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=0, pass_fds=own.locks)
+    child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=0, pass_fds=[*own.values()])
     print(child.pid, flush=True)
     child.wait()
 """
@@ -40,12 +40,12 @@ def test_jobs_of_any_size_never_share_a_gpu_and_all_get_one(names: list[str]) ->
     def job(size: int) -> None:
         with lock_gpus(names, size, ignore_wait) as own:
             with guard:
-                shared.extend(busy & set(own.names))
-                busy.update(own.names)
+                shared.extend(busy & set(own))
+                busy.update(own)
             time.sleep(0.05)
             with guard:
-                busy.difference_update(own.names)
-                sizes.append(len(own.names))
+                busy.difference_update(own)
+                sizes.append(len(own))
 
     threads = [threading.Thread(target=job, args=(size,)) for size in (1, 3, 2, 1, 8, 1, 2)]
     for thread in threads:
