@@ -284,20 +284,17 @@ def is_name(words: str, name: str) -> bool:
     return False
 
 
-def last_arguments(root: Path, name: str) -> dict[tuple[str, str], Any]:
-    """Return the arguments of each (stage, item) in the run's newest record; empty if there is none."""
-    for each in read_runs(root, name):
-        rows = _fields(each.path, _text(each.path))["stages"]
-        return {(row["stage"], row.get("item", "")): row["form"] for row in rows if isinstance(row.get("form"), dict)}
-    return {}
+def start_to_compare(root: Path, name: str, overrides: Sequence[str]) -> RecordedRun | None:
+    """Return the run's newest start with exactly these overrides, else its newest; None without a readable record."""
+    headers = [*read_headers(root, name)]
+    same = [each for each in headers if each.overrides == tuple(overrides)]
+    return next(filter(None, map(with_stages, same or headers)), None)
 
 
-def newest_artifacts(root: Path, name: str, overrides: Sequence[str]) -> set[tuple[str, str]]:
-    """Return (stage, key) of each artifact in the newest record of the run; none if it has other overrides."""
-    newest = next(read_runs(root, name), None)
-    if newest is None or newest.overrides != tuple(overrides):
-        return set()
-    return {(stage.stage, stage.key) for stage in newest.stages}
+def arguments_of(start: RecordedRun) -> dict[tuple[str, str], Any]:
+    """Return the arguments of each (stage, item) in the record of a start."""
+    rows = _fields(start.path, _text(start.path))["stages"]
+    return {(row["stage"], row.get("item", "")): row["form"] for row in rows if isinstance(row.get("form"), dict)}
 
 
 _warned: set[Path] = set()

@@ -15,7 +15,7 @@ from flows.runner.artifact_names import check_stage, model_manifests
 from flows.runner.find_run import check_sets, find_run, warn_of_changed_files
 from flows.runner.interrupted import attempt_to_resume
 from flows.runner.outcome import Outcome
-from flows.runner.recorded_runs import RecordedRun, findable, last_arguments, read_runs
+from flows.runner.recorded_runs import RecordedRun, arguments_of, findable, start_to_compare
 from flows.runs import Run
 from flows.runs.initial_weights import InitialWeights, initial_weights_of
 from flows.runs.overrides import changes_results, override, without_replaced
@@ -140,7 +140,7 @@ def make_plan(resolved: ResolvedRun) -> RunPlan:
         _check_training(resolved.run, site)
     _check_extras(site, any(row.state != "cached" for row in rows))
     if any(row.state != "cached" for row in rows):  # else the records are not needed
-        rows = [_resuming(row, store, scope.attempt) for row in _with_changes(rows, store, name, initial)]
+        rows = [_resuming(row, store, scope.attempt) for row in _with_changes(rows, store, resolved, initial)]
     started = records.start_time(site.root, name)
     return RunPlan(resolved, started, store, scope, initial, interrupted, Outcome(name, rows), planner.lookups)
 
@@ -210,12 +210,12 @@ def _resuming(row: StageResult, store: Store, attempt: Attempt) -> StageResult:
 
 
 def _with_changes(
-    rows: list[StageResult], store: Store, name: str, initial: InitialWeights | None
+    rows: list[StageResult], store: Store, resolved: ResolvedRun, initial: InitialWeights | None
 ) -> list[StageResult]:
-    """Return the rows; a row that is not cached says what changed since the newest record of the run."""
-    newest = next(read_runs(store.root, name), None)
-    keys = {(stage.stage, stage.item): stage.key for stage in newest.stages} if newest else {}
-    before = last_arguments(store.root, name)
+    """Return the rows; a row that is not cached says what changed since the run's ``start_to_compare``."""
+    earlier = start_to_compare(store.root, resolved.run.name, resolved.request.overrides)
+    keys = {(stage.stage, stage.item): stage.key for stage in earlier.stages} if earlier else {}
+    before = arguments_of(earlier) if earlier else {}
 
     def explained(row: StageResult) -> StageResult:
         place = (row.stage, row.item)

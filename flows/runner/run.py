@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 from flows.runner import records
 from flows.runner.outcome import Outcome, StageFailed, cached_outcome
-from flows.runner.recorded_runs import UnreadableRecord, newest_artifacts, read_header
+from flows.runner.recorded_runs import UnreadableRecord, read_header, read_runs
 from flows.runner.records import FINISHED, KILLED, RUNNING
 from flows.runner.request import RunPlan
 from flows.runs.overrides import run_title, settings_text
@@ -144,16 +144,17 @@ class RunRecord:
             self.write(outcome.rows, FINISHED)
 
     def conclude(self, cached: Outcome) -> None:
-        """Record a request whose artifacts all exist, unless its newest record names the same artifacts.
+        """Record a request whose artifacts all exist, unless the run's newest record is of the same one.
 
         Thus a run that was killed after its last stage is not resumed, and garbage collection keeps the artifacts of
         the last request.
         """
         planned = self.planned
-        resolved = planned.resolved
+        name, overrides = planned.resolved.run.name, planned.resolved.request.overrides
+        newest = next(read_runs(planned.store.root, name), None)
+        known = {(stage.stage, stage.key) for stage in newest.stages} if newest else set()
         used = {(row.stage, row.key) for row in cached.rows}
-        known = newest_artifacts(planned.store.root, resolved.run.name, resolved.request.overrides)
-        if planned.interrupted or not used <= known:
+        if planned.interrupted or newest is None or newest.overrides != tuple(overrides) or not used <= known:
             self.write(cached.rows, FINISHED)
 
     def _is_open(self) -> bool:

@@ -19,11 +19,12 @@ from flows.runner import records
 from flows.runner.interrupted import attempt_to_resume, close_dead_runs
 from flows.runner.recorded_runs import (
     UnreadableRecord,
-    last_arguments,
+    arguments_of,
     read_headers,
     read_run,
     read_runs,
     run_names,
+    start_to_compare,
 )
 from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS
@@ -94,7 +95,15 @@ def test_whatever_a_field_holds_every_reader_goes_on(
     found = list(read_runs(root, "demo"))
     assert [each.as_json()["record"] for each in found][-1] == str(sound)
     assert isinstance(sum(each.seconds for each in found), float)
-    last_arguments(root, "demo")
+    for each in found:
+        arguments_of(each)
+
+
+def test_a_plan_is_compared_with_the_newest_start_of_the_same_settings_else_with_the_newest(tmp_path: Path) -> None:
+    assert start_to_compare(tmp_path, "demo", ()) is None
+    plain, other = whole(tmp_path), whole(tmp_path, 1, overrides=["a=1"])
+    chosen = [start_to_compare(tmp_path, "demo", overrides) for overrides in ((), ("a=1",), ("b=2",))]
+    assert [each.path for each in chosen if each] == [plain, other, other]
 
 
 @given(st.integers(1, 600))
