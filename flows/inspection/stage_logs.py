@@ -158,7 +158,8 @@ def _in_words(line: str) -> tuple[float, str]:
         row = json.loads(line)
         when = float(row.get("time", 0.0))
         moment = f"{datetime.fromtimestamp(when):%H:%M:%S}  " if when else ""
-        done = f"{row['done']:,.0f}/{row['total']:,.0f}  " if "total" in row else ""
+        is_progress = "total" in row and "facts" not in row  # a job that its clock ended did not do all
+        done = f"{row['done']:,.0f}/{row['total']:,.0f}  " if is_progress else ""
         return when, f"{moment}{done}{describe_metrics([row])}".rstrip()
     except (ValueError, TypeError, KeyError, AttributeError):
         return 0.0, line
