@@ -31,24 +31,38 @@ def logs(
     every: Annotated[
         bool, Parameter(name="--all-lines", help=f"all lines, with torchrun's traces, not only the last {LINES}")
     ] = False,
-    overrides: Annotated[OverridesOption, Parameter(help="the newest start with this override; repeatable")] = (),
+    overrides: Annotated[
+        OverridesOption, Parameter(help="the newest start with this override; repeatable; '' for none")
+    ] = (),
     site: SiteOption = "local",
 ) -> None:
     """Print the logs of a run's stages: measurements, job log, and why a stage failed.
 
-    The newest running start counts, else the newest; with STAGE, the newest that reached it. --set chooses settings.
+    The newest running start counts, else the newest; with STAGE, the newest that reached it. --set chooses settings. A
+    version stands for the newest start with its training.
 
-    Example: repro logs demo translate/test --all-lines
+    For example:
+
+    repro logs demo translate/test --all-lines
+
+    repro logs demo/3 train
+
+    repro logs demo train --set ''
     """
     from flows.inspection.stage_logs import StageLog, newest_start, stage_logs
-    from flows.runner.artifact_names import parse_name
+    from flows.runner.artifact_names import is_version, parse_name
+    from flows.runner.find_run import find_version
     from flows.runner.recorded_runs import failure_text, with_stages
     from flows.runner.records import KILLED, RUNNING, receive_records
 
     store = open_store(Site.named(site))
+    key = ""
+    if is_version(run):
+        version = find_version(run, Site.named(site))
+        run, key = version.name, version.tags.get("key.train", "")
     wanted = parse_name("/".join(filter(None, (run, stage))))
     shown: dict[tuple[str, str], StageLog] = {}
-    start = newest_start(store, wanted, overrides)
+    start = newest_start(store, wanted, overrides, key)
     while True:
         for log in stage_logs(store, start, wanted):
             place = (log.row.stage, log.row.item)
@@ -84,3 +98,5 @@ def logs(
     resume = f"; to resume it: {start.command}" if start.outcome == KILLED else ""
     begun = f"{start.started.astimezone():%Y-%m-%d %H:%M}"
     say(f"{start.full_name}, begun {begun}, is {start.end}{f': {start.failure}' if start.failure else ''}{resume}")
+    if start.overrides and not overrides:
+        say(f"for the newest start without --set: repro logs {start.run}{f' {stage}' * bool(stage)} --set ''")

@@ -117,10 +117,11 @@ class StageLog:
         yield from (words for _, words in merge(measured, reversed(said), key=itemgetter(0)))
 
 
-def newest_start(store: Store, name: ArtifactName, overrides: Sequence[str] = ()) -> RecordedRun:
+def newest_start(store: Store, name: ArtifactName, overrides: Sequence[str] = (), key: str = "") -> RecordedRun:
     """Find the newest running start of a run, or of the run with these overrides, else the newest ended one.
 
-    If a stage is named, the newest start with that stage comes first. Raises BadConfiguration if there is no start.
+    If a stage is named, the newest start with that stage comes first. With ``key`` only starts with an artifact of that
+    key count. Raises BadConfiguration if there is no start.
     """
     run = name.run
     receive_records(store, run)
@@ -128,6 +129,8 @@ def newest_start(store: Store, name: ArtifactName, overrides: Sequence[str] = ()
     readable = None
     for start in sorted(starts, key=lambda each: each.outcome != RUNNING):
         whole = with_stages(start)
+        if whole and key and not any(row.key == key for row in whole.stages):
+            continue
         if whole and (not name.stage or stage_logs(store, whole, name)):
             return whole
         readable = readable or whole

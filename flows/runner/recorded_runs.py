@@ -244,9 +244,13 @@ def read_history(store: Store, run: str = "", since: datetime | None = None) -> 
 
 
 def with_overrides(starts: Iterable[RecordedRun], overrides: Sequence[str]) -> list[RecordedRun]:
-    """Choose the starts with exactly these overrides; if there are none, those with further overrides."""
-    found = [each for each in starts if {*overrides} <= {*each.overrides}]
-    return [each for each in found if overrides and each.overrides == tuple(overrides)] or found
+    """Choose the starts with exactly these overrides; if there are none, those with further overrides.
+
+    An empty override, as of ``--set ''``, asks for starts without overrides.
+    """
+    wanted = tuple(filter(None, overrides))
+    found = [each for each in starts if {*wanted} <= {*each.overrides}]
+    return [each for each in found if overrides and each.overrides == wanted] or found
 
 
 def last_sign(store: Store, start: RecordedRun) -> datetime:

@@ -12,6 +12,8 @@ from made_up_roots import record
 
 from flows.commands.logs import LINES, logs
 from flows.commands.status import status
+from flows.inspection.stage_logs import newest_start
+from flows.runner.artifact_names import ArtifactName
 from infra.errors import BadConfiguration, Fault
 from infra.processes.identity import process_identity
 from infra.processes.locks import file_lock
@@ -65,6 +67,22 @@ def test_a_stage_is_read_from_the_newest_start_that_reached_it(
     assert "mine: train was interrupted" in capsys.readouterr().err
     with pytest.raises(BadConfiguration, match="no start of mine has reached 'average'; the newest is FINISHED"):
         logs("mine", "average")
+
+
+def test_the_start_without_overrides_and_the_start_of_a_training_can_be_asked_for(
+    store: LocalStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(store.root, "mine", BEGAN, [{**TRAIN, "state": "cached"}])
+    record(store.root, "mine", LATER, [{**INTERRUPTED, "key": "k2"}], outcome="KILLED", overrides=["a=1"])
+    logs("mine", "train")
+    assert capsys.readouterr().err.endswith("for the newest start without --set: repro logs mine train --set ''\n")
+    logs("mine", "train", overrides=("",))
+    said = capsys.readouterr().err
+    assert "mine: train is cached" in said
+    assert "without --set" not in said
+    assert newest_start(store, ArtifactName("mine", "train"), key="k1").overrides == ()
+    with pytest.raises(BadConfiguration, match="no stage of mine began"):
+        newest_start(store, ArtifactName("mine", "train"), key="k3")
 
 
 def test_a_run_whose_process_was_killed_says_so(store: LocalStore, capsys: pytest.CaptureFixture[str]) -> None:
