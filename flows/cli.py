@@ -132,7 +132,8 @@ def main() -> None:
         _say(_unknown_command(arguments[0]))
         sys.exit(2)
     if arguments[:1] in (["run"], ["new"]) and not {"--help", "-h"} & {*arguments}:
-        print(f"repro {arguments[0]}: starting ...", file=sys.stderr, flush=True)  # before slow imports
+        # Before slow imports; the first start also compiles them and makes the databases.
+        print(f"repro {arguments[0]}: starting ... (the first time up to a minute)", file=sys.stderr, flush=True)
     # SIGTERM raises an exception, so that context managers end jobs and servers.
     signals.install_handlers()
     try:
