@@ -83,4 +83,4 @@ def test_an_update_is_timed_and_how_much_other_work_slows_it_down() -> None:
         other.wait()
         os.sched_setaffinity(0, cores)
     assert 0 < time.seconds < 60
-    assert time.slowdown > 1.4
+    assert time.slowdown > 1.1
