@@ -34,5 +34,7 @@ def describe_metrics(rows: Sequence[dict[str, Any]]) -> str:
         if isinstance(newest.get(name), int | float):
             parts.append(form.format(newest[name]))
     if isinstance(newest.get(SECONDS_LEFT), int | float):
-        parts.append(f"{duration(newest['seconds_left'])} left")
+        left = newest[SECONDS_LEFT]
+        # A training whose minutes are over goes on until it has as many checkpoints as are averaged.
+        parts.append(f"{duration(left)} left" if left else "saves its last checkpoints")
     return " · ".join(parts)
