@@ -136,8 +136,8 @@ def training_differences(
     preset = claimed.claim.name
     whole = []
     if found and preset in NAMED["preset"]:
-        values = ("training.minutes=0", f"preset={preset}")  # not the schedule, which a preset may set
-        command = _command_for(ours, recorded, *values, text=_text_of(system.lineage))
+        as_preset = ("training.minutes=0", f"preset={preset}")  # not the schedule, which a preset may set
+        command = _command_for(ours, recorded, *as_preset, text=_text_of(system.lineage))
         whole = [SettingDifference("all settings of the preset", preset, "", *command)]
         found = {name: replace(each, cost=re.sub("^refused: .*", ALL, each.cost)) for name, each in found.items()}
     sizes = [_training_size(made) for made in (claimed.settings, system.lineage)]
