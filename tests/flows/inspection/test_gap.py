@@ -132,6 +132,10 @@ def test_the_clock_is_replaced_with_its_schedule_and_limits_that_it_made_void_ar
     commands = {each.name: each.command for each in training_differences(claimed, ended, ours, [])}
     lifted = "repro run clock --set training.schedule=linear --set training.minutes=0 --set training.updates=120"
     assert commands["training.updates"] == lifted, "or the clock would end it once more"
+    preset = find_claim("notes", 30.0, ours, site)
+    commands = {each.name: each.command for each in training_differences(preset, ended, ours, [])}
+    whole = "repro run clock --set training.minutes=0 --set preset=notes"
+    assert commands["all settings of the preset"] == whole, "a schedule would override that of the preset"
 
 
 def test_two_runs_of_a_file_with_one_name_are_two(
