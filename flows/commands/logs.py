@@ -39,7 +39,7 @@ def logs(
     """Print the logs of a run's stages: measurements, job log, and why a stage failed.
 
     The newest running start counts, else the newest; with STAGE, the newest that reached it. --set chooses settings. A
-    version stands for the newest start with its training.
+    version stands for the first finished start with its training.
 
     For example:
 

@@ -16,6 +16,7 @@ from flows.runner.request import RunRequest, make_plan
 from flows.runs import Run
 from flows.runs.paper_rows import PAPER, PAPER_RUNS, row_run_name
 from flows.runs.presets import NAMED
+from flows.runs.text_settings import settings_basis
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.manifest import Manifest
@@ -40,6 +41,7 @@ ASSIGNMENT = re.compile(r"(?<![:;,]) (?=[a-z_]+(?:\.[\w.]+)?=)")
 
 
 ALL = "only with other settings of the preset"
+OTHER_TEXT = "other text now"
 
 
 @dataclass(frozen=True)
@@ -120,18 +122,21 @@ def training_differences(
         unused.add("training.updates")  # a limit that neither reached
     timed = [f"training.{name}={training.get(name, 0)}" for name in ("schedule", "minutes")]
     unlimited = [] if training.get("minutes") else _without_clock(system.lineage)  # else the clock may end it first
-    found: dict[str, SettingDifference] = {}
+    differing: dict[str, Sequence[str]] = {}
     for each in differing_fields([claimed.settings, system.lineage]) if claimed.settings else ():
-        name = each.name.rpartition(": ")[2]
-        theirs, here = (_stated(name, value) for value in each.values)
-        root = name.partition(".")[0]
-        if root == "corpus":  # no assignment can change the text
-            command = _command_for(RunRequest(claimed.run), recorded, text=_text_of(claimed.settings))
-            found[root] = SettingDifference(root, "another text", "", *command)
-        elif root in TRAINED and name not in (*unused, *found):
+        differing.setdefault(each.name.rpartition(": ")[2], each.values)
+    found = {}
+    text = {name: values for name, values in differing.items() if name.startswith("corpus.")}
+    if text:  # no assignment can change it
+        command = _command_for(RunRequest(claimed.run), recorded, text=_text_of(claimed.settings))
+        shown = {"corpus": ("another text", "")} if "corpus.name" in text else text
+        found = {name: SettingDifference(name, theirs, here, *command) for name, (theirs, here) in shown.items()}
+    for name, values in differing.items():
+        if name.partition(".")[0] in TRAINED and name not in (*unused, *text):
+            theirs, here = (_stated(name, value) for value in values)
             of_clock = name in ("training.schedule", "training.minutes")
-            values = timed if of_clock else [*unlimited, _assignment(name, theirs, here)]  # clock needs minutes
-            command = _command_for(ours, recorded, *values, text=_text_of(system.lineage))
+            assignments = timed if of_clock else [*unlimited, _assignment(name, theirs, here)]  # clock needs minutes
+            command = _command_for(ours, recorded, *assignments, text=_text_of(system.lineage))
             found[name] = SettingDifference(name, theirs, here, *command)
     preset = claimed.claim.name
     whole = []
@@ -152,6 +157,9 @@ def about_training(made: Mapping[str, Manifest], ours: RunRequest, recorded: Seq
         for ended in ended_by_clock(made["train"].arguments["training"], made["train"].facts):
             command, cost = _command_for(ours, recorded, *_without_clock(made), text=_text_of(made))
             yield f"{ended}; without this limit: " + (f"`{command}` ({cost})" if command else cost)
+        pairs = made["clean"].facts.get("pairs", 0) if "clean" in made else 0
+        for measured in re.findall("measured with (.*?BLEU)", settings_basis(pairs)):
+            yield f"for comparison, the settings of `repro new` with {measured} on val (docs/own-text.md)"
 
 
 def _text_of(made: Mapping[str, Manifest]) -> object:
@@ -200,7 +208,7 @@ def _command_for(ours: RunRequest, recorded: Sequence[Manifest], *values: str, t
     except BadConfiguration as error:
         return "", f"refused: {re.sub('^--set .*?: ', '', f'{error}')}"
     if text and not any(row.form.get("corpus") == text for row in planned.outcome.rows):
-        return "", f"this text is no longer that of {ours.run}"
+        return "", f"no command: {ours.run} has {OTHER_TEXT}"
     cost = RunCost(ours.run, stage_costs(planned.outcome.rows, recorded, planned.resolved.site))
     unknown = "not known: nothing like it is on record" if cost.stages else "nothing: it is cached"
     return command_of(ours.run, request.overrides, {}), f"about {duration(cost.seconds)}" if cost.seconds else unknown

@@ -24,7 +24,7 @@ from flows.runner.recorded_runs import (
     with_overrides,
     with_stages,
 )
-from flows.runner.records import KILLED, RUNNING, receive_records
+from flows.runner.records import FINISHED, KILLED, RUNNING, receive_records
 from flows.runs import RUNS
 from flows.runs.overrides import as_options
 from flows.runs.unknown_names import did_you_mean
@@ -107,7 +107,7 @@ class StageLog:
         for tail in self._tails:
             tail.path = folder / tail.path.name  # the folder is renamed when the stage ends
         rows, log = (tail.read_lines().decode(errors="replace") for tail in self._tails)
-        measured = [_in_words(line) for line in rows.splitlines()]
+        measured = [row for line in rows.splitlines() if (row := _in_words(line))[1]]
         when = self._tails[1].path.stat().st_mtime if log else 0.0
         said = []
         for line in reversed((log if every else TORCHRUN.sub("", log)).splitlines()):
@@ -120,14 +120,15 @@ class StageLog:
 def newest_start(store: Store, name: ArtifactName, overrides: Sequence[str] = (), key: str = "") -> RecordedRun:
     """Find the newest running start of a run, or of the run with these overrides, else the newest ended one.
 
-    If a stage is named, the newest start with that stage comes first. With ``key`` only starts with an artifact of that
-    key count. Raises BadConfiguration if there is no start.
+    If a stage is named, the newest start with that stage comes first. With ``key``, the first finished start with an
+    artifact of that key, else the first start with one. Raises BadConfiguration if there is no start.
     """
     run = name.run
     receive_records(store, run)
     starts = with_overrides(read_headers(store.root, run), overrides)
+    starts = starts[::-1] if key else starts
     readable = None
-    for start in sorted(starts, key=lambda each: each.outcome != RUNNING):
+    for start in sorted(starts, key=lambda each: each.outcome != (FINISHED if key else RUNNING)):
         whole = with_stages(start)
         if whole and key and not any(row.key == key for row in whole.stages):
             continue
@@ -161,8 +162,9 @@ def _in_words(line: str) -> tuple[float, str]:
         row = json.loads(line)
         when = float(row.get("time", 0.0))
         moment = f"{datetime.fromtimestamp(when):%H:%M:%S}  " if when else ""
-        is_progress = "total" in row and "facts" not in row  # a job that its clock ended did not do all
-        done = f"{row['done']:,.0f}/{row['total']:,.0f}  " if is_progress else ""
+        if "facts" in row:  # a job that its clock ended did not do all of the total
+            return when, ""
+        done = f"{row['done']:,.0f}/{row['total']:,.0f}  " if "total" in row else ""
         return when, f"{moment}{done}{describe_metrics([row])}".rstrip()
     except (ValueError, TypeError, KeyError, AttributeError):
         return 0.0, line

@@ -315,7 +315,7 @@ def remarks_on_text(report: TextReport, filters: Filters, languages: tuple[str, 
     if (broken := rejected_by.get(InvalidUnicode().name, 0)) > MANY_BROKEN * looked_at:
         yield f"{broken:,} pairs are not UTF-8; convert the file, for example by iconv -f latin1 -t utf-8"
     if report.markup:
-        way = "correct the text (grep -nE '</?[a-z]|&[a-z]+;' FILE lists lines), or add a filter (docs/own-text.md)"
+        way = "grep -nE '</?[a-z]|&[a-z]+;' FILE lists lines, docs/own-text.md has a command that removes tags"
         yield (
             f"{report.markup:,} pairs have HTML (tags, or entities such as &amp;), which no rule rejects: {way}; "
             f"the first: {report.marked}"

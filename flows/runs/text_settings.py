@@ -49,6 +49,11 @@ def fitting(pairs: int, size: str = "") -> list[Run]:
     return [_run_of(row) for row in rows if int(row["pairs"]) <= pairs][::-1] or [_run_of(rows[0])]
 
 
+def settings_basis(pairs: int) -> str:
+    """Say what the settings for this many pairs rest on: ``measured with 3,000 pairs of Multi30k: 17.1 BLEU``."""
+    return [row["basis"] for row in TABLE if int(row["pairs"]) <= pairs][-1]
+
+
 def _run_of(row: dict[str, str]) -> Run:
     fields = [f"{path}={value}" for path, value in row.items() if "." in path]
     return _of_length(override(BASES[row["size"]], fields), int(row["updates"]))

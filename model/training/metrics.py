@@ -105,7 +105,8 @@ class MetricsLogger:
     def diverged(self, what: str, update: int, rate: float) -> JobError:
         """Return the error for a number that is not finite; ``what`` ends with a preposition: ``the loss of``."""
         back = f"the last checkpoint is of update {self.last_saved}" if self.last_saved else "there is no checkpoint"
-        return JobError("diverged", f"{what} update {update} is not finite, at learning rate {rate:.3g}; {back}")
+        where = f"{what} update {update} is not finite, at learning rate {rate:.3g}; {back}"
+        return JobError("diverged", f"{where}. Lower training.peak or training.factor, or raise training.warmup")
 
     def write(self, update: int, values: Mapping[str, Any]) -> None:
         if self.metrics:

@@ -80,7 +80,9 @@ def test_the_start_without_overrides_and_the_start_of_a_training_can_be_asked_fo
     said = capsys.readouterr().err
     assert "mine: train is cached" in said
     assert "without --set" not in said
-    assert newest_start(store, ArtifactName("mine", "train"), key="k1").overrides == ()
+    record(store.root, "mine", LATER + timedelta(minutes=1), [{**TRAIN, "state": "cached"}], outcome="FAILED")
+    of_version = newest_start(store, ArtifactName("mine", "train"), key="k1")
+    assert (of_version.started, of_version.outcome) == (BEGAN, "FINISHED"), "not a later failure with its training"
     with pytest.raises(BadConfiguration, match="no stage of mine began"):
         newest_start(store, ArtifactName("mine", "train"), key="k3")
 
