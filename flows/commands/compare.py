@@ -13,7 +13,7 @@ from flows.views.terminal import print_json, show
 from infra.errors import BadConfiguration
 from infra.site import Site, configured_site
 from model.metric_names import CHRF
-from tasks.registration.differences import differing_fields
+from tasks.registration.differences import DifferingField, differing_fields
 
 
 def compare(
@@ -51,12 +51,14 @@ def compare(
 
 def _compare_models(names: Sequence[str], site: Site) -> tuple[Sequence[RenderableType], dict[str, Any]]:
     """Return what is shown, and its JSON."""
-    from flows.inspection.compare import compare_systems, find_system
+    from flows.inspection.compare import compare_systems, find_system, training_size
 
     systems = [find_system(name, site) for name in names]
     titles = [system.name for system in systems]
     models = {system.name: system.lineage for system in systems if system.lineage}
-    fields = differing_fields([*models.values()])
+    sizes = tuple(map(training_size, models.values()))
+    trainings = [DifferingField("training", sizes)] if len({*sizes}) > 1 else []
+    fields = [*trainings, *differing_fields([*models.values()])]
     comparisons = [compare_systems(systems[0], other, site) for other in systems[1:]]
     settings = (differing_table([*models], fields), "") if len(models) > 1 else ()
     return (*settings, scores_table(titles, comparisons)), {

@@ -234,8 +234,9 @@ def _say_report(report: TextReport) -> None:
         f"{'the first ' * (report.pairs > own_text.LOOKED_AT)}{report.looked_at:,}"
         f"{'; `clean` leaves them out, nothing to do unless a warning follows' * (report.rejected > 0)}"
     )
+    also = ", and so are the held-out pairs, which `clean` counts with them" if held else ""
     if known := report.rejected_by.get(NotIn().name):
-        say(f"  {known:,} training pairs have a line of a dev or test set; they are left out too")
+        say(f"  {known:,} training pairs have a line of a dev or test set; they are left out too{also}")
     for rule, count in sorted(report.rejected_by.items(), key=lambda each: -each[1]):
         if rule == NotIn().name:
             continue

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 
-from flows.inspection.compare import ScoredSystem, find_system
+from flows.inspection.compare import ScoredSystem, find_system, training_size
 from flows.inspection.cost import RunCost, stage_costs
 from flows.runner.artifact_names import is_version
 from flows.runner.find_run import find_version, short_name, split_name
@@ -145,14 +145,14 @@ def training_differences(
         command = _command_for(ours, recorded, *as_preset, text=_text_of(system.lineage))
         whole = [SettingDifference("all settings of the preset", preset, "", *command)]
         found = {name: replace(each, cost=re.sub("^refused: .*", ALL, each.cost)) for name, each in found.items()}
-    sizes = [_training_size(made) for made in (claimed.settings, system.lineage)]
+    sizes = [training_size(made) for made in (claimed.settings, system.lineage)]
     first = [SettingDifference("training", *sizes)] if all(sizes) and sizes[0] != sizes[1] else []
     return [*first, *whole, *sorted(found.values(), key=lambda each: TRAINED.index(each.name.partition(".")[0]))]
 
 
 def about_training(made: Mapping[str, Manifest], ours: RunRequest, recorded: Sequence[Manifest]) -> Iterator[str]:
     """Describe how long the training was, and which command trains longer if the clock ended it."""
-    if size := _training_size(made):
+    if size := training_size(made):
         yield f"the training had {size}"
         for ended in ended_by_clock(made["train"].arguments["training"], made["train"].facts):
             command, cost = _command_for(ours, recorded, *_without_clock(made), text=_text_of(made))
@@ -172,15 +172,6 @@ def _without_clock(made: Mapping[str, Manifest]) -> list[str]:
     if not training.get("minutes"):
         return []
     return [*(["training.schedule=linear"] if training["schedule"] == "clock" else []), "training.minutes=0"]
-
-
-def _training_size(made: Mapping[str, Manifest]) -> str:
-    """Describe the size of a training: ``120 updates, 3.5 epochs, 583 pairs``; "" if there is none."""
-    if "train" not in made:
-        return ""
-    cleaned = made["clean"].facts if "clean" in made else {}
-    known = {**made["train"].arguments["training"], **made["train"].facts, **cleaned}
-    return ", ".join(f"{round(known[name], 1):,} {name}" for name in ("updates", "epochs", "pairs") if known.get(name))
 
 
 def _assignment(name: str, claimed: str, here: str) -> str:

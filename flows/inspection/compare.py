@@ -55,6 +55,15 @@ def find_system(name: str, site: Site, overrides: Sequence[str] = ()) -> ScoredS
     return system_of(name, model_manifests(store, name, "score", overrides), store)
 
 
+def training_size(made: Mapping[str, Manifest]) -> str:
+    """Describe the size of a training: ``120 updates, 3.5 epochs, 583 pairs``; "" if there is none."""
+    if "train" not in made:
+        return ""
+    cleaned = made["clean"].facts if "clean" in made else {}
+    known = {**made["train"].arguments["training"], **made["train"].facts, **cleaned}
+    return ", ".join(f"{round(known[name], 1):,} {name}" for name in ("updates", "epochs", "pairs") if known.get(name))
+
+
 def system_of(name: str, scores: Mapping[str, Manifest | None], store: Store) -> ScoredSystem:
     """Make a system with these scores by set, without removed ones."""
     found = {item: score for item, score in scores.items() if score}

@@ -35,7 +35,7 @@ from tasks.stages.translate import translate
 
 SEARCH = (("beam",), ("alpha", "length_penalty"), ("max_extra", "max_ratio", "min_length", "min_ratio"))
 """Causes in decoding: fields of ``Decoding`` that are changed together."""
-WAY_OUT = "Undo that change in its definition (`repro compare` lists it), or explain a version of the present text"
+WAY_OUT = "its run has other text now (`repro compare` lists the change); put it back, or name a newer version"
 READ = ("average", "learn_bpe", "shard.{}", "prepare_sets.{}", "translate.{}")
 """Inputs of the translation of a set, and the translation, by their names in a lineage."""
 
@@ -58,8 +58,9 @@ def explain_gap(name: str, score: float | None, as_name: str, set_name: str, sit
     left_out = [*about_training(system.lineage, ours, recorded), *not_measured]
     if claim.set_name not in ("", chosen):
         left_out.insert(0, f"the claim is of {claim.set_name}, this score of {chosen}: other sentences")
-    if any(each.cost.endswith(OTHER_TEXT) for each in differences):
-        left_out.append(f"settings without a command: a run has {OTHER_TEXT} than in this training. {WAY_OUT}")
+    gone = [each for each in differences if each.cost.endswith(OTHER_TEXT)]
+    for owner in sorted({claim.name if each.name.startswith("corpus") else system.name for each in gone}):
+        left_out.append(f"no command trains with the text of {owner}: {WAY_OUT}")
     theirs = claimed.scores.get(chosen)
     if theirs and theirs.facts["references_sha256"] != scored.facts["references_sha256"]:
         left_out.append(f"the claim has other references for {chosen}")

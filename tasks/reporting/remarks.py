@@ -10,6 +10,8 @@ CUT_SHARE = 0.05
 """Least share of a set's translations for a warning; below it, only single sentences failed."""
 WORSE = 1.005
 """Least ratio of perplexities for a warning; a smaller one may come from the precision of the computation."""
+OVERRUN = 1.1
+"""Least ratio of a training's time to its minutes for which the reason is given."""
 Facts = Mapping[str, Any]
 
 
@@ -21,7 +23,9 @@ def ended_by_clock(training: Facts, facts: Facts) -> list[str]:
         return []
     done = f"{facts[UPDATES]:,} of {planned:,} updates" if planned else f"{facts[UPDATES]:,} updates"
     high = "; the rate of its schedule, linear, was still high" if training.get("schedule") == "linear" else ""
-    return [f"the clock ended the training: {done} in {seconds / 60:.1f} minutes (training.minutes){high}"]
+    over = seconds > 60 * training["minutes"] * OVERRUN
+    waited = f" is {training['minutes']:g}, but it needs as many checkpoints as are averaged" if over else ""
+    return [f"the clock ended the training: {done} in {seconds / 60:.1f} minutes (training.minutes{waited}){high}"]
 
 
 def cut_translations(set_name: str, facts: Facts) -> list[str]:

@@ -36,7 +36,9 @@ def test_a_run_and_versions_are_compared_on_every_set(small: Path) -> None:
         assert [bleu.a, bleu.b] == pytest.approx([card["scores"]["bleu"]["score"] for card in cards], abs=1e-4)
 
 
-def test_any_number_is_compared_and_only_what_differs_is_shown(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_any_number_is_compared_and_only_what_differs_is_shown(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     run_small(OTHER)
     run_small(RunRequest("small", overrides=("averaging.count=1",)))
     capsys.readouterr()
@@ -53,6 +55,12 @@ def test_any_number_is_compared_and_only_what_differs_is_shown(small: Path, caps
     lines = shown.err.splitlines()
     assert lines[0].split() == ["differs", "in", "small/1", "small/2", "small/3"]
     assert any(line.split() == ["decoding.beam", "2", "1", "2"] for line in lines)
+    monkeypatch.setattr(
+        "flows.inspection.compare.training_size", lambda made: f"{made['average'].facts['checkpoints']} updates"
+    )
+    compare_command("small/1", "small/3")
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["training", "2", "updates", "1", "updates"] in rows
     with pytest.raises(BadConfiguration, match="1 systems are named"):
         compare_command("small/1")
 

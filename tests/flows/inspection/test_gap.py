@@ -103,7 +103,7 @@ def test_no_command_trains_with_a_text_that_its_run_no_longer_has(
     shown = [(each["name"], each["claimed"], each["here"], each["command"]) for each in found["differences"]]
     part = f"corpus.parts.{corpus.parts[0].name}"
     assert sorted(shown) == sorted([("corpus.parts.changed", "none", "yes", ""), (part, "yes", "none", "")])
-    assert any("explain a version of the present text" in each for each in found["left_out"])
+    assert any("put it back, or name a newer version" in each for each in found["left_out"])
     new = gap_of(capsys, "small/1", claimed_as="small")["differences"]
     assert {each["command"] for each in new} == {"repro run small"}
 

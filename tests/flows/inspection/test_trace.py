@@ -111,3 +111,8 @@ def test_attention_of_a_training_pair_is_refused(small: Path, tmp_path: Path) ->
     with pytest.raises(BadConfiguration, match="small:0 was not decoded"):
         command("small", "small:0", attention=True, out=tmp_path / "attention.png")
     assert not (tmp_path / "attention.png").exists()
+
+
+def test_a_version_is_not_taken_for_a_run() -> None:
+    with pytest.raises(BadConfiguration, match="'small/1' is a version, allowed is a run"):
+        command("small/1", "dev:1")

@@ -53,8 +53,11 @@ def test_it_says_and_records_why_it_resumes(tmp_path: Path) -> None:
     assert failures == ["model.train was killed by signal 9"], "the last try's reason is noted by the runner"
 
 
-@pytest.mark.parametrize(("seconds", "by_clock"), [(450.0, True), (440.0, False)])
-def test_it_says_that_the_clock_ended_it(tmp_path: Path, seconds: float, by_clock: bool) -> None:
+LATER = " is 7.5, but it needs as many checkpoints as are averaged"
+
+
+@pytest.mark.parametrize(("seconds", "by_clock", "reason"), [(450.0, 1, ""), (440.0, 0, ""), (600.0, 1, LATER)])
+def test_it_says_that_the_clock_ended_it(tmp_path: Path, seconds: float, by_clock: int, reason: str) -> None:
     def ends_early(job: JobRequest) -> None:
         facts = {"updates": 230, "stopped_early": True, "seconds": seconds}
         (job.out / "exit.json").write_text(json.dumps({"facts": facts}))
@@ -63,5 +66,7 @@ def test_it_says_that_the_clock_ended_it(tmp_path: Path, seconds: float, by_cloc
     out = tmp_path / "out"
     out.mkdir()
     call_train(out, replace(TRAINING, updates=326, minutes=7.5), ends_early, said, [])
-    expected = "the clock ended the training: 230 of 326 updates in 7.5 minutes (training.minutes)"
+    expected = (
+        f"the clock ended the training: 230 of 326 updates in {seconds / 60:.1f} minutes (training.minutes{reason})"
+    )
     assert said == [expected] * by_clock
