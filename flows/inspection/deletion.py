@@ -31,8 +31,10 @@ class Deletion:
     """Its files, if they are below this root and no other version uses them."""
     registrations: Sequence[Name]
     """The artifacts of the stage ``register`` that made it."""
-    for_gc: Sequence[int]
-    """How many artifacts `repro gc` then finds removable, and how many if ``records`` are deleted too."""
+    freed: Sequence[int]
+    """How many artifacts `repro gc` keeps now and not afterwards; then the same if ``records`` are deleted too."""
+    removable: Sequence[int]
+    """How many other artifacts `repro gc` finds removable now and afterwards; then the same as above."""
     records: Sequence[Path]
     """Records that keep its weights or training, also of stopped starts, if no other version has these."""
     children: Sequence[str]
@@ -55,9 +57,11 @@ def plan_deletion(site: Site, version: Version) -> Deletion:
     home = store if site.shares_tracking else store.local()
     registrations = graph.registration(version.label)
     left = {name: node for name, node in graph.nodes.items() if name not in registrations}
+    unneeded = left.keys() - needed_artifacts(store, site, (), graph.nodes)
     kept = [needed_artifacts(store, site, (), left, (version.label, *gone)) for gone in ((), records)]
-    for_gc = [len(left.keys() - each) for each in kept]
-    return Deletion(version, home, own, registrations, for_gc, records, children)
+    freed = [len(left.keys() - unneeded - each.keys()) for each in kept]
+    removable = [len(unneeded - each.keys()) for each in kept]
+    return Deletion(version, home, own, registrations, freed, removable, records, children)
 
 
 def read_by_training(version: Version, graph: ArtifactGraph) -> set[Name]:
