@@ -34,6 +34,7 @@ def _cells(name: str, line: PaperComparison | None) -> Cells:
     paper = published.figures
     ours = line.ours if line else {}
     gap = line.differences if line else {}
+    processor = {"cuda": "GPU", "cpu": "CPU"}.get(ours.get("device", ""), "")
     return {
         "row": f"{name}, failed" if line and line.failure else name,
         "set": _set(ours) if line else NOT_RUN,
@@ -53,7 +54,7 @@ def _cells(name: str, line: PaperComparison | None) -> Cells:
         "weights": ("the last" if line.row.averaged == 1 else f"mean of {line.row.averaged}") if line else "",
         "updates": _number(ours, "updates", "{:,.0f}"),
         "pieces seen": _number(ours, "target_tokens", "{:.2f}M", 1e-6),
-        "hours": _hours(ours),
+        "hours": _number(ours, "hours", f"{{:.2f}} {processor}".strip()),
     }
 
 
@@ -88,11 +89,6 @@ def _number(values: Mapping[str, Any], name: str, form: str, times: float = 1) -
 
 def _set(ours: Mapping[str, Any]) -> str:
     return ", ".join([ours["set"], *([f"{ours['sentences']:,}"] if "sentences" in ours else [])])
-
-
-def _hours(ours: Mapping[str, Any]) -> str:
-    kind = {"cuda": "GPU", "cpu": "CPU"}.get(ours.get("device", ""), "")
-    return _number(ours, "hours", f"{{:.2f}} {kind}".strip())
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,9 @@ def filters(removed: Mapping[str, int], read: int, theme: Theme) -> bytes:
     axes.invert_yaxis()
     axes.set_xlim(0, rows[0][0] * 1.32)
     for place, (count, _) in zip(places, rows, strict=True):
-        text = f"  {count:,}  ({_percent(count, read)})"
+        share = 100 * count / max(read, 1)
+        percent = f"{share:.1f} %" if share >= 0.1 else "under 0.1 %"
+        text = f"  {count:,}  ({percent})"
         axes.text(count, place, text, va="center", fontsize=8.5, color=theme.muted)
     return png(figure)
 
@@ -243,11 +245,6 @@ def _round_ticks(low: float, high: float) -> list[float]:
 def thousands() -> FuncFormatter:
     """Digits in groups; a tick between whole numbers keeps its decimals."""
     return FuncFormatter(lambda value, _: f"{value:,.10g}")
-
-
-def _percent(count: int, read: int) -> str:
-    share = 100 * count / max(read, 1)
-    return f"{share:.1f} %" if share >= 0.1 else "under 0.1 %"
 
 
 def png(figure: Figure) -> bytes:

@@ -16,7 +16,6 @@ from typing import Any
 
 from infra.site import Site
 from infra.store.files import folder_damage
-from infra.store.manifest import Manifest
 from infra.store.store import Artifact
 from infra.tracking.mlflow_runs import RunFile
 from infra.tracking.model_files import PARTS, VOCABULARY, files_digest, local_address
@@ -90,13 +89,6 @@ def _model_files(made: Artifact) -> dict[str, Mapping[str, Any]]:
     return own
 
 
-def _code_changes(manifests: Mapping[str, Manifest]) -> dict[str, str]:
-    """Tags ``changed.<stage>`` of stages whose code or libraries changed since their artifact was made."""
-    modules = {name: f"tasks.stages.{manifest.stage}" for name, manifest in manifests.items()}
-    changes = {name: stage_code(modules[name]).change_since(manifest.made) for name, manifest in manifests.items()}
-    return {f"changed.{name}": f"{change}" for name, change in changes.items() if change.kinds}
-
-
 @stage(version=2, still_valid=_still_registered)
 def register(
     out: Path,
@@ -122,7 +114,10 @@ def register(
     text = training_text(weights)
     tags = version_tags(scores, sets, dev, manifests) | {name: f"{value}" for name, value in text.items()}
     tags |= {name: value for name in (OVERRIDES, SETTINGS) if (value := record.parent_tags.get(name, ""))}
-    tags |= _code_changes(manifests)
+    for name, manifest in manifests.items():
+        change = stage_code(f"tasks.stages.{manifest.stage}").change_since(manifest.made)
+        if change.kinds:  # code or libraries
+            tags[f"changed.{name}"] = f"{change}"
     own_vocabulary = out / VOCABULARY
     own_vocabulary.mkdir()
     write_normalising(vocabulary.path(), normalise, own_vocabulary)
