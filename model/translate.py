@@ -208,7 +208,8 @@ def work(job: Job) -> Facts:
     kept = examples([len(source) for source in sources], hypotheses)
     write_attention(job.out, kept, translator, pair_ids, sources, hypotheses)
     unfinished = sum(not hypothesis.finished for hypothesis in hypotheses)
-    facts: Facts = {"sentences": len(rows), "unfinished": unfinished, "seconds": round(time.monotonic() - started, 3)}
+    facts: Facts = {"sentences": len(rows), "unfinished": unfinished, "empty": sum(not text.strip() for text in texts)}
+    facts["seconds"] = round(time.monotonic() - started, 3)
     words = reading.splitting.about if reading.splitting else ""
     lower = LOWER_CASED * (reading.lowercases and LOWER_CASED not in words)
     changed = ", ".join(

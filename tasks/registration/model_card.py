@@ -20,7 +20,7 @@ from tasks.durations import duration
 from tasks.evaluation.html import environment, readable, score_text
 from tasks.lazy_libraries import pl
 from tasks.reporting.examples import translation_examples
-from tasks.reporting.remarks import about_synthetic, cut_translations, ended_by_clock
+from tasks.reporting.remarks import about_synthetic, ended_by_clock, failed_translations
 
 MEASURE_LABELS = {
     BLEU: "BLEU (13a, cased, detokenised)",
@@ -90,12 +90,16 @@ def model_card(
     train = manifests.get("train")
     corpus = clean.arguments.get("corpus", {}) if clean else {}
     languages = [corpus[side] for side in ("source_language", "target_language") if side in corpus]
+    took = f"It took {duration(float(train.facts.get('seconds', train.seconds)))}." if train else NOT_KNOWN
+    about = [_cleaning(clean)]
+    if synthetic := manifests.get("mix") or manifests.get("extract_best"):
+        about.append(about_synthetic(synthetic.stage, synthetic.facts))
     load = LOAD.format(quoted=shlex.quote(version), address=json.dumps(f"models:/{version}"))
     sections = (
         Section("Use", _use(corpus)),
         Section("Limits", _limits(scores, manifests)),
-        Section("Data", (*_cleaning(clean), *_synthetic(manifests)), _data(corpus, manifests)),
-        Section("Training", (_duration(train),), _training(manifests)),
+        Section("Data", tuple(about), _data(corpus, manifests)),
+        Section("Training", (took,), _training(manifests)),
         Section("Scores", (*_protocols(scores), *_choices(dev, manifests)), score_table(scores, dev)),
         Section("How to load", code=load),
     )
@@ -132,22 +136,17 @@ def _limits(scores: Mapping[str, Facts], manifests: Mapping[str, Manifest]) -> t
         found += [f"{each}." for each in ended_by_clock(train.arguments.get("training", {}), train.facts)]
     for name in scores:
         translated = manifests.get(f"translate.{name}")
-        found += [f"{remark}." for remark in cut_translations(name, translated.facts)] if translated else []
+        found += [f"{remark}." for remark in failed_translations(name, translated.facts)] if translated else []
     return (*found, f"It was scored on {measured}, and on no other text.", HARM)
 
 
-def _cleaning(clean: Manifest | None) -> tuple[str, ...]:
+def _cleaning(clean: Manifest | None) -> str:
     if clean is None:
-        return (NOT_KNOWN,)
+        return NOT_KNOWN
     facts = clean.facts
     by = ", ".join(f"{name} {readable(count)}" for name, count in facts.get("rejected_by", {}).items() if count)
     counts = f"{readable(facts.get('read', 0))} pairs read, {readable(facts.get('pairs', 0))} kept"
-    return (f"{counts}. Removed by filter: {by or 'none'}. A licence is what the publisher states; no legal advice.",)
-
-
-def _synthetic(manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
-    pairs = manifests.get("mix") or manifests.get("extract_best")
-    return (about_synthetic(pairs.stage, pairs.facts),) if pairs else ()
+    return f"{counts}. Removed by filter: {by or 'none'}. A licence is what the publisher states; no legal advice."
 
 
 def _data(corpus: Facts, manifests: Mapping[str, Manifest]) -> Rows:
@@ -207,12 +206,6 @@ def score_table(scores: Mapping[str, Facts], dev: str) -> Rows:
         label = f"{each} (dev)" if each == dev else each
         rows.append((label, f"{facts.get('sentences', '')}", *(score_text(facts, name) for name in names)))
     return tuple(rows)
-
-
-def _duration(train: Manifest | None) -> str:
-    if train is None:
-        return NOT_KNOWN
-    return f"It took {duration(float(train.facts.get('seconds', train.seconds)))}."
 
 
 def _front(name: str, languages: Sequence[str], scores: Mapping[str, Facts]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Warns about a finished run: the clock ended it, translations were cut, or a checkpoint is better than the average."""
+"""Warns about a finished run: the clock ended it, translations are cut or empty, or a checkpoint beats the average."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,10 +6,15 @@ from typing import Any
 from infra.store.manifest import Manifest
 from model.metric_names import BEST_DEV_PERPLEXITY, DEV_PERPLEXITY, PERPLEXITY, STOPPED_EARLY, UPDATES
 
+LONGER = "train longer (training.updates or minutes)"
 CUT_SHARE = 0.05
 """Least share of a set's translations for a warning; below it, only single sentences failed."""
+EMPTY_SHARE = 0.9
+"""Least share of a set's translations for a warning that nearly all are empty."""
 WORSE = 1.005
 """Least ratio of perplexities for a warning; a smaller one may come from the precision of the computation."""
+CLEARLY_WORSE = 1.1
+"""The same if the clock ended the training: the model was still learning, so the average is somewhat worse."""
 OVERRUN = 1.1
 """Least ratio of a training's time to its minutes for which the reason is given."""
 Facts = Mapping[str, Any]
@@ -28,20 +33,24 @@ def ended_by_clock(training: Facts, facts: Facts) -> list[str]:
     return [f"the clock ended the training: {done} in {seconds / 60:.1f} minutes (training.minutes{waited}){high}"]
 
 
-def cut_translations(set_name: str, facts: Facts) -> list[str]:
-    """Warns if ``CUT_SHARE`` or more of a set's translations have no end, according to the facts of ``translate``."""
-    cut = facts.get("unfinished", 0)
+def failed_translations(set_name: str, facts: Facts) -> list[str]:
+    """Warns if many of a set's translations have no end, or nearly all are empty, according to ``translate``."""
     sentences = facts.get("sentences", 0)
-    if not cut or cut < CUT_SHARE * sentences:
-        return []
-    return [
-        f"{cut:,} of {sentences:,} translations of {set_name} were cut at the maximum length: train longer"
-        " (training.updates or minutes), or allow longer translations (decoding.max_extra, decoding.max_ratio)"
-    ]
+    cut = facts.get("unfinished", 0)
+    empty = facts.get("empty", 0)
+    found = []
+    if cut and cut >= CUT_SHARE * sentences:
+        found.append(
+            f"{cut:,} of {sentences:,} translations of {set_name} were cut at the maximum length: {LONGER},"
+            " or allow longer translations (decoding.max_extra, decoding.max_ratio)"
+        )
+    if empty and empty >= EMPTY_SHARE * sentences:
+        found.append(f"{empty:,} of {sentences:,} translations of {set_name} are empty: {LONGER}")
+    return found
 
 
-def worse_weights(dev: str, train: Facts, score: Facts) -> list[str]:
-    """Warns if the averaged weights have a higher dev perplexity than the best single checkpoint known.
+def worse_weights(dev: str, train: Facts, score: Facts, least: float = WORSE) -> list[str]:
+    """Warns if the averaged weights have a dev perplexity ``least`` times that of the best single checkpoint known.
 
     ``train`` has the perplexities of the last and the best checkpoint; ``score`` has the facts of the dev set.
     """
@@ -49,11 +58,12 @@ def worse_weights(dev: str, train: Facts, score: Facts) -> list[str]:
     known = {name: float(value) for name, value in single.items() if value}
     made = float(score.get(PERPLEXITY, 0.0))
     name = min(known, key=lambda each: known[each], default="")
-    if not name or made <= WORSE * known[name]:
+    if not name or made <= least * known[name]:
         return []
+    way = "take the best one (averaging.which=best, training.patience)" if name == "best" else LONGER
     return [
         f"the averaged weights have perplexity {made:.4g} on {dev}, the {name} checkpoint alone {known[name]:.4g}:"
-        " average fewer checkpoints (averaging.count), or take the best one (averaging.which=best, training.patience)"
+        f" average fewer checkpoints (averaging.count), or {way}"
     ]
 
 
@@ -75,10 +85,9 @@ def run_remarks(
     dev: str, training: Facts, train: Facts, translations: Mapping[str, Facts], scores: Mapping[str, Facts]
 ) -> list[str]:
     """All warnings; ``training`` has the settings, ``translations`` and ``scores`` are facts by set name."""
-    cut = [remark for name, facts in translations.items() for remark in cut_translations(name, facts)]
-    if clock := ended_by_clock(training, train):  # the average is worse because the model was still learning
-        return [*clock, *cut]
-    return [*cut, *worse_weights(dev, train, scores.get(dev, {}))]
+    clock = ended_by_clock(training, train)
+    failed = [remark for name, facts in translations.items() for remark in failed_translations(name, facts)]
+    return [*clock, *failed, *worse_weights(dev, train, scores.get(dev, {}), CLEARLY_WORSE if clock else WORSE)]
 
 
 def dev_set(train: Manifest | None, translations: Mapping[str, Manifest | None]) -> str:

@@ -105,6 +105,7 @@ def test_rows_match_the_set_and_its_numbers_agree(job: Job) -> None:
     assert [row["pair_id"] for row in rows] == [f"small:{i}" for i in range(13)]
     assert [row["reference_pieces"] for row in rows] == [len(target) + 1 for _, target in pairs()]
     assert rows[4]["hypothesis"] == ""
+    assert facts["empty"] == sum(row["hypothesis"] == "" for row in rows)
     translator = Translator.load(job.inputs["weights"], job.inputs["vocabulary"], device="cpu")
     expected = translator.search([source for source, _ in pairs()], Decoding(2, 0.6, 3))
     assert [row["hypothesis"] for row in rows] == [translator.text(hypothesis) for hypothesis in expected]

@@ -4,8 +4,10 @@ from typing import Any
 
 from rich.console import Console
 
+from flows.runner.outcome import Outcome
 from flows.views.tables import format_facts, score_card
 from model.metric_names import BLEU, BLEU_LC, CHRF, PERPLEXITY
+from tasks.engine.planner import StageResult
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 FACTS = {BLEU: 26.0, "bleu_low": 25.2, "bleu_high": 26.81, BLEU_LC: 27.3, CHRF: 55.125, "signature": SIGNATURE}
@@ -42,3 +44,17 @@ def test_of_a_model_that_writes_lower_case_the_scores_without_case_come_first() 
     assert head.split()[:4] == ["set", "BLEU", "lower-cased", "BLEU"]
     assert row.split()[:3] == ["test", "27.30", "26.00"]
     assert "lower case" in note
+
+
+def test_beside_the_card_of_cached_stages_are_the_warnings_about_weights_and_translations() -> None:
+    ended = {"updates": 32, "seconds": 87.0, "stopped_early": True, "dev_perplexity": 412.3}
+    settings = {"training": {"updates": 2000, "minutes": 1}}
+    rows = [
+        StageResult("train", "", "t", "cached", facts=ended, form=settings),
+        StageResult("translate", "dev", "d", "cached", facts={"sentences": 597, "unfinished": 0, "empty": 597}),
+        StageResult("score", "dev", "s", "cached", facts={PERPLEXITY: 710.6}),
+    ]
+    clock, empty, average = Outcome("mine", rows).remarks("dev")
+    assert clock.startswith("the clock ended the training")
+    assert empty.startswith("597 of 597 translations of dev are empty")
+    assert "perplexity 710.6 on dev, the last checkpoint alone 412.3" in average

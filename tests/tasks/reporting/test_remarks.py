@@ -5,15 +5,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.store.manifest import Manifest
-from tasks.reporting.remarks import CUT_SHARE, WORSE, cut_translations, dev_set, run_remarks, worse_weights
+from tasks.reporting.remarks import (
+    CUT_SHARE,
+    EMPTY_SHARE,
+    WORSE,
+    dev_set,
+    failed_translations,
+    run_remarks,
+    worse_weights,
+)
 
 
 @given(st.integers(1, 10_000), st.floats(0, 1))
 def test_a_share_of_cut_translations_is_a_warning(sentences: int, share: float) -> None:
     cut = round(share * sentences)
-    found = cut_translations("val", {"sentences": sentences, "unfinished": cut})
+    found = failed_translations("val", {"sentences": sentences, "unfinished": cut})
     assert bool(found) == (cut > 0 and cut >= CUT_SHARE * sentences)
     assert all(f"{cut:,} of {sentences:,}" in each and "val" in each and "max_extra" in each for each in found)
+
+
+@given(st.integers(1, 10_000), st.floats(0, 1))
+def test_that_nearly_all_translations_are_empty_is_a_warning(sentences: int, share: float) -> None:
+    empty = round(share * sentences)
+    found = failed_translations("val", {"sentences": sentences, "unfinished": 0, "empty": empty})
+    assert bool(found) == (empty >= EMPTY_SHARE * sentences)
+    assert all(f"{empty:,} of {sentences:,} translations of val are empty" in each for each in found)
 
 
 @given(st.floats(1, 1e6), st.floats(1, 1e6), st.none() | st.floats(1, 1e6))
@@ -25,11 +41,22 @@ def test_weights_worse_than_a_single_checkpoint_are_a_warning(made: float, last:
     assert all(f"{made:.4g} on val" in each and f"{lower:.4g}" in each for each in found)
 
 
-def test_of_a_training_that_the_clock_ended_it_is_said_and_not_that_its_average_is_worse() -> None:
+@pytest.mark.parametrize(("made", "warns"), [(2.1, False), (3.0, True)])
+def test_of_a_training_that_the_clock_ended_the_average_is_a_warning_if_it_is_clearly_worse(
+    made: float, warns: bool
+) -> None:
     facts = {"updates": 5, "seconds": 60.0, "stopped_early": True, "dev_perplexity": 2.0}
-    for minutes, expected in ((1.0, "the clock ended"), (2.0, "the averaged weights")):
-        [remark] = run_remarks("val", {"updates": 9, "minutes": minutes}, facts, {}, {"val": {"perplexity": 3.0}})
-        assert remark.startswith(expected)
+    found = {
+        minutes: run_remarks("val", {"updates": 9, "minutes": minutes}, facts, {}, {"val": {"perplexity": made}})
+        for minutes in (1.0, 2.0)
+    }
+    assert found[1.0][0].startswith("the clock ended")
+    assert found[1.0][1:] == found[2.0] * warns
+    [average] = found[2.0]
+    assert f"perplexity {made:g} on val, the last checkpoint alone 2:" in average
+    assert average.endswith(
+        "average fewer checkpoints (averaging.count), or train longer (training.updates or minutes)"
+    )
 
 
 @pytest.mark.parametrize(("dev", "expected"), [("a", "val"), ("b", "test"), ("c", "")])
