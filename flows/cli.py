@@ -133,7 +133,10 @@ def main() -> None:
         sys.exit(2)
     if arguments[:1] in (["run"], ["new"]) and not {"--help", "-h"} & {*arguments}:
         # Before slow imports; the first start also compiles them and makes the databases.
-        print(f"repro {arguments[0]}: starting ... (the first time up to a minute)", file=sys.stderr, flush=True)
+        spec = find_spec(f"flows.commands.{arguments[0]}")
+        is_compiled = spec is not None and Path(spec.cached or "").is_file()
+        about = "" if is_compiled else " (the first time up to a minute)"
+        print(f"repro {arguments[0]}: starting ...{about}", file=sys.stderr, flush=True)
     # SIGTERM raises an exception, so that context managers end jobs and servers.
     signals.install_handlers()
     try:

@@ -42,7 +42,7 @@ def export(
     folder = out or Path("exports") / f"{version.name}-{version.version}-{to}{suffix}"
     store = open_store(site)
     lineage = version_lineage(store.find, version.tags)
-    card = (lambda: as_markdown(version_card(version, lineage, store))) if to == "huggingface" else str
+    card = (lambda first: as_markdown(version_card(version, lineage, store), first)) if to == "huggingface" else str
     export(version, site, to, quantization, folder, card)
     say(f"{version.label} is exported to {folder}; {folder / 'README.md'} shows how to use it")
     print(folder)

@@ -19,9 +19,9 @@ LIBRARIES: Mapping[Target, str] = {"ctranslate2": "ctranslate2", "huggingface": 
 
 
 def export(
-    version: Version, site: Site, to: Target, quantization: Quantization, out: Path, card: Callable[[], str] = str
+    version: Version, site: Site, to: Target, quantization: Quantization, out: Path, card: Callable[[str], str] = str
 ) -> None:
-    """Write the folder ``out`` atomically; its ``README.md`` begins with the text that ``card`` returns.
+    """Write the folder ``out`` atomically; ``card`` makes its ``README.md`` from the way to load it.
 
     Raises BadConfiguration if it exists, a library is missing, or the format does not support the model; BadData if
     files have changed since the registration.
@@ -48,7 +48,7 @@ def export(
 
             write_for_transformers(*arguments, language)
         readme = partial / "README.md"
-        readme.write_text("\n".join(filter(None, (card(), readme.read_text()))))
+        readme.write_text(card(readme.read_text()))
         partial.rename(out)
     except ValueError as error:
         raise BadConfiguration(f"{version.label} cannot be exported to {to}: {error}") from error

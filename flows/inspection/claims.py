@@ -40,6 +40,8 @@ ASSIGNMENT = re.compile(r"(?<![:;,]) (?=[a-z_]+(?:\.[\w.]+)?=)")
 """Matches spaces between the assignments of a version's tag, but not inside a value: ``a=1; 8000: b=1``."""
 
 
+CLOCK = ("training.schedule", "training.minutes")
+"""Settings that are changed together: the schedule clock needs minutes."""
 ALL = "only with other settings of the preset"
 OTHER_TEXT = "other text now"
 
@@ -120,11 +122,11 @@ def training_differences(
     unused = {"training.peak" if training.get("schedule") == "paper" else "training.factor"}
     if all(ended_by_clock(each.arguments["training"], each.facts) for each in trains):
         unused.add("training.updates")  # a limit that neither reached
-    timed = [f"training.{name}={training.get(name, 0)}" for name in ("schedule", "minutes")]
     unlimited = [] if training.get("minutes") else _without_clock(system.lineage)  # else the clock may end it first
     differing: dict[str, Sequence[str]] = {}
     for each in differing_fields([claimed.settings, system.lineage]) if claimed.settings else ():
         differing.setdefault(each.name.rpartition(": ")[2], each.values)
+    timed = [f"{name}={training.get(name.partition('.')[2], 0)}" for name in CLOCK if name in differing]
     found = {}
     text = {name: values for name, values in differing.items() if name.startswith("corpus.")}
     if text:  # no assignment can change it
@@ -134,8 +136,7 @@ def training_differences(
     for name, values in differing.items():
         if name.partition(".")[0] in TRAINED and name not in (*unused, *text):
             theirs, here = (_stated(name, value) for value in values)
-            of_clock = name in ("training.schedule", "training.minutes")
-            assignments = timed if of_clock else [*unlimited, _assignment(name, theirs, here)]  # clock needs minutes
+            assignments = timed if name in CLOCK else [*unlimited, _assignment(name, theirs, here)]
             command = _command_for(ours, recorded, *assignments, text=_text_of(system.lineage))
             found[name] = SettingDifference(name, theirs, here, *command)
     preset = claimed.claim.name

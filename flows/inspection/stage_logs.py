@@ -82,7 +82,8 @@ class StageLog:
         holder = self._holder
         if holder and self.start.outcome == RUNNING:
             return "is at work" if self._is_own else f"is at work in {holder}"
-        ended = row.state if row.state == "failed" else f"is {row.state}"
+        words = {"failed": "failed", "miss": "needs to run", "waits": "waits for its inputs"}
+        ended = words.get(row.state, f"is {row.state}")
         if self.start.outcome == KILLED and not row.has_artifact:
             ended = WAS_INTERRUPTED if holder or self.folder or row.failures else "was not reached"
         doing = "its job is about to end" if self._is_own else f"{holder} makes the same artifact now"

@@ -96,7 +96,7 @@ def find_artifacts(store: Store, text: str, overrides: Sequence[str] = ()) -> di
         known = {ArtifactName(run, *place): key for place, key in named.artifacts.items()}
         chosen = {name: key for name, key in known.items() if not text or wanted.covers(name)}
         if text and not chosen:
-            there = ", ".join(map(str, known)) or _on_record(store, run)
+            there = ", ".join(map(str, known)) or _others_on_record(store, run, as_options(overrides))
             raise BadConfiguration(f"{text!r}{as_options(overrides)} has no artifact on record here, there is: {there}")
         found |= chosen
     return found
@@ -136,7 +136,8 @@ def _name_run(store: Store, run: str, overrides: Sequence[str], asked: str) -> N
     return named
 
 
-def _on_record(store: Store, run: str) -> str:
-    """List the settings of the run on record; without a record, list the recorded runs."""
+def _others_on_record(store: Store, run: str, asked: str) -> str:
+    """List other settings of the run on record than ``asked``; without any, list other recorded runs."""
     settings = dict.fromkeys(as_options(each.overrides) for each in read_headers(store.root, run) if not each.is_trial)
-    return ", ".join(f"{run}{each}" for each in settings) or ", ".join(run_names(store.root)) or "no run"
+    named = [f"{run}{each}" for each in settings if each != asked]
+    return ", ".join(named or (each for each in run_names(store.root) if each != run)) or "no other run"

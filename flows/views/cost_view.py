@@ -25,5 +25,5 @@ def cost_sentence(cost: RunCost) -> str:
         return f"{cost.run}: everything is cached; it costs nothing"
     least = "at least" if cost.unknown else "about"
     named = ", ".join(cost.unknown) if len(cost.unknown) <= 3 else f"{len(cost.unknown)} stages"
-    unknown = f"; without {named}, for which the table says why" if cost.unknown else ""
+    unknown = f"; without {named}: times are known after the first run of such a stage" if cost.unknown else ""
     return f"{cost.run}: {least} {duration(cost.seconds)}, {size_text(round(cost.bytes))}{unknown}"

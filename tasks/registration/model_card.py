@@ -109,10 +109,10 @@ def model_card(
     return ModelCard(version, _front(version, languages, scores), sections, example_set, examples)
 
 
-def as_markdown(card: ModelCard) -> str:
-    """The card with its front matter. Foreign text is escaped: it stays text where Markdown is rendered."""
+def as_markdown(card: ModelCard, first: str = "") -> str:
+    """Front matter, then ``first`` as it is, then the card. Foreign text stays text where Markdown is rendered."""
     front = yaml.safe_dump(dict(card.front), sort_keys=False, allow_unicode=True).rstrip()
-    page = environment(Path(__file__).parent).get_template("model_card.md").render(card=card, front=front)
+    page = environment(Path(__file__).parent).get_template("model_card.md").render(card=card, front=front, first=first)
     return page.removesuffix("\n")
 
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from patience import limit
@@ -82,6 +83,21 @@ def test_wrong_arguments_are_one_error_and_exit_code_2(
     assert named in said
     assert "Traceback" not in said
     assert out == ""
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_only_a_start_that_compiles_is_said_to_take_long(
+    is_compiled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiled = tmp_path / "run.pyc"
+    if is_compiled:
+        compiled.touch()
+    monkeypatch.setattr(cli, "find_spec", lambda _: SimpleNamespace(cached=f"{compiled}"))
+    monkeypatch.setattr(cli, "application", lambda **_: lambda *_, **__: sys.exit(0))
+    call(monkeypatch, "run", "demo")
+    said = capsys.readouterr().err
+    assert "repro run: starting ..." in said
+    assert ("up to a minute" in said) != is_compiled
 
 
 def test_plan_says_miss_and_why_as_json() -> None:

@@ -2,9 +2,11 @@
 
 import json
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from made_up_roots import record
 from s3_server import Server
 from small_pipeline import run_small
 from toy_stages import Untracked
@@ -93,6 +95,9 @@ def test_what_does_not_exist_is_named(small: Path) -> None:
         list_artifacts("smal", site)
     with pytest.raises(BadConfiguration, match="'small/score/val' .*small/score/dev, small/score/test"):
         list_artifacts("small/score/val", site)
+    record(site.root, "stopped", datetime.now(UTC), [])
+    with pytest.raises(BadConfiguration, match="'stopped' has no artifact on record here, there is: small$"):
+        list_artifacts("stopped", site)
     with pytest.raises(BadConfiguration, match="'small' .*small/download, "):
         folders_of("small", site)
 

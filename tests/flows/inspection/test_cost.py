@@ -118,7 +118,7 @@ def test_the_translation_of_text_scales_with_its_lines(root: Path) -> None:
 
 def test_the_command_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     plan_command(RunOptions("demo"), cost=True)
-    assert "without 21 stages, for which the table says why" in capsys.readouterr().out
+    assert "without 21 stages: times are known after the first run of such a stage" in capsys.readouterr().out
     plan_command(RunOptions("demo"), cost=True, as_json=True)
     printed = json.loads(capsys.readouterr().out)
     assert printed["run"] == "demo"

@@ -120,6 +120,11 @@ def test_the_clock_is_replaced_with_its_schedule_and_limits_that_it_made_void_ar
     assert found["training.minutes"] == "repro run clock --set training.schedule=paper --set training.minutes=0"
     assert "--set training.minutes=0 " in found["training.updates"], "the clock could end it before"
     assert "training.updates" in found
+    of_clock = {**claimed.settings["train"].arguments["training"], "schedule": "clock", "minutes": 20}
+    train = replace(claimed.settings["train"], arguments={"training": of_clock})
+    shorter = replace(claimed, settings={**claimed.settings, "train": train})
+    found = {each.name: each.command for each in training_differences(shorter, system, ours, [])}
+    assert found["training.minutes"] == "repro run clock --set training.minutes=20", "the schedule is equal"
 
     def cut(made: Mapping[str, Manifest]) -> dict[str, Manifest]:
         train = made["train"]

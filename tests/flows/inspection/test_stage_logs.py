@@ -58,6 +58,17 @@ def test_the_start_at_work_is_shown_not_a_newer_one_that_was_interrupted(
     assert ", is STOPPED; to resume it: repro run mine --set a=1" in said
 
 
+def test_a_stage_that_a_run_at_work_has_not_reached_needs_to_run_or_waits(
+    store: LocalStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    score = {"stage": "score", "item": "test", "key": "k2", "state": "waits"}
+    record(store.root, "mine", BEGAN, [TRAIN, score], outcome="RUNNING", process=process_identity())
+    logs("mine", "train")
+    assert "mine: train needs to run; " in capsys.readouterr().err
+    logs("mine", "score")
+    assert "mine: score test waits for its inputs; " in capsys.readouterr().err
+
+
 def test_a_stage_is_read_from_the_newest_start_that_reached_it(
     store: LocalStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
