@@ -1,11 +1,10 @@
 """Calls the stages that make a run's synthetic pairs: train further models, translate, and build pairs."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from flows.runs import Run
 from flows.runs.reversal import monolingual_filters, reversed_run
-from flows.runs.synthetic import MONOLINGUAL, REVERSE, TEACHER, BackTranslation, Distillation
+from flows.runs.synthetic import MONOLINGUAL, REVERSE, TEACHER, BackTranslation, Distillation, further_training
 from infra.store.store import Artifact
 from tasks.corpus.catalogue import files
 from tasks.evaluation.seed_spread import item_of, seed_item
@@ -76,7 +75,7 @@ def distilled(run: Run, how: Distillation, dev: Artifact, corpus: Artifact, voca
     teachers = []
     for seed in how.seeds:
         item = item_of(TEACHER, seed_item(seed))
-        training = replace(run.training, seed=seed, start="")
+        training = further_training(run.training, seed, how.updates)
         made = train.for_item(item)(shards, encoded, vocabulary, how.teacher, training)
         teachers.append(average.for_item(item)(made, run.averaging))
     translated = translate_text(

@@ -43,7 +43,9 @@ ASSIGNMENT = re.compile(r"(?<![:;,]) (?=[a-z_]+(?:\.[\w.]+)?=)")
 CLOCK = ("training.schedule", "training.minutes")
 """Settings that are changed together: the schedule clock needs minutes."""
 ALL = "only with other settings of the preset"
+"""Why a claim has no command of its own: the command for the whole preset has it."""
 OTHER_TEXT = "other text now"
+"""Why a claim has no command: the run would read other text than its version did."""
 
 
 @dataclass(frozen=True)

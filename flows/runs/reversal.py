@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from flows.runs.run import Run
+from flows.runs.synthetic import further_training
 from infra.errors import BadConfiguration
 from tasks.cleaning.filters import (
     Distinct,
@@ -41,10 +42,9 @@ def swapped_run(run: Run) -> Run:
 
 def reversed_run(run: Run, seed: int, updates: int = 0) -> Run:
     """Swap source and target, and train with ``seed`` for ``updates``; 0: as long as the run."""
-    training = replace(run.training, seed=seed, start="")
     return _swap_sides(
         run,
-        training=replace(training, updates=updates, epochs=0) if updates else training,
+        training=further_training(run.training, seed, updates),
         decoding=replace(run.decoding, ensemble=()),
         synthetic=None,
     )

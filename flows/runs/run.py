@@ -100,7 +100,7 @@ class Run:
         require(not seeds or seed in seeds, "decoding.ensemble", seeds, f"seeds with training.seed, {seed}, among them")
         # The number of updates in an epoch is unknown before batching; averaging checks the count again.
         lengths = [] if self.training.epochs else [self.training.updates]
-        if isinstance(self.synthetic, BackTranslation) and self.synthetic.updates:
+        if self.synthetic and self.synthetic.updates:
             lengths.append(self.synthetic.updates)
         for updates in lengths:
             self._check_saved(updates)

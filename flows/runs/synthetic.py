@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from model.config import Decoding, Model
+from model.config import Decoding, Model, Training
 from model.config.keying import require
 from model.config.special_pieces import SPECIAL_TOKENS
 from tasks.corpus.catalogue import Corpus, Part, Text
@@ -53,9 +53,7 @@ class BackTranslation:
         allowed = f"letters, digits, '_', '-' in angle brackets, none of {', '.join(SPECIAL_TOKENS)}, or empty"
         require(own, "synthetic.tag", self.tag, allowed)
         require(0 <= self.seed < 2**31, "synthetic.seed", self.seed, "a whole number from 0 to 2,147,483,647")
-        require(
-            self.updates >= 0, "synthetic.updates", self.updates, "0 (as long as the run's) or a whole number above"
-        )
+        require_updates(self.updates)
 
     def check(self, corpus: Corpus, start: str) -> None:
         """Raise ValueError unless the settings fit the run's corpus and ``training.start``."""
@@ -75,7 +73,7 @@ class Distillation:
 
     The student, the run's model, learns from translations of the training sources by a larger teacher, not from the
     references. Of ``n_best`` translations of a source, it gets the one with the highest sentence BLEU. The teachers use
-    the run's pairs, vocabulary and ``training``, except ``training.start``; their stages belong to the run.
+    the run's pairs, vocabulary and ``training``, except ``start`` and ``updates``; their stages belong to the run.
     """
 
     teacher: Model
@@ -87,6 +85,8 @@ class Distillation:
     """Whether to train the student on the references too: two pairs per source (Gordon and Duh, 2019)."""
     decoding: Decoding = Decoding()  # noqa: RUF009 - frozen
     """Search settings of the teachers."""
+    updates: int = 0
+    """Updates of a teacher's training; 0: as long as the run's."""
 
     def __post_init__(self) -> None:
         seeds = self.seeds
@@ -98,6 +98,18 @@ class Distillation:
         require(1 <= self.n_best <= most, "synthetic.n_best", self.n_best, allowed)
         allowed = "empty: synthetic.seeds names the teachers"
         require(not self.decoding.ensemble, "synthetic.decoding.ensemble", self.decoding.ensemble, allowed)
+        require_updates(self.updates)
+
+
+def further_training(training: Training, seed: int, updates: int) -> Training:
+    """Return the training of a further model: with ``seed``, random initial weights, and ``updates`` unless it is 0."""
+    of_seed = replace(training, seed=seed, start="")
+    return replace(of_seed, updates=updates, epochs=0) if updates else of_seed
+
+
+def require_updates(updates: int) -> None:
+    """Raise ValueError unless it can be the number of updates of a further training."""
+    require(updates >= 0, "synthetic.updates", updates, "0 (as long as the run's) or a whole number above")
 
 
 def monolingual(name: str, language: str, texts: Mapping[str, Text]) -> Corpus:

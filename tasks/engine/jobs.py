@@ -97,8 +97,8 @@ def run_job(
             with settings.tracker_lock:
                 settings.tracker.log_rows(run_id, rows, of_parent)
             measured = [row for row in rows if "facts" not in row]  # whose row says that all is done
-            for last in measured[-1:]:
-                progress(call, last.get("done", 0), last.get("total", 0), describe_metrics(measured))
+            if measured:
+                progress(call, measured[-1].get("done", 0), measured[-1].get("total", 0), describe_metrics(measured))
 
     def waiting() -> None:
         settings.display.say(f"{label}: waiting for a GPU of this machine")

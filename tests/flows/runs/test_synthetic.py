@@ -9,6 +9,7 @@ from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS
 from flows.runs.built_in_runs import MULTI30K_ENDE, MULTI30K_ENDE_BACK_TRANSLATION
 from flows.runs.reversal import reversed_run
+from flows.runs.synthetic import Distillation
 from model.config import count_parameters
 from tasks.cleaning.language_filters import Language
 
@@ -88,29 +89,21 @@ def test_the_teacher_is_the_model_of_its_own_run_and_the_student_has_a_third_of_
     assert 0.3 < student / large < 0.36
 
 
-SMALL_BATCHES = (
-    "training.precision=bf16",
-    "training.batch_tokens=1024",
-    "training.updates=14000",
-    "training.warmup=1000",
-    "training.peak=3e-3",
-    "training.checkpoint_every=100",
-    "training.dev_every=500",
-)
-FULL_SIZE = (
-    "synthetic.references=true",
-    "model.layers=4",
-    "model.d_model=128",
-    "model.d_k=32",
-    "model.d_v=32",
-    "model.p_drop=0.2",
-)
+def test_teachers_of_the_best_run_are_models_of_multi30k_ende() -> None:
+    best = keys(plan(RunRequest("multi30k-ende-best", until="score")))
+    for seed in (1, 5):
+        overrides = ("training.precision=bf16", f"training.seed={seed}")
+        alone = keys(plan(RunRequest("multi30k-ende", until="score", overrides=overrides)))
+        assert best["train", f"teacher/seed-{seed}"] == alone["train", ""]
 
 
-def test_the_best_run_of_multi30k_is_the_one_that_was_measured() -> None:
-    """benchmarks/README.template names these settings SMALL and FULL."""
-    measured = RunRequest("multi30k-ende-distilled", until="score", overrides=SMALL_BATCHES + FULL_SIZE)
-    assert keys(plan(RunRequest("multi30k-ende-best", until="score"))) == keys(plan(measured))
+def test_teachers_train_as_long_as_the_student_unless_their_updates_are_given() -> None:
+    longer = keys(plan(RunRequest(DISTILLED, overrides=("training.updates=901",))))
+    alone = keys(plan(RunRequest(DISTILLED, overrides=("training.updates=901", "synthetic.updates=900"))))
+    assert alone["train", ""] != longer["train", ""]
+    assert alone["train", "teacher/seed-1"] != longer["train", "teacher/seed-1"]
+    with pytest.raises(ValueError, match=r"synthetic\.updates is -1, allowed is 0 \(as long as the run's\)"):
+        Distillation(RUNS[DISTILLED].model, updates=-1)
 
 
 def test_teachers_of_several_seeds_translate_together() -> None:
