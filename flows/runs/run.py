@@ -100,8 +100,10 @@ class Run:
         require(not seeds or seed in seeds, "decoding.ensemble", seeds, f"seeds with training.seed, {seed}, among them")
         # The number of updates in an epoch is unknown before batching; averaging checks the count again.
         lengths = [] if self.training.epochs else [self.training.updates]
-        if self.synthetic and self.synthetic.updates:
-            lengths.append(self.synthetic.updates)
+        if self.synthetic:
+            updates = self.synthetic.updates
+            require(updates >= 0, "synthetic.updates", updates, "0 (as long as the run's) or a whole number above")
+            lengths += [updates] if updates else []
         for updates in lengths:
             self._check_saved(updates)
         continued = self.training.continue_from

@@ -53,7 +53,6 @@ class BackTranslation:
         allowed = f"letters, digits, '_', '-' in angle brackets, none of {', '.join(SPECIAL_TOKENS)}, or empty"
         require(own, "synthetic.tag", self.tag, allowed)
         require(0 <= self.seed < 2**31, "synthetic.seed", self.seed, "a whole number from 0 to 2,147,483,647")
-        require_updates(self.updates)
 
     def check(self, corpus: Corpus, start: str) -> None:
         """Raise ValueError unless the settings fit the run's corpus and ``training.start``."""
@@ -98,18 +97,12 @@ class Distillation:
         require(1 <= self.n_best <= most, "synthetic.n_best", self.n_best, allowed)
         allowed = "empty: synthetic.seeds names the teachers"
         require(not self.decoding.ensemble, "synthetic.decoding.ensemble", self.decoding.ensemble, allowed)
-        require_updates(self.updates)
 
 
 def further_training(training: Training, seed: int, updates: int) -> Training:
     """Return the training of a further model: with ``seed``, random initial weights, and ``updates`` unless it is 0."""
     of_seed = replace(training, seed=seed, start="")
     return replace(of_seed, updates=updates, epochs=0) if updates else of_seed
-
-
-def require_updates(updates: int) -> None:
-    """Raise ValueError unless it can be the number of updates of a further training."""
-    require(updates >= 0, "synthetic.updates", updates, "0 (as long as the run's) or a whole number above")
 
 
 def monolingual(name: str, language: str, texts: Mapping[str, Text]) -> Corpus:

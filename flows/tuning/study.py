@@ -68,7 +68,10 @@ class SweepStudy:
     def ask(self) -> tuple[Trial, tuple[str, ...]]:
         """Propose a new trial; return it with its assignments for ``--set``."""
         trial = self.study.ask(self.space)
-        assignments = tuple(f"{path}={_setting(value)}" for path, value in trial.params.items())
+        assignments = tuple(
+            f"{path}={f'{value:.{SIGNIFICANT_DIGITS}g}' if isinstance(value, float) else value}"
+            for path, value in trial.params.items()
+        )
         trial.set_user_attr(ASSIGNMENTS, assignments)
         return trial, assignments
 
@@ -104,10 +107,6 @@ def _open_study(journal: Path, direction: Direction) -> Study:
         return optuna.create_study(storage=storage, study_name="sweep", direction=direction, load_if_exists=True)
     except (ValueError, KeyError) as error:
         raise BadConfiguration(f"{journal} is damaged ({error}); move it away to begin the sweep again") from error
-
-
-def _setting(value: object) -> str:
-    return f"{value:.{SIGNIFICANT_DIGITS}g}" if isinstance(value, float) else f"{value}"
 
 
 def _row(trial: FrozenTrial) -> TrialRow:

@@ -19,7 +19,9 @@ def _block(each: RecordedRun) -> Iterator[str]:
     again = f", start {each.start_number}" if each.start_number > 1 else ""
     counts = f"{made} made, {cached} cached"
     begun = f"{each.started.astimezone():%Y-%m-%d %H:%M}"
-    yield "  ".join(filter(None, [begun, each.run, f"{each.end}{again}", counts, _time(each)]))
+    seconds = each.age if each.outcome == RUNNING or (each.outcome == KILLED and each.ended) else each.seconds
+    time = f"{duration(seconds)}{' so far' * (each.outcome == RUNNING)}"
+    yield "  ".join(filter(None, [begun, each.run, f"{each.end}{again}", counts, time]))
     commit = f", commit {short_commit(each.commit)}" if each.commit else ""
     of = f"  {each.part}" if each.part else ""
     yield f"    {each.command}{of}  by {each.who or 'unknown'}{commit}"
@@ -28,12 +30,6 @@ def _block(each: RecordedRun) -> Iterator[str]:
     for stage in each.stages:
         for failure in stage.tried_again_after:
             yield f"    {stage.label} was tried again after: {failure}"
-
-
-def _time(each: RecordedRun) -> str:
-    if each.outcome == RUNNING:
-        return f"{duration(each.age)} so far"
-    return duration(each.age if each.outcome == KILLED and each.ended else each.seconds)
 
 
 def _sums(found: Sequence[RecordedRun]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from flows.website.registry import ModelEntry, Score, VersionEntry
+from flows.website.registry import ModelEntry, VersionEntry
 from model.metric_names import (
     BLEU,
     BLEU_PAPER,
@@ -60,16 +60,15 @@ def _series(entries: Sequence[VersionEntry], measure: str) -> list[dict[str, Any
     series = []
     for name, references in groups:
         label = name if names.count(name) == 1 else f"{name} (references {references[:8]})"
-        scores = [_score(entry, name, references, measure) for entry in entries]
+        scores = [
+            entry.scores.get(name, {}).get(measure) if entry.references(name) == references else None
+            for entry in entries
+        ]
         drawn: dict[str, Any] = {"name": label, "values": [each and each.value for each in scores]}
         if any(each and each.low is not None for each in scores):
             drawn |= {"low": [each and each.low for each in scores], "high": [each and each.high for each in scores]}
         series.append(drawn)
     return series
-
-
-def _score(entry: VersionEntry, name: str, references: str, measure: str) -> Score | None:
-    return entry.scores.get(name, {}).get(measure) if entry.references(name) == references else None
 
 
 CURVES = (LOSS, PERPLEXITY, DEV_PERPLEXITY, DEV_BLEU, LEARNING_RATE, GRADIENT_NORM, TOKENS_PER_SECOND)

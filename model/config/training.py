@@ -56,8 +56,9 @@ class Training:
     """Maximum pairs of an update; above 0, ``batch_tokens`` has no effect. 0: ``batch_tokens`` limits an update."""
     epochs: int = unkeyed_default(0)
     """Length of the training in epochs instead of updates: above 0, ``updates`` must be 0."""
-    batching: Literal["buckets", "packed"] = unkeyed_default("buckets")
-    """buckets: padded batches of pairs of similar length; packed: batches of one size, with pairs end to end."""
+    batching: Literal["buckets", "mixed", "packed"] = unkeyed_default("buckets")
+    """buckets: padded batches of pairs of similar length; packed: batches of one size, of pairs of any length end to
+    end; mixed: pairs of any length, computed in padded parts of similar length. On a CPU, packed is slower."""
     optimizer: Literal["adam", "adamw"] = unkeyed_default("adam")
     """adam: the paper's optimizer (§5.3); adamw: Adam with decoupled ``weight_decay``."""
     weight_decay: float = unkeyed_default(0.0)
@@ -119,8 +120,8 @@ class Training:
         for name in ("factor", "peak", "eps"):
             require(getattr(self, name) > 0, f"training.{name}", getattr(self, name), "a number above 0")
         sentences = self.batch_sentences
-        padded = self.batching == "buckets" or not sentences
-        require(padded, "training.batch_sentences", sentences, "0 where training.batching is packed")
+        allowed = f"0 where training.batching is {self.batching}"
+        require(self.batching == "buckets" or not sentences, "training.batch_sentences", sentences, allowed)
         require(0 <= self.seed < 2**31, "training.seed", self.seed, f"a whole number from 0 to {2**31 - 1:,}")
         residuals = ("fp32", "bf16") if self.precision == "bf16" else ("fp32",)
         needed = " or bf16" if self.precision == "bf16" else " where training.precision is not bf16"
@@ -136,6 +137,8 @@ class Training:
         require(timed, "training.minutes", self.minutes, "above 0 where training.schedule is clock")
         alone = not (self.start and self.continue_from)
         require(alone, "training.continue_from", self.continue_from, "empty where training.start is given")
+        exact = self.numerics == "fast" or self.batching != "mixed"
+        require(exact, "training.batching", self.batching, "buckets or packed where training.numerics is strict")
         exact = self.numerics == "fast" or self.precision == "fp32"
         require(exact, "training.precision", self.precision, "fp32 where training.numerics is strict")
 
@@ -149,7 +152,7 @@ def check_compatible(model: Model, training: Training) -> None:
     """Raise ValueError naming the field if the training does not support the model."""
     own = model.attention == "own"
     where = "where model.attention is torch"
-    require(own or training.batching == "buckets", "training.batching", training.batching, f"buckets {where}")
+    require(own or training.batching != "packed", "training.batching", training.batching, f"buckets or mixed {where}")
     require(own or training.residual == "fp32", "training.residual", training.residual, f"fp32 {where}")
     for name in ("attention_coverage_encoder", "attention_coverage_cross"):
         weight = getattr(training, name)

@@ -1,8 +1,9 @@
 """Groups pairs into updates.
 
 The pairs of an update are a pure function of (lengths, budget, seed, update) and do not depend on the number
-of ranks. An epoch is split into pools of shuffled pairs; within a pool, pairs of similar length are batched together
-(§5.1) to reduce padding; then the batches of the epoch are shuffled.
+of ranks. With ``buckets``, an epoch is split into pools of shuffled pairs; within a pool, pairs of similar length are
+batched together (§5.1) to reduce padding; then the batches of the epoch are shuffled. Otherwise a batch has pairs of
+any length; with ``mixed`` it is computed in parts of pairs of similar length.
 """
 
 from collections.abc import Iterator
@@ -22,6 +23,9 @@ from .shards import Array, Shards
 
 POOL_BATCHES = 400
 """Pairs are sorted by length in pools of this many batches, so that their grouping differs in every epoch."""
+
+MIXED_PART = 1_024
+"""Maximum pieces per side of a part of a mixed batch; a part has pairs of similar length, to reduce padding."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,7 @@ class BatchSampler:
         self.budget = budget
         self.seed = seed
         self.packed = batching == "packed"
+        self.mixed = batching == "mixed"
         self.sentences = sentences
         self.source_ends = source_ends
         self.target_ends = target_ends
@@ -96,7 +101,7 @@ class BatchSampler:
         """Return the shuffled batches of one epoch. Every pair occurs once."""
         random = np.random.default_rng([self.seed, number])
         rows = random.permutation(len(self.source))
-        if self.packed:
+        if self.packed or self.mixed:
             return self._cut(rows, self._most(self.budget))
         pool = max(1, POOL_BATCHES * self.budget * len(self.source) // int(max(self.source.sum(), self.target.sum())))
         pool = POOL_BATCHES * self.sentences or pool
@@ -130,12 +135,14 @@ class BatchSampler:
 
     def read(self, batch: Array, following: Cursor, rank: int, ranks: int, most: int) -> Update:
         """Read one rank's share of a batch as micro-batches of at most ``most`` pieces per side; 0: do not split."""
+        if self.mixed:
+            most = min(most or MIXED_PART, MIXED_PART)
         parts = self.split_rows(self.rank_rows(batch, rank, ranks), most)
         return Update([self.load(part, ranks, most) for part in parts], int(self.target[batch].sum()), following)
 
     def rank_rows(self, batch: Array, rank: int, ranks: int) -> Array:
         """Return one rank's rows of a batch; all ranks get similar lengths."""
-        rows = batch if not self.packed or ranks == 1 else self._sort(batch)
+        rows = self._sort(batch) if self.mixed or (self.packed and ranks > 1) else batch
         return rows[rank::ranks]
 
     def split_rows(self, rows: Array, most: int) -> list[Array]:

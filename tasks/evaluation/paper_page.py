@@ -11,7 +11,7 @@ from typing import Any
 from model.config.paper_models import TABLE_3
 from model.metric_names import BLEU, BLEU_PAPER_UNTWEAKED, PERPLEXITY
 from tasks.evaluation.html import BASE, Picture, environment, score_text
-from tasks.evaluation.paper_figures import NOT_IN_PAPER, PEERS, ROWS, PublishedScore
+from tasks.evaluation.paper_figures import NOT_IN_PAPER, PEERS, ROWS
 from tasks.evaluation.paper_row import PaperComparison
 from tasks.tables import read_table
 
@@ -37,7 +37,7 @@ def _cells(name: str, line: PaperComparison | None) -> Cells:
     processor = {"cuda": "GPU", "cpu": "CPU"}.get(ours.get("device", ""), "")
     return {
         "row": f"{name}, failed" if line and line.failure else name,
-        "set": _set(ours) if line else NOT_RUN,
+        "set": ours["set"] + (f", {ours['sentences']:,}" if "sentences" in ours else "") if line else NOT_RUN,
         "PPL, paper": _number(paper, PERPLEXITY, "{:.2f}"),
         "PPL, ours": _number(ours, PERPLEXITY, "{:.2f} *"),
         "BLEU, paper": _number(paper, BLEU, "{:.1f}"),
@@ -87,10 +87,6 @@ def _number(values: Mapping[str, Any], name: str, form: str, times: float = 1) -
     return form.format(values[name] * times if times != 1 else values[name]) if name in values else ""
 
 
-def _set(ours: Mapping[str, Any]) -> str:
-    return ", ".join([ours["set"], *([f"{ours['sentences']:,}"] if "sentences" in ours else [])])
-
-
 @dataclass(frozen=True)
 class PaperTable:
     """A table of the page."""
@@ -118,17 +114,17 @@ def paper_tables(lines: Sequence[PaperComparison]) -> list[PaperTable]:
     variants = " ".join(f"{name}: {row.about}." for name, row in ROWS.items() if row.about and name in by_row)
     shapes = "Shapes are the paper's; empty cells are those of base."
     compared = "One hypothesis file gives many scores: compare only within one protocol and one set."
+    published = [
+        {"system": peer.system, "set": peer.set_name, "BLEU": peer.bleu, "protocol": peer.protocol}
+        | {"our metric": peer.metric, "notes": peer.notes, "source": peer.source}
+        for peer in PEERS
+    ]
     return [
         *([PaperTable("Not in the paper", f"Variants of base. {variants}", beyond)] if beyond else []),
         PaperTable("Table 2: BLEU and training cost", "", table_2),
         PaperTable("Table 3: variations of the Transformer", shapes, table_3),
-        PaperTable("Published, WMT14 English-German", compared, [_peer_cells(peer) for peer in PEERS]),
+        PaperTable("Published, WMT14 English-German", compared, published),
     ]
-
-
-def _peer_cells(peer: PublishedScore) -> Cells:
-    measured = {"system": peer.system, "BLEU": peer.bleu, "protocol": peer.protocol, "our metric": peer.metric}
-    return measured | {"set": peer.set_name, "notes": peer.notes, "source": peer.source}
 
 
 def introduction(lines: Sequence[PaperComparison]) -> list[str]:

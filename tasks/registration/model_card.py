@@ -91,6 +91,9 @@ def model_card(
     corpus = clean.arguments.get("corpus", {}) if clean else {}
     languages = [corpus[side] for side in ("source_language", "target_language") if side in corpus]
     took = f"It took {duration(float(train.facts.get('seconds', train.seconds)))}." if train else NOT_KNOWN
+    signed = dict.fromkeys(f"{facts['signature']}" for facts in scores.values() if facts.get("signature"))
+    protocols = ["Only scores with the same protocol and the same references can be compared."]
+    protocols += [f"sacreBLEU's signature of BLEU: {signature}" for signature in signed]
     about = [_cleaning(clean)]
     if synthetic := manifests.get("mix") or manifests.get("extract_best"):
         about.append(about_synthetic(synthetic.stage, synthetic.facts))
@@ -100,7 +103,7 @@ def model_card(
         Section("Limits", _limits(scores, manifests)),
         Section("Data", tuple(about), _data(corpus, manifests)),
         Section("Training", (took,), _training(manifests)),
-        Section("Scores", (*_protocols(scores), *_choices(dev, manifests)), score_table(scores, dev)),
+        Section("Scores", (*protocols, *_choices(dev, manifests)), score_table(scores, dev)),
         Section("How to load", code=load),
     )
     example_set = next((name for name in scores if name != dev), dev)
@@ -174,12 +177,6 @@ def _training(manifests: Mapping[str, Manifest]) -> Rows:
     fields += [(name.replace("_", " "), train.facts[name]) for name in facts if name in train.facts]
     fields += [(name, train.made[name]) for name in ("machine", "commit", "torch", "at") if name in train.made]
     return (("what", "value"), *((name, readable(value)) for name, value in fields))
-
-
-def _protocols(scores: Mapping[str, Facts]) -> tuple[str, ...]:
-    signatures = dict.fromkeys(f"{facts['signature']}" for facts in scores.values() if facts.get("signature"))
-    about = "Only scores with the same protocol and the same references can be compared."
-    return (about, *(f"sacreBLEU's signature of BLEU: {signature}" for signature in signatures))
 
 
 def _choices(dev: str, manifests: Mapping[str, Manifest]) -> tuple[str, ...]:

@@ -194,7 +194,7 @@ def test_micro_batches_add_up_to_the_batch(tmp_path: Path, batching: Any) -> Non
     assert weights(whole) != weights(parts), "nothing was cut"
 
 
-@pytest.mark.parametrize(("micro_batch_tokens", "batching"), [(0, "buckets"), (15, "packed")])
+@pytest.mark.parametrize(("micro_batch_tokens", "batching"), [(0, "buckets"), (0, "mixed"), (15, "packed")])
 def test_two_ranks_are_one(tmp_path: Path, micro_batch_tokens: int, batching: Any) -> None:
     model, training = replace(MODEL, p_drop=0.0), replace(TRAINING, batching=batching)
     one = write_job(tmp_path, name="one", model=model, training=training)
@@ -260,6 +260,7 @@ def test_diverged_weights_are_never_saved(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
+        {"batching": "mixed"},
         {"batching": "packed"},
         {"optimizer": "adamw", "weight_decay": 0.1},
         {"attention_coverage_encoder": 0.1, "attention_coverage_cross": 0.1},

@@ -103,7 +103,7 @@ def test_teachers_train_as_long_as_the_student_unless_their_updates_are_given() 
     assert alone["train", ""] != longer["train", ""]
     assert alone["train", "teacher/seed-1"] != longer["train", "teacher/seed-1"]
     with pytest.raises(ValueError, match=r"synthetic\.updates is -1, allowed is 0 \(as long as the run's\)"):
-        Distillation(RUNS[DISTILLED].model, updates=-1)
+        replace(RUNS[DISTILLED], synthetic=Distillation(RUNS[DISTILLED].model, updates=-1))
 
 
 def test_teachers_of_several_seeds_translate_together() -> None:

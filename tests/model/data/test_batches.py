@@ -90,6 +90,23 @@ def test_padding_is_small_and_batches_are_not_sorted_by_length() -> None:
     assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < 0.5
 
 
+def test_a_mixed_batch_has_all_lengths_and_little_padding(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    lengths = np.maximum(1, random.normal(14, 5, 3_000)).astype(int)
+    made = BatchSampler(
+        Shards(write_shards(tmp_path / "shards", [([4] * n, [5] * n) for n in lengths])), 4096, 1, "mixed"
+    )
+    batches = made.epoch(0)
+    assert sorted(row for batch in batches for row in batch) == list(range(3_000))
+    for batch in batches[:-1]:
+        assert abs(made.target[batch].mean() - made.target.mean()) < 1
+        update = made.read(batch, Cursor(), 0, 1, 0)
+        assert len(update.micro_batches) in (4, 5)
+        assert sum(part.pieces for part in update.micro_batches) == update.pieces == made.target[batch].sum()
+        cells = sum(part.num_positions for part in update.micro_batches)
+        assert (made.source[batch].sum() + made.target[batch].sum()) / cells > 0.8
+
+
 def test_batches_can_count_sentences() -> None:
     random = np.random.default_rng(0)
     source, target = random.integers(1, 40, (2, 1_003)).tolist()
