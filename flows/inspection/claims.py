@@ -162,7 +162,7 @@ def about_training(made: Mapping[str, Manifest], ours: RunRequest, recorded: Seq
             yield f"{ended}; without this limit: " + (f"`{command}` ({cost})" if command else cost)
         pairs = made["clean"].facts.get("pairs", 0) if "clean" in made else 0
         for measured in re.findall("measured with (.*?BLEU)", settings_basis(pairs)):
-            yield f"for comparison, the settings of `repro new` with {measured} on val (docs/own-text.md)"
+            yield f"for comparison, `repro new` without a budget, Multi30k's val: with {measured} (docs/own-text.md)"
 
 
 def _text_of(made: Mapping[str, Manifest]) -> object:
@@ -205,4 +205,5 @@ def _command_for(ours: RunRequest, recorded: Sequence[Manifest], *values: str, t
         return "", f"no command: {ours.run} has {OTHER_TEXT}"
     cost = RunCost(ours.run, stage_costs(planned.outcome.rows, recorded, planned.resolved.site))
     unknown = "not known: nothing like it is on record" if cost.stages else "nothing: it is cached"
-    return command_of(ours.run, request.overrides, {}), f"about {duration(cost.seconds)}" if cost.seconds else unknown
+    known = cost.seconds and "train" not in cost.unknown
+    return command_of(ours.run, request.overrides, {}), f"about {duration(cost.seconds)}" if known else unknown

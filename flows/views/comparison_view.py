@@ -30,7 +30,12 @@ def scores_table(names: Sequence[str], comparisons: Sequence[Mapping[str, Sequen
     for set_name, measure in dict.fromkeys(place for rows in by_row for place in rows):
         found = [rows.get((set_name, measure)) for rows in by_row]
         known = next(row for row in found if row)
-        cells = [f"{number_text(row.b)} {row.b - row.a:+.2f} p {_p_value(row.p)}" if row else "" for row in found]
+        cells = [  # the smallest p-value of 1,000 resampled sets is 0.001
+            f"{number_text(row.b)} {row.b - row.a:+.2f} p {f'{row.p:.3f}' if row.p >= 0.001 else '< 0.001'}"
+            if row
+            else ""
+            for row in found
+        ]
         table.add_row(set_name, measure, number_text(known.a), *cells, known.protocol)
     return table
 
@@ -43,10 +48,6 @@ def groups_table(first: str, others: Sequence[tuple[str, GroupComparison]]) -> T
         figures = (f"{gap.effect:+.2f}", gap.interval, f"{gap.detectable:.2f}", gap.verdict())
         table.add_row(each.set_name, each.measure, _group(each.a), cell(name), _group(each.b), *figures)
     return table
-
-
-def _p_value(p: float) -> str:
-    return f"{p:.3f}" if p >= 0.001 else "< 0.001"  # the smallest p-value of 1,000 resampled sets
 
 
 def _group(scores: Mapping[int, float]) -> str:

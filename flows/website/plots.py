@@ -60,10 +60,8 @@ def _series(entries: Sequence[VersionEntry], measure: str) -> list[dict[str, Any
     series = []
     for name, references in groups:
         label = name if names.count(name) == 1 else f"{name} (references {references[:8]})"
-        scores = [
-            entry.scores.get(name, {}).get(measure) if entry.references(name) == references else None
-            for entry in entries
-        ]
+        of_entries = [entry.scores.get(name, {}) if entry.references(name) == references else {} for entry in entries]
+        scores = [each.get(measure) for each in of_entries]
         drawn: dict[str, Any] = {"name": label, "values": [each and each.value for each in scores]}
         if any(each and each.low is not None for each in scores):
             drawn |= {"low": [each and each.low for each in scores], "high": [each and each.high for each in scores]}

@@ -117,9 +117,6 @@ def best_combinations(sentences: Iterable[Sequence[Hypothesis]], n_best: int) ->
     for hypotheses in sentences:
         longer = [(*before, hypothesis) for before in best for hypothesis in hypotheses]
         # A higher score of a part gives a higher sum, so a dropped beginning cannot lead to a better combination.
-        best = sorted(longer, key=_rank)[:n_best]
+        best = sorted(longer, key=lambda them: (sum(not it.finished for it in them), -fsum(it.score for it in them)))
+        best = best[:n_best]
     return best
-
-
-def _rank(hypotheses: Sequence[Hypothesis]) -> tuple[int, float]:
-    return sum(not each.finished for each in hypotheses), -fsum(each.score for each in hypotheses)

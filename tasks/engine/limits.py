@@ -111,7 +111,8 @@ class Limits:
         broken = self.breaches(artifact, item)
         for check in broken:
             if check.fails:
-                raise BadData(f"{check}; its artifact is kept: change the run's field expect to go on with it")
+                facts = "" if check.value is not None else f" (it has {', '.join(artifact.facts)})"
+                raise BadData(f"{check}{facts}; its artifact is kept: change the run's field expect to go on with it")
             say(f"{check}")
         return tuple(broken)
 

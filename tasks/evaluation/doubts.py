@@ -1,4 +1,4 @@
-"""Finds signs that translations do not belong to a set: empty lines, the words of the wrong side or other sentences."""
+"""Finds signs that translations do not belong to a set: empty or copied lines, words of another side or sentence."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -18,6 +18,8 @@ def doubts(hypotheses: Sequence[str], references: Sequence[str], sources: Sequen
     pairs = enumerate(zip(hypotheses, references, strict=True), 1)
     if empty := [number for number, (line, reference) in pairs if reference.strip() and not line.strip()]:
         yield f"{len(empty):,} of {count:,} lines are empty, the first is line {empty[0]}"
+    if 2 * (same := sum(map(str.__eq__, hypotheses, references))) > max(count, 100):  # a few short lines may be equal
+        yield f"{same:,} of {count:,} lines equal their references: were references copied into them?"
     written, expected, read = ([{*WORD.findall(line.lower())} for line in s] for s in (hypotheses, references, sources))
     own = _common(written, expected)
     shifts = {1, -1, 2, -2, *(count * part // PLACES for part in range(1, PLACES))}

@@ -209,5 +209,5 @@ def clean(
         check_share(corpus, filters, facts)
     except BadData as refused:
         (out / REFUSED).write_text(json.dumps({"read": read, "why": f"{refused}"}, ensure_ascii=False))
-        raise BadData(f"{refused}; `repro filters`, with the name of the run, shows some of each") from refused
+        raise BadData(f"{refused}; `repro filters`, with the run and its --set, shows some of each") from refused
     return facts

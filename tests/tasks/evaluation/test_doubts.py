@@ -42,3 +42,11 @@ def test_each_mistake_is_named() -> None:
     assert "another order" in found([*bad[1:], bad[0]])
     assert "of another set" in found(OTHERS)
     assert "of another set" in found(OTHERS, [])
+
+
+def test_copied_references_are_a_doubt() -> None:
+    bad = [bad_translation(line, number) for number, line in enumerate(REFERENCES)]
+    assert [*doubts([*REFERENCES[:101], *bad[101:]], REFERENCES, SOURCES)] == [
+        "101 of 200 lines equal their references: were references copied into them?"
+    ]
+    assert not [*doubts([*REFERENCES[:100], *bad[100:]], REFERENCES, SOURCES)]
