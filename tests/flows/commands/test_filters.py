@@ -52,7 +52,9 @@ def test_text_that_is_not_cleaned_is_named(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.usefixtures("small")
 def test_the_rejections_of_a_refused_text_are_kept_until_it_is_cleaned(capsys: pytest.CaptureFixture[str]) -> None:
     refusing = ("filters.rules=Length(min=8),NotIn",)
-    with pytest.raises(StageFailed, match="clean failed: The filters reject.*`repro filters`, with the run and its --set"):
+    with pytest.raises(
+        StageFailed, match="clean failed: The filters reject.*`repro filters`, with the run and its --set"
+    ):
         run_small(RunRequest("demo", until="clean", overrides=refusing))
     capsys.readouterr()
     filters("demo", overrides=refusing, as_json=True)
