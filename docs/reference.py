@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from inspect import getdoc, getsource
 from pathlib import Path
+from textwrap import indent
 from typing import Any, get_args, get_type_hints
 
 from flows import api
@@ -64,16 +65,14 @@ def commands() -> str:
     text = re.sub(r"\]\(#repro-+([a-z-]+)\)", r"](#repro-\1)", text)
     text = text.replace("## repro --install-completion", "## repro install-completion")
     text = re.sub(r"^(Example: )(repro .*)$", r"\1`\2`", text, flags=re.MULTILINE)
-    # Examples are paragraphs of a docstring; as Markdown, outside of fences, they are code.
-    parts = text.split("```")
-    parts[::2] = [re.sub(r"^(repro .*(?:\n\S.*)*)$", _indented, part, flags=re.MULTILINE) for part in parts[::2]]
-    text = "```".join(parts)
+    # Examples are the last paragraphs of a docstring; as Markdown they are code.
+    text = re.sub(r"(?<=^For example:\n\n).*?(?=^\*\*|^## )", _indented, text, flags=re.DOTALL | re.MULTILINE)
     head = "# Commands\n\nEvery command with its options, as `repro COMMAND --help` prints them.\n"
     return MADE + head + text.partition("\n")[2].rstrip() + "\n"
 
 
 def _indented(found: "re.Match[str]") -> str:
-    return "\n".join(f"    {line}" for line in found[0].splitlines())
+    return indent(found[0], "    ")
 
 
 def run_fields() -> str:

@@ -24,6 +24,8 @@ from infra.processes.compute import thread_waiting
 
 HELP = """Reproduce "Attention Is All You Need": one cached, retryable DAG from archives to a registered model.
 
+Add --debug anywhere to see the traceback of an error.
+
 For example:
 
 repro run demo            run the whole pipeline on the embedded corpus
@@ -32,9 +34,7 @@ repro plan multi30k-ende  show which stages a run would execute, and why
 
 repro translate --model demo@candidate < in.txt > out.txt
 
-repro help run            show the options of a command, with examples
-
-Add --debug anywhere to see the traceback of an error."""
+repro help run            show the options of a command, with examples"""
 GROUPS = {
     "Runs": ("new", "plan", "run", "stop", "show", "paper", "sweep", "decide"),
     "Look": ("help", "logs", "history", "trace", "filters", "compare", "score", "gap", "check", "site"),

@@ -41,8 +41,7 @@ StageName = Literal[
     "register",
 ]
 STAGES: tuple[StageName, ...] = get_args(StageName)
-"""All stages in order; only runs with synthetic pairs have ``SYNTHETIC_STAGES``."""
-SYNTHETIC_STAGES: tuple[StageName, ...] = ("translate_text", "mix", "extract_best")
+"""All stages in order; only runs with synthetic pairs have ``translate_text``, ``mix`` and ``extract_best``."""
 
 
 def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:

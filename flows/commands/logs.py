@@ -22,7 +22,7 @@ def logs(
     stage: Annotated[
         str,
         STAGE_NAMES,
-        Parameter(help="a stage, or STAGE/ITEM; default: running stages, else failed ones, else the last with a log"),
+        Parameter(help="a stage, or STAGE/ITEM; default: running stages, else failed ones, else the training"),
     ] = "",
     *,
     follow: Annotated[
@@ -54,6 +54,7 @@ def logs(
     from flows.runner.find_run import find_version
     from flows.runner.recorded_runs import failure_text, with_stages
     from flows.runner.records import KILLED, RUNNING, receive_records
+    from flows.views.tables import format_facts
 
     store = open_store(Site.named(site))
     key = ""
@@ -74,6 +75,8 @@ def logs(
                     say(f"{left_out} earlier lines are left out; --all-lines prints them")
                 for line in lines[left_out:]:
                     print_text(line)
+                if not lines and (made := store.find(log.row.stage, log.row.key)):
+                    say(f"it wrote no log; its results: {format_facts(made.facts)}")
             known = shown.setdefault(place, log)
             known.row = log.row
             known.start = start

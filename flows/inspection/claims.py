@@ -16,7 +16,7 @@ from flows.runner.request import RunRequest, make_plan
 from flows.runs import Run
 from flows.runs.paper_rows import PAPER, PAPER_RUNS, row_run_name
 from flows.runs.presets import NAMED
-from flows.runs.text_settings import settings_basis
+from flows.runs.text_settings import fitting, settings_basis
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.manifest import Manifest
@@ -38,7 +38,6 @@ KINDS = {each.name: each.type for each in fields(Run) if is_dataclass(each.type)
 DEFAULTS = {f"{root}.{each.name}": each.default for root, kind in KINDS.items() for each in fields(kind)}
 ASSIGNMENT = re.compile(r"(?<![:;,]) (?=[a-z_]+(?:\.[\w.]+)?=)")
 """Matches spaces between the assignments of a version's tag, but not inside a value: ``a=1; 8000: b=1``."""
-
 
 CLOCK = ("training.schedule", "training.minutes")
 """Settings that are changed together: the schedule clock needs minutes."""
@@ -161,8 +160,10 @@ def about_training(made: Mapping[str, Manifest], ours: RunRequest, recorded: Seq
             command, cost = _command_for(ours, recorded, *_without_clock(made), text=_text_of(made))
             yield f"{ended}; without this limit: " + (f"`{command}` ({cost})" if command else cost)
         pairs = made["clean"].facts.get("pairs", 0) if "clean" in made else 0
+        usual = fitting(pairs)[0].model
+        size = f"{usual.layers} layers of {usual.d_model}"
         for measured in re.findall("measured with (.*?BLEU)", settings_basis(pairs)):
-            yield f"for comparison, `repro new` without a budget, Multi30k's val: with {measured} (docs/own-text.md)"
+            yield f"for comparison, without a budget `repro new` takes {size}; Multi30k's val with {measured}"
 
 
 def _text_of(made: Mapping[str, Manifest]) -> object:

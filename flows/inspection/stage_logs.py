@@ -42,7 +42,6 @@ TORCHRUN = re.compile(
 )
 """Lines that torchrun adds when its processes end: its own traceback, not why they failed."""
 
-
 RESUMED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?=  )")
 """The time at the beginning of a line of ``tasks.stages.train``."""
 
@@ -147,14 +146,14 @@ def newest_start(store: Store, name: ArtifactName, overrides: Sequence[str] = ()
 
 
 def stage_logs(store: Store, start: RecordedRun, wanted: ArtifactName) -> list[StageLog]:
-    """Choose the wanted stages; by default the running ones, else the failed ones, else the last with a log."""
+    """Choose the wanted stages; by default running, else failed ones, else the training, else the last with a log."""
     logs = [StageLog(store, row, start) for row in start.stages]
     if wanted.stage:
         return [each for each in logs if wanted.covers(ArtifactName(start.run, each.row.stage, each.row.item))]
     at_work = [each for each in logs if each.is_at_work]
     failed = [each for each in logs if each.row.state == "failed"]
     with_log = [each for each in logs if each.folder and (each.folder / METRICS).is_file()]
-    return at_work or failed or with_log[-1:]
+    return at_work or failed or sorted(with_log, key=lambda each: each.row.stage == "train")[-1:]
 
 
 def _in_words(line: str) -> tuple[float, str]:

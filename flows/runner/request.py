@@ -26,7 +26,7 @@ from infra.site import Site, open_store
 from infra.store.store import Store
 from model.config import check_whole_updates
 from tasks.engine.keys import differences
-from tasks.engine.limits import Limits
+from tasks.engine.limits import USUAL_FACTS, Limits
 from tasks.engine.lookup import Hit, Miss
 from tasks.engine.planner import Attempt, Planner, Scope, StageResult, StopPipeline
 from tasks.engine.stage import engine
@@ -135,7 +135,7 @@ def make_plan(resolved: ResolvedRun) -> RunPlan:
         reproduce(resolved.run, resolved.is_modified, initial)
     rows = planner.rows
     if not scope.until:
-        _check_places(limits, rows)
+        _check_limits(limits, rows, store)
     if any(row.stage == "train" and row.state != "cached" for row in rows):
         _check_training(resolved.run, site)
     _check_extras(site, any(row.state != "cached" for row in rows))
@@ -185,8 +185,8 @@ def _check_training(run: Run, site: Site) -> None:
         raise BadConfiguration(str(error)) from error
 
 
-def _check_places(limits: Limits, rows: Sequence[StageResult]) -> None:
-    """Raise BadConfiguration for a limit on a stage or an item that the run does not have."""
+def _check_limits(limits: Limits, rows: Sequence[StageResult], store: Store) -> None:
+    """Raise BadConfiguration for a limit on an unknown stage, item or fact: no artifact here has this fact."""
     items: dict[str, list[str]] = {}
     for row in rows:
         items.setdefault(row.stage, []).append(row.item)
@@ -194,6 +194,10 @@ def _check_places(limits: Limits, rows: Sequence[StageResult]) -> None:
         if limit.item not in items.get(limit.stage, ()):
             known = [f"{limit.stage} {item}".strip() for item in items.get(limit.stage, ())] or items
             raise BadConfiguration(f"expect has a limit on {limit.label!r}, allowed is {', '.join(known)}")
+        if limit.fact not in USUAL_FACTS:
+            names = {name for made in store.list(limit.stage) for name in made.facts}
+            if names and limit.fact not in names:
+                raise BadConfiguration(f"expect limits {limit.place!r}, allowed of {limit.stage} is {', '.join(names)}")
 
 
 def plan(request: RunRequest) -> Outcome:

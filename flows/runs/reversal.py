@@ -22,7 +22,6 @@ from tasks.corpus.catalogue import EvaluationSet, Part
 
 Pair = TypeVar("Pair", Part, EvaluationSet)
 
-
 SWAPPED = "-swapped"
 """Suffix of the name of a run with swapped sides."""
 

@@ -35,7 +35,6 @@ from infra.tracking.provenance import user
 
 log = logging.getLogger(__name__)
 
-
 RESERVED_ALIAS = re.compile(r"latest|v\d+", re.IGNORECASE)
 """Names that MLflow interprets as versions."""
 

@@ -24,7 +24,6 @@ else:
 
 Array: TypeAlias = "NDArray[Any]"
 
-
 SIDES = ("source", "target")
 
 

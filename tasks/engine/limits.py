@@ -11,7 +11,7 @@ from typing import Any
 from infra.errors import BadData
 from infra.store.manifest import bytes_of
 from infra.store.store import Artifact
-from model.metric_names import TOKENS_PER_SECOND
+from model import metric_names
 
 FORM = "[warn] STAGE[.ITEM].FACT >= or <= NUMBER, as in score.dev.bleu >= 20"
 _PATTERN = re.compile(r"(warn +)?(\w+)\.(?:(\S+)\.)?(\w+) *(>=|<=) *([-+]?\d[\d.]*(?:[eE][-+]?\d+)?)")
@@ -21,9 +21,11 @@ SHARES: Mapping[str, tuple[str, str]] = {
     "source_unknown_share": ("source_unknown", "source_pieces"),
     "target_unknown_share": ("target_unknown", "target_pieces"),
     "unfinished_share": ("unfinished", "sentences"),
-    TOKENS_PER_SECOND: ("target_tokens", "seconds"),
+    metric_names.TOKENS_PER_SECOND: ("target_tokens", "seconds"),
 }
 """Derived facts: each is the ratio of two facts of a stage."""
+USUAL_FACTS = {"seconds", "bytes", *SHARES, *(name for name in vars(metric_names).values() if isinstance(name, str))}
+"""Facts that a stage may have although no artifact of it has shown them yet."""
 EXPECTED_RULES = {"distinct": "repeated", "not_in": "in_dev_or_test"}
 """Rules whose pairs are not called rejected, with the word for these pairs; ``max_rejected`` counts no ``Distinct``."""
 

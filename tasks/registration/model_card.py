@@ -136,7 +136,9 @@ def _limits(scores: Mapping[str, Facts], manifests: Mapping[str, Manifest]) -> t
         found.append(f"No sentence of its training text has more than {sharding['max_pieces']} tokens.")
     measured = ", ".join(scores) or "no set"
     if train := manifests.get("train"):
-        found += [f"{each}." for each in ended_by_clock(train.arguments.get("training", {}), train.facts)]
+        found += [
+            f"{each[0].upper()}{each[1:]}." for each in ended_by_clock(train.arguments.get("training", {}), train.facts)
+        ]
     for name in scores:
         translated = manifests.get(f"translate.{name}")
         found += [f"{remark}." for remark in failed_translations(name, translated.facts)] if translated else []

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from infra.store.store import Artifact
 from infra.tracking.mlflow_runs import RunFile
-from model.data.bpe import SOURCE_FILE, TARGET_FILE, TokenizerPair
+from model.data.bpe import SOURCE_FILE, TARGET_FILE
 from model.data.shards import Shards
 from model.metric_names import DEV_PERPLEXITY
 from tasks.cleaning.filters import SIDES
@@ -22,15 +23,13 @@ from tasks.corpus.catalogue import may_copy
 from tasks.engine.stage import StageCall
 from tasks.evaluation.training_log import metric_rows, training_curves
 from tasks.lazy_libraries import np, pl
-from tasks.reporting.frequent_tokens import TOKENS_FILE, token_counts
+from tasks.reporting.frequent_tokens import TOKENS_FILE
 from tasks.reporting.pictures import length_counts
 
 STAGE_FILE_BYTES = 1_000_000
 WHOLE_FILE_BYTES = 10_000_000
 SAMPLES = 10
 """Rejected pairs of each filter."""
-PIECES = 200
-"""The most frequent pieces of each side that are shown."""
 FORBIDDEN = RunFile("left-out.txt", b"The licence of the text forbids copies, so no sentence of it is shown here.\n")
 
 
@@ -113,13 +112,9 @@ def _shard(call: StageCall, made: Artifact) -> Iterator[RunFile]:
     shards = Shards(made.path())
     source, target = length_counts(shards)
     yield RunFile("lengths.png", plots.lengths({call.item: (source, target)}, plots.LIGHT))
-    longest = max(len(source), len(target))
-    counts = zip(*(np.pad(each, (0, longest - len(each))).tolist() for each in (source, target)), strict=True)
-    rows = [(pieces, *pair) for pieces, pair in enumerate(counts) if any(pair)]
+    counts = enumerate(zip_longest(source.tolist(), target.tolist(), fillvalue=0))
+    rows = [(pieces, *pair) for pieces, pair in counts if any(pair)]
     yield table("lengths.json", ("pieces in a sentence", "source sentences", "target sentences"), rows)
-    pieces = token_counts(shards, TokenizerPair.load(call.arguments["vocabulary"].path()))
-    most = [row for _, rows in pieces.group_by("side", maintain_order=True) for row in rows.head(PIECES).rows()]
-    yield table("frequent_pieces.json", pieces.columns, most)
 
 
 def _train(call: StageCall, made: Artifact) -> Iterator[RunFile]:  # noqa: ARG001

@@ -18,7 +18,7 @@ from tasks.stages.clean import clean
 SHOWN = {
     "clean": {"filters.json", "rejected.json"},
     "learn_bpe": {"tokenizer.json"},
-    "shard train": {"lengths.png", "lengths.json", "frequent_pieces.json"},
+    "shard train": {"lengths.png", "lengths.json"},
     "train": {"metrics.jsonl", "curves.png", "job.json", "job.log"},
     "average": {"checkpoints.json"},
     "translate test": {"translations.json"},
@@ -58,11 +58,6 @@ def test_each_stage_shows_what_a_person_opens(small: Path, monkeypatch: pytest.M
     filters = tracked.table("clean", "filters.json")
     assert filters["rejected"].sum() == facts["clean"]["rejected"]
     assert len(tracked.table("clean", "rejected.json")) <= facts["clean"]["rejected"]
-    pieces = tracked.table("shard train", "frequent_pieces.json")
-    for _, of_side in pieces.groupby("side"):
-        counts = list(of_side["count"])
-        assert counts == sorted(counts, reverse=True)
-        assert of_side["token"].str.startswith("▁").any(), "a word's first piece looks like one inside a word"
     lengths = tracked.table("shard train", "lengths.json")
     for side in ("source", "target"):
         assert lengths[f"{side} sentences"].sum() == facts["shard train"]["pairs"]
@@ -88,7 +83,7 @@ def test_a_cached_stage_stores_nothing_again(small: Path) -> None:
     assert {file: after.get(file) for file in before} == before
     names = {file.name for file in after.keys() - before.keys()}
     assert {"translations.json", "report.html"} <= names
-    again = {"rejected.json", "frequent_pieces.json", "lengths.json", "metrics.jsonl", "checkpoints.json"} & names
+    again = {"rejected.json", "lengths.json", "metrics.jsonl", "checkpoints.json"} & names
     assert not again
 
 

@@ -1,5 +1,6 @@
 """A run's field ``expect``: a breach fails the run, also one that is cached; it changes no key."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,13 @@ def test_a_cached_run_that_breaks_a_limit_fails_until_the_limit_is_changed(small
     done = cached_outcome(plan(request("score.dev.bleu <= 101,warn score.test.chrf >= 101")))
     assert done
     assert [row.item for row in done.rows if "expected is chrf >= 101" in why(row)] == ["test"]
+
+
+def test_a_fact_that_no_artifact_of_the_stage_has_is_refused_before_anything_runs(small: Path) -> None:
+    again = request("score.dev.bleuu >= 2")
+    with pytest.raises(BadConfiguration, match="expect limits 'score dev bleuu', allowed of score is .*bleu, "):
+        plan(replace(again, overrides=(*again.overrides, "training.seed=9")))
+    assert plan(request("train.best_update >= 2")), "a fact that other settings make"
 
 
 def test_the_limit_of_rejected_pairs_holds_for_cached_text(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_front_matter_and_scores_are_those_of_the_version() -> None:
     assert "| test | 1000 | 39.18 | 60.50 |" in text
     assert "28,996" in text
     assert "It took 1 h 00 min." in text
-    assert "the clock ended the training: 237 of 6,000 updates" in text
+    assert "The clock ended the training: 237 of 6,000 updates" in text
     assert "| updates | 237 |" in text
     assert text.count("6,000") == 1, "not as if all planned updates were made"
     assert "    repro translate" in text
