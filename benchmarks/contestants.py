@@ -243,10 +243,7 @@ class MarianPeer(Peer):
     def logits(self, source_BS: Tensor, target_BT: Tensor) -> Tensor:
         # No mask for the targets: padding lies at their end, where the causal mask hides it; Marian's usual input.
         answer = self.model(
-            input_ids=source_BS,
-            attention_mask=(source_BS != PAD).long(),
-            decoder_input_ids=target_BT,
-            use_cache=False,
+            input_ids=source_BS, attention_mask=(source_BS != PAD).long(), decoder_input_ids=target_BT, use_cache=False
         )
         out: Tensor = answer.logits
         return out

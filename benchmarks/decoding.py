@@ -49,11 +49,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     flags.add_argument("--batch", type=int, default=32, help="sentences of a batch, where lengths are fixed (32)")
     flags.add_argument("--sentences", type=int, default=0, help="of a round (one batch on a CPU; 3,000 on a GPU)")
     flags.add_argument("--rounds", type=int, default=0, help="each decoder once in each (6 on a CPU, 3 on a GPU)")
-    flags.add_argument(
-        "--peers",
-        default="transformers,ctranslate2,ctranslate2-int8",
-        help="'' for none",
-    )
+    flags.add_argument("--peers", default="transformers,ctranslate2,ctranslate2-int8", help="'' for none")
     chosen = flags.parse_args(arguments)
     gpu = chosen.device == "cuda"
     chosen.sentences = chosen.sentences or (3_000 if gpu else chosen.batch)

@@ -118,10 +118,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 def parser(program: str, description: str, examples: str) -> argparse.ArgumentParser:
     """Return a parser with the options ``--seed``, ``--json`` and ``--commit``, which every benchmark has."""
     made = argparse.ArgumentParser(
-        prog=program,
-        description=description,
-        epilog=examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog=program, description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--seed", type=int, default=1)
     made.add_argument(

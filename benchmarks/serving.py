@@ -35,11 +35,7 @@ EXAMPLES = """examples:
   REPRO_ROOT=.repro python benchmarks/serving.py --model demo@champion
   python benchmarks/serving.py --size base --seconds 60 --json
 """
-WAYS: dict[str, dict[str, Any]] = {
-    "served": {},
-    "unbatched": {"batch": 1, "gather_seconds": 0.0},
-    "own": {},
-}
+WAYS: dict[str, dict[str, Any]] = {"served": {}, "unbatched": {"batch": 1, "gather_seconds": 0.0}, "own": {}}
 """Limits of each server. All search by CTranslate2, except ``own``."""
 
 

@@ -21,13 +21,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from infra.tracking.provenance import commit
 from tasks.evaluation.significance import SeedScores, compare_groups, sequential_tails
-from tasks.evaluation.translation_metrics import (
-    RESAMPLES,
-    SEED,
-    Counts,
-    paired_p_value,
-    score_metrics,
-)
+from tasks.evaluation.translation_metrics import RESAMPLES, SEED, Counts, paired_p_value, score_metrics
 
 SENTENCES = 1_014
 EASE = 0.52

@@ -20,14 +20,7 @@ CONTENTS = {
         "docs/gpu",
         "CONTRIBUTING",
     ],
-    "Reference": [
-        "docs/commands",
-        "docs/run-fields",
-        "docs/python",
-        "docs/files",
-        "docs/data",
-        "CHANGELOG",
-    ],
+    "Reference": ["docs/commands", "docs/run-fields", "docs/python", "docs/files", "docs/data", "CHANGELOG"],
     "Explanation": [
         "docs/design",
         "docs/paper",

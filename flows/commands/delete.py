@@ -54,13 +54,10 @@ def delete(
     recorded = shlex.join(map(str, planned.records))
     if recorded and records:
         say(f"goes: the records of the runs that have its weights: {recorded}")
-    frees = [f"`repro gc --delete` then removes {count} artifacts that nothing else needs" for count in planned.freed]
-    say(f"stays: its runs in MLflow; for now also its weights, vocabulary and scores; {frees[records]}")
+    say("stays: its runs in MLflow; its weights, vocabulary and scores, while other runs or versions need them")
     if recorded and not records:
         way = "later, in the bucket too" if site.remote else "add --records, or later"
-        say(f"stays: run records that keep its weights; {way}: rm {recorded}; {frees[1]}")
-    if unneeded := planned.removable[records]:
-        say(f"other artifacts that nothing needs, with or without this deletion: {unneeded}; `repro gc` lists them")
+        say(f"stays: run records that need its weights; so that `repro gc --delete` frees them, {way}: rm {recorded}")
     for words in (words for words, versions in serving(site.root).items() if version in versions):
         say(f"{words}; it keeps what it loaded until it ends")
     if planned.children:

@@ -15,7 +15,7 @@ from flows.runs.own_text import TextFile, TextReport, remarks_on_columns, remark
 from flows.runs.paper_rows import parse_run_name
 from flows.runs.piped_text import save_pipes
 from flows.runs.reversal import SWAPPED
-from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, SLOWED, fitting, for_pairs, within
+from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, fitting, for_pairs, within
 from flows.runs.toml_runs import SUFFIX, toml_of
 from flows.views.terminal import say
 from infra.errors import BadConfiguration, Fault
@@ -52,8 +52,7 @@ def new(
         Pair | None, Parameter(help="ISO 639-1 codes, such as en de; by default from file names or the text")
     ] = None,
     size: Annotated[
-        Literal["tiny", "small", "base"] | None,
-        Parameter(help="of the model; by default the number of pairs decides"),
+        Literal["tiny", "small", "base"] | None, Parameter(help="of the model; by default the number of pairs decides")
     ] = None,
     budget: Annotated[
         str, Parameter(help="time limit of the whole run here, such as 30m: sets updates, may choose a smaller model")
@@ -132,7 +131,12 @@ def new(
     except ValueError as error:
         raise BadConfiguration(f"{error}") from error
     base = find_run(like or fitted.name)
-    write_atomically(file, toml_of(run, base, like if is_file(like) else ""))
+    text = toml_of(run, base, like if is_file(like) else "")
+    if file.exists() and (earlier := file.read_text()) != text:
+        kept = file.with_suffix(f"{SUFFIX}.before")
+        write_atomically(kept, earlier)
+        say(f"{kept} is the earlier {file}: what you changed there by hand is not in the new one")
+    write_atomically(file, text)
     model = run.model
     training = run.training
     batch = f"{training.batch_sentences:,} pairs" if training.batch_sentences else f"{training.batch_tokens:,} tokens"
@@ -169,13 +173,13 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
     most = run.training.updates
     updates = min(most, int(60 * run.training.minutes / time.seconds)) if budget else most
     whole = duration(time.seconds * updates * (1 + OTHER_SHARE) + OTHER_STAGES)
-    slowed = f", {time.slowdown:.1f} times as long beside the machine's other work" if time.slowdown > SLOWED else ""
-    say(f"the run takes about {whole} here: {updates:,} updates, each {time.seconds:.2f} s, and other stages{slowed}")
+    alone = f"{time.seconds / time.slowdown:.2f} s without the machine's other work"
+    say(f"the run takes about {whole} here: {updates:,} updates of {time.seconds:.2f} s ({alone}), and other stages")
     if updates < POOR_UPDATES:
         say(f"expect a poor model: {updates:,} updates; docs/own-text.md shows what budgets reach")
     if run.model != (usual := runs[0].model):
         chosen = f"{run.model.layers} layers of {run.model.d_model}, not {usual.layers} of {usual.d_model}"
-        say(f"the budget{' and the other work' * bool(slowed)} chose a smaller model: {chosen} (docs/own-text.md)")
+        say(f"the budget, and other work on this machine, chose a smaller model: {chosen} (docs/own-text.md)")
     if budget:
         end = f"{duration(60 * run.training.minutes)}, or after {most:,} updates if they come sooner"
         say(f"the training ends after {end}; other work costs updates, and slows the stages without a limit")

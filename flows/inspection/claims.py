@@ -6,6 +6,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
 
 from flows.inspection.compare import ScoredSystem, find_system, training_size
 from flows.inspection.cost import RunCost, stage_costs
@@ -160,10 +161,23 @@ def about_training(made: Mapping[str, Manifest], ours: RunRequest, recorded: Seq
             command, cost = _command_for(ours, recorded, *_without_clock(made), text=_text_of(made))
             yield f"{ended}; without this limit: " + (f"`{command}` ({cost})" if command else cost)
         pairs = made["clean"].facts.get("pairs", 0) if "clean" in made else 0
-        usual = fitting(pairs)[0].model
-        size = f"{usual.layers} layers of {usual.d_model}"
-        for measured in re.findall("measured with (.*?BLEU)", settings_basis(pairs)):
-            yield f"for comparison, without a budget `repro new` takes {size}; Multi30k's val with {measured}"
+        basis = settings_basis(pairs)
+        if "measured" in basis:
+            usual = fitting(pairs)[0]
+            command, cost = _command_for(
+                ours, recorded, *_changes_to(usual, made["train"].arguments), text=_text_of(made)
+            )
+            size = f"{usual.model.layers} layers of {usual.model.d_model}, {usual.training.updates:,} updates"
+            way = f"`{command}` ({cost})" if command else cost
+            yield f"without a budget `repro new` takes {size} ({basis}, Multi30k's val): {way}"
+
+
+def _changes_to(usual: Run, made: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the assignments from the arguments of a training to the model and the training of ``usual``."""
+    for table in ("model", "training"):
+        for name, value in vars(getattr(usual, table)).items():
+            if name != "seed" and value != made[table].get(name, DEFAULTS[f"{table}.{name}"]):
+                yield f"{table}.{name}={value}".lower()
 
 
 def _text_of(made: Mapping[str, Manifest]) -> object:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows.inspection.artifact_graph import ArtifactGraph, Name, artifacts_of_tags, read_graph
-from flows.inspection.garbage_collection import needed_artifacts
 from flows.runner.recorded_runs import read_headers, with_stages
 from infra.processes.locks import try_file_lock
 from infra.site import Site, open_store
@@ -31,10 +30,6 @@ class Deletion:
     """Its files, if they are below this root and no other version uses them."""
     registrations: Sequence[Name]
     """The artifacts of the stage ``register`` that made it."""
-    freed: Sequence[int]
-    """How many artifacts `repro gc` keeps now and not afterwards; then the same if ``records`` are deleted too."""
-    removable: Sequence[int]
-    """How many other artifacts `repro gc` finds removable now and afterwards; then the same as above."""
     records: Sequence[Path]
     """Records that keep its weights or training, also of stopped starts, if no other version has these."""
     children: Sequence[str]
@@ -55,13 +50,7 @@ def plan_deletion(site: Site, version: Version) -> Deletion:
     below = folder and MODEL_ID.search(f"{folder}") and folder.is_relative_to(site.root.absolute())
     own = folder if below and not any(each.source == version.source for each in others.values()) else None
     home = store if site.shares_tracking else store.local()
-    registrations = graph.registration(version.label)
-    left = {name: node for name, node in graph.nodes.items() if name not in registrations}
-    unneeded = left.keys() - needed_artifacts(store, site, (), graph.nodes)
-    kept = [needed_artifacts(store, site, (), left, (version.label, *gone)) for gone in ((), records)]
-    freed = [len(left.keys() - unneeded - each.keys()) for each in kept]
-    removable = [len(unneeded - each.keys()) for each in kept]
-    return Deletion(version, home, own, registrations, freed, removable, records, children)
+    return Deletion(version, home, own, graph.registration(version.label), records, children)
 
 
 def read_by_training(version: Version, graph: ArtifactGraph) -> set[Name]:

@@ -18,7 +18,7 @@ Thus neither a shorter run nor a failed run makes an older training removable.
 import os
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,9 +114,9 @@ def _record_times(root: Path) -> dict[str, int]:
 
 
 def needed_artifacts(
-    store: Store, site: Site, keep: Sequence[str], sealed: Mapping[Name, ArtifactNode], gone: Collection[object] = ()
+    store: Store, site: Site, keep: Sequence[str], sealed: Mapping[Name, ArtifactNode]
 ) -> dict[Name, str]:
-    """Return the needed artifacts, each with its reason, as if the versions and records in ``gone`` were deleted."""
+    """Return the needed artifacts, each with its reason."""
     receive_records(store)
     needed: dict[Name, str] = {}
 
@@ -124,7 +124,7 @@ def needed_artifacts(
         return sealed[name].inputs if name in sealed else ()
 
     known = set()
-    for run, why, names in _kept_records(store.root, gone):
+    for run, why, names in _kept_records(store.root):
         known.add(run)
         if not keep or run in keep:
             needed |= dict.fromkeys(reached(names, inputs, needed), why)
@@ -134,7 +134,7 @@ def needed_artifacts(
     for name, node in sealed.items():
         if node.stage == "gap":
             gaps.setdefault(f"{node.facts.get('system')}", []).append(name)
-    for version in (each for each in versions(site.registry) if each.label not in gone):
+    for version in versions(site.registry):
         names = [name for name in artifacts_of_tags(version) if name[0] in VERSION_STAGES]
         names += gaps.get(version.label, [])
         needed |= {name: f"version {version.label}" for name in names if name not in needed}
@@ -143,12 +143,12 @@ def needed_artifacts(
     return needed
 
 
-def _kept_records(root: Path, gone: Collection[object]) -> Iterator[tuple[str, str, list[Name]]]:
+def _kept_records(root: Path) -> Iterator[tuple[str, str, list[Name]]]:
     """Yield what records keep, newest first: run, reason, artifacts. The top of this file has rule and example."""
     # By run and overrides: stages with an artifact in newer records, and in newer finished records.
     in_any: dict[tuple[str, tuple[str, ...]], set[str]] = {}
     in_finished: dict[tuple[str, tuple[str, ...]], set[str]] = defaultdict(set)
-    for path in (each for each in record_files(root) if each not in gone):
+    for path in record_files(root):
         try:
             record = read_run(path)
         except UnreadableRecord as error:

@@ -120,8 +120,9 @@ class StageLog:
 def newest_start(store: Store, name: ArtifactName, overrides: Sequence[str] = (), key: str = "") -> RecordedRun:
     """Find the newest running start of a run, or of the run with these overrides, else the newest ended one.
 
-    If a stage is named, the newest start with that stage comes first. With ``key``, the first finished start with an
-    artifact of that key, else the first start with one. Raises BadConfiguration if there is no start.
+    A start without the named stage, or a finished one without any log, is passed over if another has it. With ``key``,
+    the first finished start with an artifact of that key, else the first start with one. Raises BadConfiguration if
+    there is no start.
     """
     run = name.run
     receive_records(store, run)
@@ -132,7 +133,8 @@ def newest_start(store: Store, name: ArtifactName, overrides: Sequence[str] = ()
         whole = with_stages(start)
         if whole and key and not any(row.key == key for row in whole.stages):
             continue
-        if whole and (not name.stage or stage_logs(store, whole, name)):
+        passes = not name.stage and whole and whole.outcome != FINISHED
+        if whole and (passes or stage_logs(store, whole, name)):
             return whole
         readable = readable or whole
     if readable:

@@ -28,9 +28,7 @@ TRACKED_SETTINGS = ("vocabulary", "sharding", "model", "training", "averaging", 
 
 @contextmanager
 def running(
-    planned: RunPlan,
-    display: Display,
-    make_runner: Callable[[RunSettings], Runner] = Runner,
+    planned: RunPlan, display: Display, make_runner: Callable[[RunSettings], Runner] = Runner
 ) -> Iterator[Outcome]:
     """Make the missing stages that the block calls. Raises StageFailed, or the fault that the plan found.
 

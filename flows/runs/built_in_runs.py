@@ -31,13 +31,7 @@ DEMO = Run(
     sharding=Sharding(max_pieces=100),
     model=Model(layers=2, d_model=128, d_ff=256, heads=4, d_k=32, d_v=32, norm="pre"),
     training=Training(
-        updates=850,
-        batch_tokens=1_200,
-        schedule="linear",
-        warmup=80,
-        peak=5e-3,
-        checkpoint_every=15,
-        dev_every=170,
+        updates=850, batch_tokens=1_200, schedule="linear", warmup=80, peak=5e-3, checkpoint_every=15, dev_every=170
     ),
     averaging=Averaging(5),
     decoding=Decoding(),

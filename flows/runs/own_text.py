@@ -134,7 +134,7 @@ class TextReport:
     repeated: int = 0
     """Repeated pairs among those that the rules keep."""
     markup: int = 0
-    """Pairs with HTML that the rules keep."""
+    """Pairs with HTML, also those that a rule rejects or that are held out."""
     marked: str = ""
     """The first pair with HTML."""
     control: int = 0
@@ -201,6 +201,9 @@ def look(
     frame = normalise_sides(frame, filters.normalise)
     report.shift = find_line_shift(frame["source"], frame["target"])
     report.looked_at = frame.height
+    marked = frame.select(SIDES).filter(pl.any_horizontal(pl.col(SIDES).str.contains(MARKUP)))
+    report.markup = marked.height
+    report.marked = " ||| ".join(marked.row(0)) if marked.height else ""
     if held_out is not None:
         frame = frame.join(normalise_sides(held_out, filters.normalise), on=SIDES, how="anti", maintain_order="left")
         report.held_out = report.looked_at - frame.height
@@ -214,9 +217,6 @@ def look(
             report.samples[rule.name] = (hit["source"][0], hit["target"][0])
     kept = frame.filter(verdict == len(filters.rules))
     report.repeated = kept.height - kept.select(SIDES).unique().height
-    marked = kept.select(SIDES).filter(pl.any_horizontal(pl.col(SIDES).str.contains(MARKUP)))
-    report.markup = marked.height
-    report.marked = " ||| ".join(marked.row(0)) if marked.height else ""
     return report
 
 

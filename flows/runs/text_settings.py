@@ -20,8 +20,6 @@ OTHER_SHARE = 0.1
 TABLE = read_table(Path(__file__).with_suffix(".tsv"))
 """Changes to the run of a size, in rows of increasing numbers of pairs."""
 FEWEST_UPDATES = 50
-SLOWED = 1.2
-"""A slowdown by other work above this is reported."""
 MOST_SLOWED = 2.0
 """A slowdown above this, which may be momentary, does not change the choice of the model."""
 ENOUGH = 0.4

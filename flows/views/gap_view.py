@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
+from rich.console import RenderableType
 
 from flows.views.tables import plain_table
 
@@ -13,8 +13,8 @@ MOST = 12
 """Settings in the terminal; the page has all."""
 
 
-def gap_tables(values: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield the tables in order; "not in the bars" has a single column of sentences."""
+def gap_tables(values: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """Yield the tables in order; "not in the bars" is plain text, whose commands stay on one line."""
     claim = values["claim"]
     steps = values["steps"]
     unit = max(abs(each["score"]) for each in steps) / BAR or 1.0
@@ -31,7 +31,7 @@ def gap_tables(values: Mapping[str, Any]) -> Iterator[Table]:
             differences[MOST:] = [[f"and {more} more settings: on the page"]]
         yield plain_table("needs a training", "claimed", "here", "command", "costs", rows=differences)
     if values["left_out"]:
-        yield plain_table("not in the bars", rows=[[each] for each in values["left_out"]])
+        yield "\n".join(["not in the bars", *values["left_out"]])
     beside = [(each["about"], f"{each['score']:.2f}", _interval(each)) for each in values["beside"]]
     yield plain_table("measured beside it", "BLEU", "95 % interval", rows=beside)
 

@@ -138,10 +138,7 @@ def cell(text: str) -> str:
 
 
 def plain_table(
-    *columns: str,
-    rows: Iterable[Sequence[str]] = (),
-    right: Collection[str] = (),
-    whole: Collection[str] = (),
+    *columns: str, rows: Iterable[Sequence[str]] = (), right: Collection[str] = (), whole: Collection[str] = ()
 ) -> Table:
     """Make a table of plain text without lines.
 

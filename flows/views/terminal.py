@@ -97,7 +97,10 @@ def show(*parts: RenderableType, aside: bool = False) -> None:
     output = console(stderr=aside)
     for part in parts:
         is_plain = isinstance(part, str)
-        output.print(part, markup=not is_plain, soft_wrap=is_plain, crop=False)
+        with output.capture() as printed:
+            output.print(part, markup=not is_plain, soft_wrap=is_plain, crop=False)
+        # The cells of a table end in spaces, which only fill a file.
+        output.file.write("".join(f"{line.rstrip()}\n" for line in printed.get().splitlines()))
 
 
 def say(text: str) -> None:

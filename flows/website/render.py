@@ -20,11 +20,7 @@ FOLDER = Path(__file__).parent
 def _environment() -> "Environment":
     environment = html.environment(FOLDER / "templates")
     environment.filters.update(
-        moment=moment,
-        score=score,
-        score_text=html.score_text,
-        interval=interval,
-        short_commit=short_commit,
+        moment=moment, score=score, score_text=html.score_text, interval=interval, short_commit=short_commit
     )
     return environment
 

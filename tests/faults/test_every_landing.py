@@ -4,14 +4,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from services import (
-    Services,
-    assert_metrics_logged_once,
-    has_checkpoint,
-    stage_states,
-    wait_for,
-    wait_for_outcome,
-)
+from services import Services, assert_metrics_logged_once, has_checkpoint, stage_states, wait_for, wait_for_outcome
 from small_pipeline import processes
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("nothing_left")]

@@ -14,15 +14,7 @@ pytestmark = pytest.mark.slow
 SUPPORT = Path(__file__).parents[1] / "support"
 PAUSE = 0.5
 RETRIED = ("NetworkFault", "DiskFault", "Preempted", "JobFailed")
-NOT_RETRIED = (
-    "BadConfiguration",
-    "BadData",
-    "OutOfMemory",
-    "NoSpace",
-    "Diverged",
-    "ValueError",
-    "MemoryError",
-)
+NOT_RETRIED = ("BadConfiguration", "BadData", "OutOfMemory", "NoSpace", "Diverged", "ValueError", "MemoryError")
 SCRIPT = f"""
 import builtins, importlib, json, sys, time
 from pathlib import Path

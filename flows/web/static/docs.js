@@ -23,6 +23,9 @@ function fields(name, all) {
   return list;
 }
 
+const example = document.querySelector("pre");
+example.textContent = example.textContent.replace("http://127.0.0.1:8765", location.origin);
+
 const api = await (await fetch("/openapi.json")).json();
 const all = api.components.schemas;
 for (const [path, calls] of Object.entries(api.paths)) {

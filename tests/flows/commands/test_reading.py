@@ -45,8 +45,7 @@ def test_a_reading_command_creates_no_root(
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"),
-    [("dmeo", "; did you mean demo?"), ("demo", "; `repro run demo` registers one"), ("xyz", "")],
+    ("name", "hint"), [("dmeo", "; did you mean demo?"), ("demo", "; `repro run demo` registers one"), ("xyz", "")]
 )
 def test_an_unknown_model_of_an_empty_root_is_one_sentence(
     name: str, hint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]

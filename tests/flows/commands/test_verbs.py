@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from made_up_roots import artifact
 
 from flows import cli
 from flows.cli import COMMANDS, DESTROYING, OTHER_WORDS
@@ -128,7 +127,6 @@ def test_servers_that_a_run_in_a_terminal_uses_stay_up_unless_forced(
 @pytest.mark.usefixtures("small")
 def test_a_version_is_deleted_with_what_serves_it_alone(capsys: pytest.CaptureFixture[str]) -> None:
     site = configured_site()
-    artifact(open_store(site), "clean", "no-run-needs-it")
     planned = plan_deletion(site, resolve(site.tracking, "small/1"))
     with pytest.raises(BadConfiguration, match="small/1 is champion"):
         delete("small/1", yes=True)
@@ -139,16 +137,12 @@ def test_a_version_is_deleted_with_what_serves_it_alone(capsys: pytest.CaptureFi
     with pytest.raises(BadConfiguration, match="nobody can be asked"):
         delete("small/1", aliased=True)
     said = capsys.readouterr().err
-    assert f"rm {record}; `repro gc" in said
+    assert f"so that `repro gc --delete` frees them, add --records, or later: rm {record}" in said
     assert "serves" not in said
-    expected = re.findall(r"removes (\d+) artifacts", said)
     with announced(site.root, ["other/1", "small/1"], "http://x"):
         delete("small/1", yes=True, aliased=True, records=True)
     said = capsys.readouterr().err
     assert re.search("serves other/1, small/1 at http://x since .*; it keeps", said)
-    assert re.findall(r"removes (\d+) artifacts", said) == expected[1:] == [f"{len(find_garbage(site).removable) - 1}"]
-    assert "other artifacts that nothing needs, with or without this deletion: 1;" in said
-    assert int(expected[0]) < int(expected[1])
     assert not versions(site.registry)
     assert not record.exists()
     assert planned.version.tags["key.average"] in {each.key for each in find_garbage(site).removable}

@@ -12,12 +12,14 @@ import pytest
 from small_pipeline import run_small
 
 from flows.commands.gap import gap
-from flows.inspection.claims import find_claim, training_differences
+from flows.inspection.claims import about_training, find_claim, training_differences
 from flows.inspection.compare import find_system
 from flows.inspection.garbage_collection import find_garbage
+from flows.runner.find_run import find_run
 from flows.runner.request import RunRequest
 from flows.runs import RUNS
 from flows.runs.overrides import override
+from flows.runs.text_settings import fitting
 from flows.views.gap_view import MOST, gap_tables
 from flows.website.contents import Root, contents
 from infra.errors import BadConfiguration
@@ -140,6 +142,11 @@ def test_the_clock_is_replaced_with_its_schedule_and_limits_that_it_made_void_ar
     commands = {each.name: each.command for each in training_differences(claimed, ended, ours, [])}
     lifted = "repro run clock --set training.schedule=linear --set training.minutes=0 --set training.updates=120"
     assert commands["training.updates"] == lifted, "or the clock would end it once more"
+    (usual,) = [each for each in about_training(ended.lineage, ours, []) if "without a budget `repro new`" in each]
+    settings = re.search("`repro run clock (.*?)`", usual)[1].split("--set ")[1:]  # type: ignore[index]
+    made = override(find_run("clock"), [each.strip() for each in settings])
+    expected = fitting(ended.lineage["clean"].facts["pairs"])[0]
+    assert (made.model, made.training) == (expected.model, replace(expected.training, seed=made.training.seed))
     preset = find_claim("notes", 30.0, ours, site)
     commands = {each.name: each.command for each in training_differences(preset, ended, ours, [])}
     whole = "repro run clock --set training.minutes=0 --set preset=notes"

@@ -78,6 +78,8 @@ def test_a_stage_is_read_from_the_newest_start_that_reached_it(
     assert "mine: train was interrupted" in capsys.readouterr().err
     with pytest.raises(BadConfiguration, match="no start of mine has reached 'average'; the newest is FINISHED"):
         logs("mine", "average")
+    logs("mine")
+    assert f"mine, begun {BEGAN.astimezone():%Y-%m-%d %H:%M}, is STOPPED" in capsys.readouterr().err, "has a log"
 
 
 def test_the_start_without_overrides_and_the_start_of_a_training_can_be_asked_for(

@@ -55,8 +55,7 @@ def test_who_forces_goes_on_with_the_run_without_it_but_not_the_other_way_round(
 
 
 @pytest.mark.parametrize(
-    ("ended", "goes_on"),
-    [("RUNNING", "always"), ("KILLED", "always"), ("FAILED", "again"), ("FINISHED", "never")],
+    ("ended", "goes_on"), [("RUNNING", "always"), ("KILLED", "always"), ("FAILED", "again"), ("FINISHED", "never")]
 )
 def test_only_the_very_same_request_goes_on_and_only_if_it_was_cut_off(
     ended: str, goes_on: str, dead: str, monkeypatch: pytest.MonkeyPatch

@@ -16,16 +16,7 @@ from flows.runner.paper import PaperRequest
 from flows.runner.request import ResolvedRun, RunPlan, RunRequest, make_plan
 from flows.runs import DEMO, PAPER_BASE, RUNS, WMT14_SAMPLE_ENDE, Run
 from flows.runs.overrides import override
-from flows.runs.paper_rows import (
-    PAPER,
-    PAPER_RUNS,
-    corpora,
-    paper_row_of,
-    parse_rows,
-    row_run,
-    row_run_name,
-    rows_on,
-)
+from flows.runs.paper_rows import PAPER, PAPER_RUNS, corpora, paper_row_of, parse_rows, row_run, row_run_name, rows_on
 from infra.errors import BadData
 from infra.launch.job import JobSpec
 from infra.processes import signals

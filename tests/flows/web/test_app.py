@@ -96,8 +96,7 @@ def test_an_invalid_request_gets_one_sentence_with_its_field(site: Site, field: 
 
 
 @pytest.mark.parametrize(
-    "body",
-    [b"", b"{", b"[" * 60_000, b"\xff\xfe", b'{"text": "a", "alpha": NaN}', b"null", b'"a"'],
+    "body", [b"", b"{", b"[" * 60_000, b"\xff\xfe", b'{"text": "a", "alpha": NaN}', b"null", b'"a"']
 )
 def test_a_malformed_body_is_refused_and_harms_no_later_request(site: Site, body: bytes) -> None:
     answer = httpx.post(f"{site.url}/api/translate", content=body, headers={"content-type": "application/json"})

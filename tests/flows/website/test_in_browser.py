@@ -117,13 +117,7 @@ def test_every_kind_of_page_is_accessible_and_fits_the_screen(page: Page, public
     from axe_playwright_python.sync_playwright import Axe
 
     evil = next(path.parent.name for path in public.glob("versions/*/1-report.html"))
-    for name in (
-        "index.html",
-        "models/ende.html",
-        f"versions/{evil}/1.html",
-        "versions/ende/2.html",
-        COMPARED,
-    ):
+    for name in ("index.html", "models/ende.html", f"versions/{evil}/1.html", "versions/ende/2.html", COMPARED):
         page.goto(f"{public.as_uri()}/{name}")
         page.wait_for_load_state()
         assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"), name

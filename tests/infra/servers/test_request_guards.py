@@ -14,13 +14,7 @@ from starlette.websockets import WebSocket
 from infra.errors import BadConfiguration
 from infra.servers.request_guards import SameOrigin
 from infra.servers.service_settings import Service
-from infra.service.applications import (
-    MLFLOW_HOSTS,
-    PREFECT_HOSTS,
-    PREFECT_ORIGINS,
-    allowed_hosts,
-    allowed_origins,
-)
+from infra.service.applications import MLFLOW_HOSTS, PREFECT_HOSTS, PREFECT_ORIGINS, allowed_hosts, allowed_origins
 
 OWN = "127.0.0.1:4200"
 EVIL = "http://evil.example"
@@ -114,7 +108,4 @@ def test_a_service_accepts_its_own_and_the_configured_hosts(tmp_path: Path) -> N
     origins = {PREFECT_ORIGINS: "https://a.example, https://b.example,*"}
     assert allowed_origins(PREFECT_ORIGINS, {PREFECT_ORIGINS: "*"}) == [], "Prefect's own default"
     assert allowed_origins(PREFECT_ORIGINS, {}) == []
-    assert allowed_origins(PREFECT_ORIGINS, origins) == [
-        "https://a.example",
-        "https://b.example",
-    ]
+    assert allowed_origins(PREFECT_ORIGINS, origins) == ["https://a.example", "https://b.example"]

@@ -50,10 +50,7 @@ def test_only_the_programs_that_need_a_secret_have_it_in_their_environment(tmp_p
         names = {name for name, value in environment_of(service, program, outer).items() if PASSWORD in value}
         database = {"prefect": {"PREFECT_SERVER_DATABASE_CONNECTION_URL"}, "mlflow": {"MLFLOW_BACKEND_STORE_URI"}}
         clients = {"PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_PASSWORD"}
-        own = {
-            "prefect": clients | {"PREFECT_SERVER_API_AUTH_STRING"},
-            "mlflow": {"REPRO_AUTH"},
-        }
+        own = {"prefect": clients | {"PREFECT_SERVER_API_AUTH_STRING"}, "mlflow": {"REPRO_AUTH"}}
         assert names == database.get(program.name, set()) | own.get(program.name, clients | {"REPRO_AUTH"})
     assert PASSWORD not in supervision.configuration(service)
     assert PASSWORD not in (service.folder / "service.json").read_text()

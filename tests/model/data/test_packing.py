@@ -92,8 +92,7 @@ def size(batch: Batch) -> tuple[object, ...]:
 
 
 @given(
-    used=st.tuples(st.integers(0, 500), st.integers(0, 500)),
-    longest=st.tuples(st.integers(1, 60), st.integers(1, 60)),
+    used=st.tuples(st.integers(0, 500), st.integers(0, 500)), longest=st.tuples(st.integers(1, 60), st.integers(1, 60))
 )
 def test_padding_sentences_fit_the_shape_on_both_sides(used: tuple[int, int], longest: tuple[int, int]) -> None:
     rest, fillers = padding_of(used, BatchShape(320, 320, 64, *longest))

@@ -15,13 +15,7 @@ from torch import Tensor
 
 from model.config import Decoding
 from model.config.special_pieces import BOS, EOS, PAD
-from model.decoding.beam_search import (
-    BeamEntry,
-    Ensemble,
-    SearchConstraints,
-    beam_search,
-    stable_topk,
-)
+from model.decoding.beam_search import BeamEntry, Ensemble, SearchConstraints, beam_search, stable_topk
 from model.decoding.translation import Hypothesis
 
 CPU = torch.device("cpu")
@@ -192,12 +186,7 @@ def test_beam_1_is_greedy_search(sentence: int, limit: int, alpha: float, bonus:
 )
 @settings(max_examples=60)
 def test_a_sentence_has_the_same_result_alone_and_in_any_batch(
-    constraints: list[SearchConstraints],
-    beam: int,
-    alpha: float,
-    bonus: float,
-    coarse: bool,
-    order: random.Random,
+    constraints: list[SearchConstraints], beam: int, alpha: float, bonus: float, coarse: bool, order: random.Random
 ) -> None:
     def run(numbers: list[int]) -> list[list[Hypothesis]]:
         table = Table(numbers, 8, coarse, bonus)

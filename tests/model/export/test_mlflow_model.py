@@ -85,13 +85,7 @@ def test_without_a_home_folder_the_own_engine_searches(loaded: Any, monkeypatch:
     assert {row["engine"] for row in loaded.predict(TEXT, params={"scores": True})} == {"own search"}
 
 
-@pytest.mark.parametrize(
-    ("field", "params"),
-    [
-        ("n_best", {"n_best": 6}),
-        ("engine", {"engine": "marian"}),
-    ],
-)
+@pytest.mark.parametrize(("field", "params"), [("n_best", {"n_best": 6}), ("engine", {"engine": "marian"})])
 def test_impossible_params_are_named(loaded: Any, field: str, params: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=field):
         loaded.predict(TEXT, params=params)

@@ -93,7 +93,4 @@ QUICKLY_FOUND: tuple[Bug, ...] = (
     folder_of_another_attempt_resumed,
     input_replaced_while_it_is_read,
 )
-FOUND_LATER: tuple[Bug, ...] = (
-    damage_ignored,
-    replaced_artifact_not_restored,
-)
+FOUND_LATER: tuple[Bug, ...] = (damage_ignored, replaced_artifact_not_restored)

@@ -70,18 +70,10 @@ def rewritten(normalise: Normalise, text: str) -> str:
         (Script("Latin", "Cyrillic"), ("dog", "Hund"), ("dog", "Собака IBM")),
         (Language("en", "de"), ("Der Hund ist mit mir", "The dog is with me"), ("Der Spiegel", "Der Spiegel")),
         (Language("en", "de"), ("The dog is with me", "Le chien est avec moi"), ("Two lions", "Löwe, Löwin, Möwe")),
-        (
-            Language("en", "de"),
-            ("The dog is with me", "L’élève est où? «Les»"),
-            ("Paris", "Über Le Mans et Paris"),
-        ),
+        (Language("en", "de"), ("The dog is with me", "L’élève est où? «Les»"), ("Paris", "Über Le Mans et Paris")),
         (Swapped("en", "de"), ("Ich habe Tom gesehen.", "I saw Tom at work."), ("I saw Tom at work.", "Ich sah Tom.")),
         (Swapped("en", "de"), ("Wo ist Tom?", "Where is he?"), ("Der Spiegel", "Tom")),
-        (
-            Swapped("en", "de"),
-            ("Der Hund", "The dog"),
-            ("The rain goes away.", "Regen (the rain)"),
-        ),
+        (Swapped("en", "de"), ("Der Hund", "The dog"), ("The rain goes away.", "Regen (the rain)")),
         (Language("en", "fr"), ("A boy runs", "Der Hund ist mit mir"), ("A boy runs.", "Un garçon répare la roue.")),
     ],
 )

@@ -7,15 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tasks.cleaning.filters import (
-    Empty,
-    Filter,
-    Length,
-    LengthRatio,
-    NoLetters,
-    OverlongWord,
-    Script,
-)
+from tasks.cleaning.filters import Empty, Filter, Length, LengthRatio, NoLetters, OverlongWord, Script
 from tasks.cleaning.rejections import filter_evidence
 
 WORDS = st.lists(st.text("aß1 ж\ufffd", max_size=7), max_size=12).map(" ".join)

@@ -137,11 +137,7 @@ def test_every_stream_of_a_file_is_read(tmp_path: Path, suffix: str, compress: C
 
 
 def test_members_are_read_from_archives(tmp_path: Path) -> None:
-    members = {
-        "training/a.en": b"one\ntwo\n",
-        "./top.de": b"eins\nzwei\n",
-        "inner.fr.gz": gzip.compress(b"un\ndeux\n"),
-    }
+    members = {"training/a.en": b"one\ntwo\n", "./top.de": b"eins\nzwei\n", "inner.fr.gz": gzip.compress(b"un\ndeux\n")}
     for suffix, mode in ((".tgz", "w:gz"), (".tar", "w"), (".tar.xz", "w:xz")):
         path = archive(tmp_path / f"all{suffix}", members, mode)
         assert all_lines(path, "training/a.en") == ["one", "two"]

@@ -12,20 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_stages import (
-    CALLS,
-    ORDER,
-    Number,
-    build,
-    make,
-    plan,
-    run,
-    running,
-    scope_of,
-    settings,
-    states,
-    twice,
-)
+from toy_stages import CALLS, ORDER, Number, build, make, plan, run, running, scope_of, settings, states, twice
 
 from infra.errors import BadData, DiskFault, Fault, NoSpace
 from infra.launch.job import JobSpec

@@ -17,11 +17,7 @@ TRAINING = {"updates": 100_000, "target_tokens": 2_500_000_000, "seconds": 7_200
 
 
 def card(sentences: int = 3_000) -> dict[str, Any]:
-    scores = {
-        "bleu_paper": (26.0, 25.2, 26.8),
-        "bleu_paper_untweaked": (25.5, 24.7, 26.3),
-        "bleu": (25.1, 24.3, 25.9),
-    }
+    scores = {"bleu_paper": (26.0, 25.2, 26.8), "bleu_paper_untweaked": (25.5, 24.7, 26.3), "bleu": (25.1, 24.3, 25.9)}
     scores_by_name = {
         name: {"score": score, "low": low, "high": high, "protocol": name}
         for name, (score, low, high) in scores.items()
@@ -48,12 +44,7 @@ def test_bleu_is_compared_with_the_paper_s_within_one_protocol_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "sentences"),
-    [
-        ({"exact": False}, 3_000),
-        ({"set_name": "newstest2014"}, 3_000),
-        ({}, 2_737),
-    ],
+    ("changed", "sentences"), [({"exact": False}, 3_000), ({"set_name": "newstest2014"}, 3_000), ({}, 2_737)]
 )
 def test_another_setting_set_or_size_is_not_compared(changed: dict[str, Any], sentences: int) -> None:
     line = compare_to_paper(replace(ROW, **changed), TRAINING, card(sentences))

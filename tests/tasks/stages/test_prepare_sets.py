@@ -33,11 +33,7 @@ def a_set(folder: Path, source: bytes, target: bytes) -> EvaluationSet:
 def test_lines_are_untouched_but_for_their_ends(tmp_path: Path) -> None:
     evaluation = a_set(tmp_path, "  two  blanks \n\nA\u2028B\te\u0301\n".encode(), b"x\r\n\r\ny\r\n")
     frame = prepared(tmp_path / "out", evaluation, tmp_path)
-    assert frame.rows() == [
-        ("dev:0", "  two  blanks ", "x"),
-        ("dev:1", "", ""),
-        ("dev:2", "A\u2028B\te\u0301", "y"),
-    ]
+    assert frame.rows() == [("dev:0", "  two  blanks ", "x"), ("dev:1", "", ""), ("dev:2", "A\u2028B\te\u0301", "y")]
 
 
 def test_a_set_with_noise_is_the_published_one_changed_by_the_rules_in_its_name(tmp_path: Path) -> None:

@@ -61,12 +61,7 @@ def test_a_longer_training_equals_one_that_starts_anew(tmp_path: Path, changes: 
 
 @pytest.mark.parametrize(
     ("changes", "updates"),
-    [
-        ({"schedule": "linear"}, 24),
-        ({"schedule": "clock", "minutes": 1.0}, 24),
-        ({}, 12),
-        ({}, 8),
-    ],
+    [({"schedule": "linear"}, 24), ({"schedule": "clock", "minutes": 1.0}, 24), ({}, 12), ({}, 8)],
 )
 def test_another_training_does_not_go_on_by_itself(changes: dict[str, Any], updates: int) -> None:
     shorter = replace(TRAINING, **changes)
