@@ -16,7 +16,10 @@ def export(
     *,
     to: Annotated[Target, Parameter(help="format to write")],
     quantization: Annotated[
-        Quantization, Parameter(help="type of CTranslate2's matrices; int8 is a quarter of the size and faster on CPUs")
+        Quantization,
+        Parameter(
+            help="type of CTranslate2's matrices; those of int8 have a quarter of the size and are faster on CPUs"
+        ),
     ] = "float32",
     out: Annotated[
         Path | None, Parameter(help="folder to write, which must not exist", show_default="exports/NAME-VERSION-FORMAT")

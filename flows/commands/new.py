@@ -132,9 +132,8 @@ def new(
         raise BadConfiguration(f"{error}") from error
     base = find_run(like or fitted.name)
     text = toml_of(run, base, like if is_file(like) else "")
-    if file.exists() and (earlier := file.read_text()) != text:
-        kept = file.with_suffix(f"{SUFFIX}.before")
-        write_atomically(kept, earlier)
+    if file.exists() and file.read_text() != text:
+        kept = file.rename(f"{file}.before")
         say(f"{kept} is the earlier {file}: what you changed there by hand is not in the new one")
     write_atomically(file, text)
     model = run.model
@@ -240,7 +239,7 @@ def _say_report(report: TextReport) -> None:
     )
     also = ", and so are the held-out pairs, which `clean` counts with them" if held else ""
     if known := report.rejected_by.get(NotIn().name):
-        say(f"  {known:,} training pairs have a line of a dev or test set; they are left out too{also}")
+        say(f"  training pairs with a line of a dev or test set: {known:,}; they are left out too{also}")
     for rule, count in sorted(report.rejected_by.items(), key=lambda each: -each[1]):
         if rule == NotIn().name:
             continue

@@ -8,11 +8,12 @@ from cyclopts import Parameter
 from flows.commands.options import JsonOption, SiteOption, SwapOption
 from flows.runner.find_run import swapped_name
 from flows.runs.completion import RUN_NAMES, OverridesOption
-from flows.views.tables import age_text, size_text
+from flows.views.tables import size_text
 from flows.views.terminal import print_json, print_text, say
 from infra.errors import BadConfiguration
 from infra.servers.environment import configure_libraries
 from infra.site import Site
+from tasks.durations import duration
 
 if TYPE_CHECKING:
     from infra.tracking.model_version import Version
@@ -155,6 +156,6 @@ def _list_artifacts(name: str, site: Site, overrides: tuple[str, ...], as_json: 
         say("no run has a record here yet; start one with `repro run demo`")
     width = max((len(each.name) for each in found), default=0)
     for each in found:
-        age = "" if each.age_seconds is None else age_text(each.age_seconds)
+        age = "" if each.age_seconds is None else duration(each.age_seconds)
         state = f"{each.state} ({each.why})" if each.why else each.state
-        print_text(f"{each.name:{width}}  {each.key}  {size_text(each.bytes):>10}  {age:>8}  {state:7}  {each.path}")
+        print_text(f"{each.name:{width}}  {each.key}  {size_text(each.bytes):>10}  {age:>12}  {state:7}  {each.path}")

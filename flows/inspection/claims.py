@@ -6,7 +6,6 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any
 
 from flows.inspection.compare import ScoredSystem, find_system, training_size
 from flows.inspection.cost import RunCost, stage_costs
@@ -17,7 +16,7 @@ from flows.runner.request import RunRequest, make_plan
 from flows.runs import Run
 from flows.runs.paper_rows import PAPER, PAPER_RUNS, row_run_name
 from flows.runs.presets import NAMED
-from flows.runs.text_settings import fitting, settings_basis
+from flows.runs.text_settings import fitting, for_pairs, settings_basis
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.manifest import Manifest
@@ -163,21 +162,23 @@ def about_training(made: Mapping[str, Manifest], ours: RunRequest, recorded: Seq
         pairs = made["clean"].facts.get("pairs", 0) if "clean" in made else 0
         basis = settings_basis(pairs)
         if "measured" in basis:
-            usual = fitting(pairs)[0]
-            command, cost = _command_for(
-                ours, recorded, *_changes_to(usual, made["train"].arguments), text=_text_of(made)
-            )
-            size = f"{usual.model.layers} layers of {usual.model.d_model}, {usual.training.updates:,} updates"
+            usual = for_pairs(fitting(pairs)[0], pairs)
+            command, cost = _command_for(ours, recorded, *_changes_to(usual, made), text=_text_of(made))
+            size = f"{usual.model.layers} layers of {usual.model.d_model}, {usual.vocabulary.size:,} pieces"
             way = f"`{command}` ({cost})" if command else cost
-            yield f"without a budget `repro new` takes {size} ({basis}, Multi30k's val): {way}"
+            updates = f"{usual.training.updates:,} updates ({basis}, Multi30k's val)"
+            yield f"without a budget `repro new` takes {size}, {updates}: {way}"
 
 
-def _changes_to(usual: Run, made: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the assignments from the arguments of a training to the model and the training of ``usual``."""
+def _changes_to(usual: Run, made: Mapping[str, Manifest]) -> Iterator[str]:
+    """Yield the assignments from a training to the model, the training and the vocabulary's size of ``usual``."""
+    before = made["train"].arguments
     for table in ("model", "training"):
         for name, value in vars(getattr(usual, table)).items():
-            if name != "seed" and value != made[table].get(name, DEFAULTS[f"{table}.{name}"]):
+            if name != "seed" and value != before[table].get(name, DEFAULTS[f"{table}.{name}"]):
                 yield f"{table}.{name}={value}".lower()
+    if "learn_bpe" in made and made["learn_bpe"].arguments["vocabulary"].get("size") != usual.vocabulary.size:
+        yield f"vocabulary.size={usual.vocabulary.size}"
 
 
 def _text_of(made: Mapping[str, Manifest]) -> object:

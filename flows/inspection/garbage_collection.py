@@ -114,14 +114,14 @@ def _record_times(root: Path) -> dict[str, int]:
 
 
 def needed_artifacts(
-    store: Store, site: Site, keep: Sequence[str], sealed: Mapping[Name, ArtifactNode]
+    store: Store, site: Site, keep: Sequence[str], nodes: Mapping[Name, ArtifactNode]
 ) -> dict[Name, str]:
     """Return the needed artifacts, each with its reason."""
     receive_records(store)
     needed: dict[Name, str] = {}
 
     def inputs(name: Name) -> Sequence[Name]:
-        return sealed[name].inputs if name in sealed else ()
+        return nodes[name].inputs if name in nodes else ()
 
     known = set()
     for run, why, names in _kept_records(store.root):
@@ -131,7 +131,7 @@ def needed_artifacts(
     if unknown := [run for run in keep if run not in known]:
         raise BadConfiguration(f"--keep is {unknown[0]!r}, which has no record; runs with a record: {', '.join(known)}")
     gaps: dict[str, list[Name]] = {}
-    for name, node in sealed.items():
+    for name, node in nodes.items():
         if node.stage == "gap":
             gaps.setdefault(f"{node.facts.get('system')}", []).append(name)
     for version in versions(site.registry):

@@ -133,8 +133,7 @@ def newest_start(store: Store, name: ArtifactName, overrides: Sequence[str] = ()
         whole = with_stages(start)
         if whole and key and not any(row.key == key for row in whole.stages):
             continue
-        passes = not name.stage and whole and whole.outcome != FINISHED
-        if whole and (passes or stage_logs(store, whole, name)):
+        if whole and ((not name.stage and whole.outcome != FINISHED) or stage_logs(store, whole, name)):
             return whole
         readable = readable or whole
     if readable:

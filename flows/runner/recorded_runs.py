@@ -288,11 +288,10 @@ def is_name(words: str, name: str) -> bool:
     return False
 
 
-def start_to_compare(root: Path, name: str, overrides: Sequence[str]) -> RecordedRun | None:
-    """Return the run's newest start with exactly these overrides, else its newest; None without a readable record."""
-    headers = [*read_headers(root, name)]
-    same = [each for each in headers if each.overrides == tuple(overrides)]
-    return next(filter(None, map(with_stages, same or headers)), None)
+def starts_to_compare(root: Path, name: str, overrides: Sequence[str]) -> Iterator[RecordedRun]:
+    """Read the run's starts, newest first: those with exactly these overrides, then the others."""
+    headers = sorted(read_headers(root, name), key=lambda each: each.overrides != tuple(overrides))
+    return filter(None, map(with_stages, headers))
 
 
 def arguments_of(start: RecordedRun) -> dict[tuple[str, str], Any]:

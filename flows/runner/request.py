@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
+from typing import Any
 
 from flows.reproduce import STAGES, reproduce
 from flows.runner import records
@@ -15,7 +17,7 @@ from flows.runner.artifact_names import check_stage, model_manifests
 from flows.runner.find_run import check_sets, find_run, warn_of_changed_files
 from flows.runner.interrupted import attempt_to_resume
 from flows.runner.outcome import Outcome
-from flows.runner.recorded_runs import RecordedRun, arguments_of, findable, start_to_compare
+from flows.runner.recorded_runs import RecordedRun, arguments_of, findable, starts_to_compare
 from flows.runs import Run
 from flows.runs.initial_weights import InitialWeights, initial_weights_of
 from flows.runs.overrides import changes_results, override, without_replaced
@@ -216,10 +218,15 @@ def _resuming(row: StageResult, store: Store, attempt: Attempt) -> StageResult:
 def _with_changes(
     rows: list[StageResult], store: Store, resolved: ResolvedRun, initial: InitialWeights | None
 ) -> list[StageResult]:
-    """Return the rows; a row that is not cached says what changed since the run's ``start_to_compare``."""
-    earlier = start_to_compare(store.root, resolved.run.name, resolved.request.overrides)
-    keys = {(stage.stage, stage.item): stage.key for stage in earlier.stages} if earlier else {}
-    before = arguments_of(earlier) if earlier else {}
+    """Return the rows; a row that is not cached says what changed since the first of ``starts_to_compare`` with it."""
+    keys: dict[tuple[str, str], str] = {}
+    before: dict[tuple[str, str], Any] = {}
+    starts = starts_to_compare(store.root, resolved.run.name, resolved.request.overrides)
+    for earlier in islice(starts, 20):  # reading more would take long
+        keys = {(stage.stage, stage.item): stage.key for stage in earlier.stages} | keys
+        before = arguments_of(earlier) | before
+        if all((row.stage, row.item) in before for row in rows):
+            break
 
     def explained(row: StageResult) -> StageResult:
         place = (row.stage, row.item)

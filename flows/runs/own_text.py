@@ -133,10 +133,8 @@ class TextReport:
     """For each rule, a pair that it rejects."""
     repeated: int = 0
     """Repeated pairs among those that the rules keep."""
-    markup: int = 0
-    """Pairs with HTML, also those that a rule rejects or that are held out."""
-    marked: str = ""
-    """The first pair with HTML."""
+    marked: Sequence[pl.Series] = ()
+    """Source and target lines with HTML, also those that a rule rejects or that are held out."""
     control: int = 0
     """Pairs with control characters before normalisation."""
     held_out: int = 0
@@ -201,9 +199,7 @@ def look(
     frame = normalise_sides(frame, filters.normalise)
     report.shift = find_line_shift(frame["source"], frame["target"])
     report.looked_at = frame.height
-    marked = frame.select(SIDES).filter(pl.any_horizontal(pl.col(SIDES).str.contains(MARKUP)))
-    report.markup = marked.height
-    report.marked = " ||| ".join(marked.row(0)) if marked.height else ""
+    report.marked = [frame[side].filter(frame[side].str.contains(MARKUP)) for side in SIDES]
     if held_out is not None:
         frame = frame.join(normalise_sides(held_out, filters.normalise), on=SIDES, how="anti", maintain_order="left")
         report.held_out = report.looked_at - frame.height
@@ -314,12 +310,11 @@ def remarks_on_text(report: TextReport, filters: Filters, languages: tuple[str, 
         yield _shifted(report.shift)
     if (broken := rejected_by.get(InvalidUnicode().name, 0)) > MANY_BROKEN * looked_at:
         yield f"{broken:,} pairs are not UTF-8; convert the file, for example by iconv -f latin1 -t utf-8"
-    if report.markup:
+    if any(map(len, report.marked)):
+        counts = " and ".join(f"{len(lines):,} {side}" for side, lines in zip(SIDES, report.marked, strict=True))
         way = "grep -nE '</?[a-z]|&[a-z]+;' FILE lists lines, docs/own-text.md has a command that removes tags"
-        yield (
-            f"{report.markup:,} pairs have HTML (tags, or entities such as &amp;), which no rule rejects: {way}; "
-            f"the first: {report.marked}"
-        )
+        first = next(lines[0] for lines in report.marked if len(lines))
+        yield f"{counts} lines have HTML (tags, &amp;), which no rule rejects: {way}; the first: {first}"
     if (known := rejected_by.get(NotIn().name, 0)) > MANY * looked_at:
         yield f"{known:,} pairs have a line of a dev or test set; is a file given twice?"
     most = filters.max_rejected

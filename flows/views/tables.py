@@ -60,7 +60,7 @@ def score_card(scores: Mapping[str, Mapping[str, Any]]) -> Group:
     rows = ([each, *(score_text(facts, name) for name in columns.values())] for each, facts in scores.items())
     table = plain_table("set", *columns, rows=rows, right=columns, whole=columns)
     signatures = dict.fromkeys(f"{facts['signature']}" for facts in scores.values() if "signature" in facts)
-    notes = [f"BLEU: {shown_lines(each)}" for each in signatures]
+    notes = [f"BLEU, in brackets its 95 % interval: {shown_lines(each)}" for each in signatures]
     if not has_case:
         notes.append("this model writes lower case: for BLEU with case every capital of the reference is an error")
     return Group(table, *(Text(note, "dim") for note in notes))
@@ -169,14 +169,6 @@ def format_facts(facts: Mapping[str, Any], limit: int = 6) -> str:
 
 size_text = partial(decimal, precision=2)
 """Bytes as ``1.25 GB``, ``30.00 kB`` or ``251 bytes``."""
-
-
-def age_text(seconds: float) -> str:
-    """Format an age in its largest whole unit: ``12 s``, ``5 min``, ``7 h`` or ``40 days``."""
-    for unit, length in (("days", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds // length:,.0f} {unit if seconds >= 2 * length else unit.removesuffix('s')}"
-    return f"{max(seconds, 0):.0f} s"
 
 
 def number_text(value: Any) -> str:

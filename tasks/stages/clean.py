@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -160,11 +161,12 @@ def check_share(corpus: Corpus, filters: Filters, facts: Mapping[str, Any]) -> N
     rejected = sum(counts.values())
     if read >= FEWEST_JUDGED and rejected > filters.max_rejected * read:
         most = sorted(judged, key=lambda name: -counts[name])[:3]
+        enough = ceil(100 * rejected / read) / 100
         raise BadData(
             f"The filters reject {rejected:,} of {read:,} pairs of {corpus.name} ({100 * rejected / read:.3g}%), "
             f"allowed by filters.max_rejected are {100 * filters.max_rejected:.3g}%. Most by: "
             f"{', '.join(f'{name} {counts[name]:,}' for name in most if counts[name])}. Are sides swapped, or is the "
-            "language or encoding wrong? If the pairs should go, --set filters.max_rejected=1"
+            f"language or encoding wrong? If the pairs should go, --set filters.max_rejected={enough:g}"
         )
 
 

@@ -35,7 +35,7 @@ PAGE = "gap.html"
 ALSO = {BLEU_INTL_LC: " (Tensor2Tensor's own)", BLEU_PAPER: " (Tensor2Tensor's script)"}
 
 
-@stage(version=4)
+@stage(version=5)
 def gap(
     out: Path,
     system: str,
@@ -144,9 +144,15 @@ def _gained(made: Mapping[str, Manifest], store: Store) -> Iterator[str]:
         updates = f"update {before[-1]['done']:,} to the last, {checks[-1]['done']:,}"
         for name in (DEV_PERPLEXITY, DEV_BLEU):
             if name in before[-1] and name in checks[-1]:
-                gain = (before[-1][name] - checks[-1][name]) * (1 if name == DEV_PERPLEXITY else -1)
-                more = "; still improving, so more updates may help" if gain > 0 else ""
-                yield f"{name} from {updates}: {before[-1][name]:.3f} to {checks[-1][name]:.3f}{more}"
+                *earlier, last = (row[name] for row in checks[len(before) - 1 :] if name in row)
+                best = min if name == DEV_PERPLEXITY else max
+                is_better = best(last, *earlier) != best(earlier)
+                more = (
+                    "still improving, so more updates may help"
+                    if is_better
+                    else f"before it {best(earlier):.3f} was best"
+                )
+                yield f"{name} from {updates}: {before[-1][name]:.3f} to {last:.3f}; {more}"
 
 
 def _bars(claim: float, steps: Sequence[float]) -> tuple[float, list[tuple[float, float]]]:

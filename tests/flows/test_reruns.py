@@ -71,6 +71,9 @@ def test_a_new_setting_runs_what_depends_on_it(small: Path) -> None:
     assert planned["average", ""].state == "cached"
     assert planned["translate", "dev"].state == "miss"
     assert "decoding.beam: 2 -> 1" in why(planned["translate", "dev"])
+    run_small(RunRequest("small", until="clean"))
+    planned = {(row.stage, row.item): row for row in plan(request).rows}
+    assert "decoding.beam: 2 -> 1" in why(planned["translate", "dev"]), "the newest start has no translation"
     assert planned["score", "dev"].state == "miss"
     outcome = states(run_small(request))
     assert outcome["average"] == {"cached"}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_up_roots import artifact
 from small_pipeline import run_small
 
 from flows.commands.gap import gap
@@ -24,7 +25,9 @@ from flows.views.gap_view import MOST, gap_tables
 from flows.website.contents import Root, contents
 from infra.errors import BadConfiguration
 from infra.site import Site, open_store
+from infra.store.local import LocalStore
 from infra.store.manifest import Manifest
+from tasks.stages.gap import _gained
 
 MISTAKES = ("averaging.count=1", "decoding.beam=1", "decoding.alpha=0")
 
@@ -147,6 +150,7 @@ def test_the_clock_is_replaced_with_its_schedule_and_limits_that_it_made_void_ar
     made = override(find_run("clock"), [each.strip() for each in settings])
     expected = fitting(ended.lineage["clean"].facts["pairs"])[0]
     assert (made.model, made.training) == (expected.model, replace(expected.training, seed=made.training.seed))
+    assert f"{made.vocabulary.size:,} pieces, " in usual
     preset = find_claim("notes", 30.0, ours, site)
     commands = {each.name: each.command for each in training_differences(preset, ended, ours, [])}
     whole = "repro run clock --set training.minutes=0 --set preset=notes"
@@ -245,3 +249,17 @@ def test_a_published_figure_is_a_claim_of_its_own_protocol(small: Path, capsys: 
 def test_a_wrong_claim_is_named(small: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(BadConfiguration, match=message):
         gap("small/1", **options)
+
+
+@pytest.mark.parametrize(
+    ("last", "said"), [(12.9, "; still improving, so more updates may help"), (13.1, "; before it 13.000 was best")]
+)
+def test_a_training_improves_at_its_end_if_its_last_check_is_the_best(tmp_path: Path, last: float, said: str) -> None:
+    store = LocalStore(tmp_path)
+    made = artifact(store, "train", "k")
+    checks = [(80, 13.5), (90, 13.4), (95, 13.0), (100, last)]
+    rows = [json.dumps({"done": done, "total": 100, "dev_perplexity": value}) for done, value in checks]
+    (made.path() / "metrics.jsonl").write_text("\n".join(rows))
+    assert made.manifest
+    (found,) = _gained({"train": made.manifest}, store)
+    assert found == f"dev_perplexity from update 90 to the last, 100: 13.400 to {last:.3f}{said}"

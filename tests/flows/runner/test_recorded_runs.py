@@ -24,7 +24,7 @@ from flows.runner.recorded_runs import (
     read_run,
     read_runs,
     run_names,
-    start_to_compare,
+    starts_to_compare,
 )
 from flows.runner.request import RunRequest, plan
 from flows.runs import RUNS
@@ -99,11 +99,11 @@ def test_whatever_a_field_holds_every_reader_goes_on(
         arguments_of(each)
 
 
-def test_a_plan_is_compared_with_the_newest_start_of_the_same_settings_else_with_the_newest(tmp_path: Path) -> None:
-    assert start_to_compare(tmp_path, "demo", ()) is None
+def test_a_plan_is_compared_with_the_newest_start_of_the_same_settings_then_with_the_newest(tmp_path: Path) -> None:
+    assert not [*starts_to_compare(tmp_path, "demo", ())]
     plain, other = whole(tmp_path), whole(tmp_path, 1, overrides=["a=1"])
-    chosen = [start_to_compare(tmp_path, "demo", overrides) for overrides in ((), ("a=1",), ("b=2",))]
-    assert [each.path for each in chosen if each] == [plain, other, other]
+    found = [[each.path for each in starts_to_compare(tmp_path, "demo", set_)] for set_ in ((), ("a=1",), ("b=2",))]
+    assert found == [[plain, other], [other, plain], [other, plain]]
 
 
 @given(st.integers(1, 600))

@@ -26,7 +26,7 @@ def test_a_set_is_a_row_of_bleu_with_its_interval_chrf_and_perplexity_above_the_
     assert head.split() == ["set", "BLEU", "chrF", "perplexity"]
     assert dev.split() == ["dev", "26.00", "(25.20–26.81)", "55.12", "7.50"]
     assert test.split()[-1] == "8.00"
-    assert signature == f"BLEU: {SIGNATURE}"
+    assert signature == f"BLEU, in brackets its 95 % interval: {SIGNATURE}"
 
 
 def test_repetitions_and_lines_of_the_sets_are_no_rejected_pairs() -> None:
