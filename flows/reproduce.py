@@ -58,7 +58,7 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     archives_of_corpus = {file.path: archives[file.path] for file in files(run.corpus)}
     excluded_sets = tuple(sets[name] for name in run.filters.exclude)
     corpus = clean(run.corpus, archives_of_corpus, excluded_sets, run.filters)
-    check_share(run.corpus, run.filters, corpus.facts)
+    check_share(run.corpus, run.filters, corpus.facts, "; `clean` is cached, so nothing began: no record, no log")
 
     # Vocabulary and shards
     vocabulary = initial.vocabulary[0] if initial and initial.vocabulary else learn_vocabulary(run, corpus)

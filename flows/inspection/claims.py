@@ -166,8 +166,8 @@ def about_training(made: Mapping[str, Manifest], ours: RunRequest, recorded: Seq
             command, cost = _command_for(ours, recorded, *_changes_to(usual, made), text=_text_of(made))
             size = f"{usual.model.layers} layers of {usual.model.d_model}, {usual.vocabulary.size:,} pieces"
             way = f"`{command}` ({cost})" if command else cost
-            updates = f"{usual.training.updates:,} updates ({basis}, Multi30k's val)"
-            yield f"without a budget `repro new` takes {size}, {updates}: {way}"
+            updates = f"{usual.training.updates:,} updates ({basis} on val, other text than here)"
+            yield f"without a budget `repro new` takes {size}, {updates}: {way}; more text is next (docs/judging.md)"
 
 
 def _changes_to(usual: Run, made: Mapping[str, Manifest]) -> Iterator[str]:

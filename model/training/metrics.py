@@ -46,7 +46,7 @@ class MetricsLogger:
         self.per_token = per_token
         self.metrics = Metrics(job.out) if is_main else None
         self.every = job.site.log_seconds
-        self.total = total
+        self.total = self.expected = total  # the clock may end the training before the total
         self.window: list[tuple[int, float, LossSums]] = []
         self.start_clock(0, 0)
 
@@ -78,8 +78,10 @@ class MetricsLogger:
         self.window.clear()
         values[names.TOKENS_PER_SECOND] = (tokens - self.tokens) / max(elapsed, 1e-9)
         values |= {name: value * values[names.TOKENS_PER_SECOND] for name, value in self.per_token.items()}
-        left = (time.monotonic() - self.started) / (update - self.first) * (self.total - update)
+        seconds = (time.monotonic() - self.started) / (update - self.first)  # of an update
+        left = seconds * (self.total - update)
         values[names.SECONDS_LEFT] = min(left, values.get(names.SECONDS_LEFT, left))
+        self.expected = update + round(values[names.SECONDS_LEFT] / seconds)
         self.write(update, values)
         self.last_row_time = time.monotonic()
         self.tokens = tokens
@@ -110,7 +112,7 @@ class MetricsLogger:
 
     def write(self, update: int, values: Mapping[str, Any]) -> None:
         if self.metrics:
-            self.metrics.write(update, self.total, values)
+            self.metrics.write(update, self.expected, values)
 
     def log_damaged(self, update: int, sentence: str) -> None:
         """Report a skipped checkpoint."""

@@ -149,8 +149,8 @@ def _check_some_left(corpus: Corpus, filters: Filters, read: int, counts: Mappin
         )
 
 
-def check_share(corpus: Corpus, filters: Filters, facts: Mapping[str, Any]) -> None:
-    """Raise BadData with the counts if the rules for single pairs reject more than ``filters.max_rejected``.
+def check_share(corpus: Corpus, filters: Filters, facts: Mapping[str, Any], remark: str = "") -> None:
+    """Raise BadData with counts and ``remark`` if rules for single pairs reject more than ``filters.max_rejected``.
 
     The limit is in no key, so a cached artifact is checked too. An artifact not made yet has no facts and passes.
     """
@@ -166,7 +166,7 @@ def check_share(corpus: Corpus, filters: Filters, facts: Mapping[str, Any]) -> N
             f"The filters reject {rejected:,} of {read:,} pairs of {corpus.name} ({100 * rejected / read:.3g}%), "
             f"allowed by filters.max_rejected are {100 * filters.max_rejected:.3g}%. Most by: "
             f"{', '.join(f'{name} {counts[name]:,}' for name in most if counts[name])}. Are sides swapped, or is the "
-            f"language or encoding wrong? If the pairs should go, --set filters.max_rejected={enough:g}"
+            f"language or encoding wrong? If the pairs should go, --set filters.max_rejected={enough:g}{remark}"
         )
 
 

@@ -107,6 +107,8 @@ def test_the_clock_ends_a_training_whose_updates_give_the_same_weights(tmp_path:
     clock = write_job(tmp_path, name="clock", training=timed)
     assert run(clock)["facts"]["stopped_early"]
     assert [row["learning_rate"] for row in rows(clock) if "learning_rate" in row][-1] < training.peak / 2
+    measured = [row for row in rows(clock) if "seconds_left" in row]
+    assert all(row["done"] <= row["total"] < 9_000 for row in measured), "progress is of what the clock allows"
     unhurried = write_job(tmp_path, name="unhurried", training=replace(training, updates=6, minutes=60.0))
     assert not run(unhurried)["facts"]["stopped_early"]
 
