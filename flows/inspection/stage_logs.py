@@ -147,7 +147,7 @@ def newest_start(store: Store, name: ArtifactName, overrides: Sequence[str] = ()
 
 
 def stage_logs(store: Store, start: RecordedRun, wanted: ArtifactName) -> list[StageLog]:
-    """Choose the wanted stages; by default running, else failed ones, else the training, else the last with a log."""
+    """Choose the wanted stages; by default running ones, else failed ones, else the training or last log."""
     logs = [StageLog(store, row, start) for row in start.stages]
     if wanted.stage:
         return [each for each in logs if wanted.covers(ArtifactName(start.run, each.row.stage, each.row.item))]

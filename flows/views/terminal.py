@@ -100,7 +100,7 @@ def show(*parts: RenderableType, aside: bool = False) -> None:
         with output.capture() as printed:
             output.print(part, markup=not is_plain, soft_wrap=is_plain, crop=False)
         # The cells of a table end in spaces, which only fill a file.
-        output.file.write("".join(f"{line.rstrip()}\n" for line in printed.get().splitlines()))
+        output.file.write("\n".join(line.rstrip() for line in printed.get().split("\n")))
 
 
 def say(text: str) -> None:
