@@ -62,6 +62,7 @@ class TranslationStream:
             f"a sentence has more than {self.seen} pieces, the longest in training, and may be translated badly"
         )
         self.cut = LineWarning("the output was cut at the maximum length")
+        self.split = LineWarning("translated as several sentences (--split never: whole, as a run's sets are scored)")
 
     def translate_blocks(self, blocks: Iterable[Sequence[bytes]]) -> Iterable[bytes]:
         """Yield the output of each block, with a newline after each line."""
@@ -84,6 +85,8 @@ class TranslationStream:
                 say(error)
         elif line.longest > self.seen:
             self.unseen.note(number)
+        if len(line.sources) > 1:
+            self.split.note(number)
         if line.hypotheses and not line.hypotheses[0].finished:
             self.cut.note(number)
         if self.as_json:
@@ -102,7 +105,7 @@ class TranslationStream:
     @property
     def warnings(self) -> list[str]:
         """Warnings to print at the end. Untranslated lines are not included: they are errors."""
-        warnings = (self.unreadable, self.unseen, self.cut)
+        warnings = (self.unreadable, self.unseen, self.cut, self.split)
         return [f"{warning}" for warning in warnings if warning.lines]
 
 

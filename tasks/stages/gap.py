@@ -147,11 +147,8 @@ def _gained(made: Mapping[str, Manifest], store: Store) -> Iterator[str]:
                 *earlier, last = (row[name] for row in checks[len(before) - 1 :] if name in row)
                 best = min if name == DEV_PERPLEXITY else max
                 is_better = best(last, *earlier) != best(earlier)
-                more = (
-                    "still improving, so more updates may help"
-                    if is_better
-                    else f"before it {best(earlier):.3f} was best"
-                )
+                else_best = f"before it {best(earlier):.3f} was best"
+                more = "still improving, so more updates may help" if is_better else else_best
                 yield f"{name} from {updates}: {before[-1][name]:.3f} to {last:.3f}; {more}"
 
 

@@ -5,6 +5,7 @@ import os
 import threading
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,11 @@ def test_warnings_name_the_first_line(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err == "repro: line 2 has 99 pieces\nrepro: line 7 has 99 pieces\n"
     row = json.loads(next(iter(stream(translate, as_json=True).translate_blocks([[b"long"]]))))
     assert (row["hypotheses"], row["error"]) == ([], "line 1 has 99 pieces")
+    two = stream(lambda _: [replace(line_of("A. B."), sources=[[7], [7]])])
+    assert [*two.translate_blocks([[b"a. b."]])] == [b"A. B.\n"]
+    assert two.warnings == [
+        "translated as several sentences (--split never: whole, as a run's sets are scored): line 1"
+    ]
 
 
 def test_a_file_appears_whole_or_lies_beside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
