@@ -178,7 +178,7 @@ def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
         say(f"expect a poor model: {updates:,} updates; docs/own-text.md shows what budgets reach")
     if run.model != (usual := runs[0].model):
         chosen = f"{run.model.layers} layers of {run.model.d_model}, not {usual.layers} of {usual.d_model}"
-        say(f"the budget, and other work on this machine, chose a smaller model: {chosen} (docs/own-text.md)")
+        say(f"at this time of an update the budget chose a smaller model: {chosen} (docs/own-text.md)")
     if budget:
         end = f"{duration(60 * run.training.minutes)}, or after {most:,} updates if they come sooner"
         say(f"the training ends after {end}; other work costs updates, and slows the stages without a limit")

@@ -176,7 +176,7 @@ def test_the_amount_of_text_and_the_budget_choose_the_settings(text: Path, capsy
     new("less", **words, budget="30m")
     said = capsys.readouterr().err
     assert re.search(
-        r"the budget, and other work on this machine, chose a smaller model: \d layers of \d+, not 4 of 128", said
+        r"at this time of an update the budget chose a smaller model: \d layers of \d+, not 4 of 128", said
     )
     assert re.search(rf"checking {pairs:,} pairs .*timing updates", said, re.DOTALL)
     assert "poor model" not in said
