@@ -17,9 +17,7 @@ def export(
     to: Annotated[Target, Parameter(help="format to write")],
     quantization: Annotated[
         Quantization,
-        Parameter(
-            help="type of CTranslate2's matrices; those of int8 have a quarter of the size and are faster on CPUs"
-        ),
+        Parameter(help="type of CTranslate2's matrices; int8 needs a quarter of the space and is faster on CPUs"),
     ] = "float32",
     out: Annotated[
         Path | None, Parameter(help="folder to write, which must not exist", show_default="exports/NAME-VERSION-FORMAT")

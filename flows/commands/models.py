@@ -21,9 +21,7 @@ def models(
         Literal["name", "newest", "dev", "test"],
         Parameter(help="order by name, by date, or by BLEU on the dev set or the first test set"),
     ] = "name",
-    systems: Annotated[
-        bool, Parameter(help="list translations of other systems too, as `repro score` stored them")
-    ] = False,
+    systems: Annotated[bool, Parameter(help="list other systems too, as `repro score` stored them")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List registered model versions with their scores, protocol, digests and aliases.

@@ -133,7 +133,9 @@ def new(
     base = find_run(like or fitted.name)
     text = toml_of(run, base, like if is_file(like) else "")
     if file.exists() and file.read_text() != text:
-        kept = file.rename(f"{file}.before")
+        names = (Path(f"{file}.before{number}") for number in ("", *range(2, 1000)))
+        kept = next(each for each in names if not each.exists())
+        write_atomically(kept, file.read_text())
         say(f"{kept} is the earlier {file}: what you changed there by hand is not in the new one")
     write_atomically(file, text)
     model = run.model

@@ -32,9 +32,7 @@ SwapOption = Annotated[bool, Parameter(help="run the other direction, NAME-swapp
 class RunOptions:
     """Arguments of run and plan: the fields of a RunRequest."""
 
-    run: Annotated[
-        str, RUN_NAMES, Parameter(help="name of a run (see `repro show`), or your own: FILE.toml, FILE.py:NAME")
-    ]
+    run: Annotated[str, RUN_NAMES, Parameter(help="a run (see `repro show`), or your own: FILE.toml, FILE.py:NAME")]
     _: KW_ONLY
     from_stage: Annotated[
         str, STAGE_NAMES, Parameter(name="--from", help="run this stage and all later ones, even if they are cached")

@@ -26,9 +26,7 @@ def score(
     ],
     on: Annotated[str, Parameter(help="the set that they translate, RUN/SET as in demo/test")] = "",
     name: Annotated[str, Parameter(help="name of the system; default: the name of the file", show_default=False)] = "",
-    references: Annotated[
-        Path | None, Parameter(help="score against this file, without any run; nothing is stored")
-    ] = None,
+    references: Annotated[Path | None, Parameter(help="score against this file, without a run; stores nothing")] = None,
     language: Annotated[str, Parameter(help="with --references: their language, such as de")] = "",
     anyway: Annotated[bool, Parameter(help="score even lines that are empty or seem misplaced")] = False,
     forget: Annotated[str, Parameter(help="remove the stored translations of this system")] = "",

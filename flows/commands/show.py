@@ -34,9 +34,7 @@ def show(
     /,
     *,
     path: Annotated[bool, Parameter(help="print only its folder, downloaded if it is in a bucket")] = False,
-    artifacts: Annotated[
-        bool, Parameter(help="list the artifacts of the run, or of every run, the latest first")
-    ] = False,
+    artifacts: Annotated[bool, Parameter(help="list artifacts of the run, or of every run, the latest first")] = False,
     extends: Annotated[str, Parameter(help="for a run: print only what differs from this run, and `extends`")] = "",
     overrides: OverridesOption = (),
     swap: SwapOption = False,

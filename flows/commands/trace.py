@@ -68,9 +68,7 @@ def _trace_pair(run: str, pair_id: str, out: Path | None, overrides: tuple[str, 
     from flows.views.trace_view import print_trace
 
     if is_version(run):
-        raise BadConfiguration(
-            f"{run!r} is a version, allowed is a run: a pair is traced by the run as it is defined now"
-        )
+        raise BadConfiguration(f"{run!r} is a version, allowed is a run: it is traced by the run as it is defined now")
     walk = trace_pair(run, pair_id, overrides, site)
     if out:
         from tasks.evaluation.network_plots import attention_heads

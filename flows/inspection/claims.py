@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 
 from flows.inspection.compare import ScoredSystem, find_system, training_size
@@ -16,7 +16,7 @@ from flows.runner.request import RunRequest, make_plan
 from flows.runs import Run
 from flows.runs.paper_rows import PAPER, PAPER_RUNS, row_run_name
 from flows.runs.presets import NAMED
-from flows.runs.text_settings import fitting, for_pairs, settings_basis
+from flows.runs.text_settings import fitting, for_pairs, measured_with
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.manifest import Manifest
@@ -131,20 +131,20 @@ def training_differences(
     found = {}
     text = {name: values for name, values in differing.items() if name.startswith("corpus.")}
     if text:  # no assignment can change it
-        command = _command_for(RunRequest(claimed.run), recorded, text=_text_of(claimed.settings))
+        command = _command_for(RunRequest(claimed.run), claimed.settings, recorded)
         shown = {"corpus": ("another text", "")} if "corpus.name" in text else text
         found = {name: SettingDifference(name, theirs, here, *command) for name, (theirs, here) in shown.items()}
     for name, values in differing.items():
         if name.partition(".")[0] in TRAINED and name not in (*unused, *text):
             theirs, here = (_stated(name, value) for value in values)
             assignments = timed if name in CLOCK else [*unlimited, _assignment(name, theirs, here)]
-            command = _command_for(ours, recorded, *assignments, text=_text_of(system.lineage))
+            command = _command_for(ours, system.lineage, recorded, *assignments)
             found[name] = SettingDifference(name, theirs, here, *command)
     preset = claimed.claim.name
     whole = []
     if found and preset in NAMED["preset"]:
         as_preset = ("training.minutes=0", f"preset={preset}")  # not the schedule, which a preset may set
-        command = _command_for(ours, recorded, *as_preset, text=_text_of(system.lineage))
+        command = _command_for(ours, system.lineage, recorded, *as_preset)
         whole = [SettingDifference("all settings of the preset", preset, "", *command)]
         found = {name: replace(each, cost=re.sub("^refused: .*", ALL, each.cost)) for name, each in found.items()}
     sizes = [training_size(made) for made in (claimed.settings, system.lineage)]
@@ -152,22 +152,37 @@ def training_differences(
     return [*first, *whole, *sorted(found.values(), key=lambda each: TRAINED.index(each.name.partition(".")[0]))]
 
 
-def about_training(made: Mapping[str, Manifest], ours: RunRequest, recorded: Sequence[Manifest]) -> Iterator[str]:
-    """Describe how long the training was, and which command trains longer if the clock ended it."""
+def about_training(
+    made: Mapping[str, Manifest], ours: RunRequest, recorded: Sequence[Manifest], claimed: float = 0.0
+) -> Iterator[str]:
+    """Describe how long the training was, which command trains longer or by the usual settings, and what to expect.
+
+    ``claimed`` is the score to reach, 0.0 for none.
+    """
     if size := training_size(made):
         yield f"the training had {size}"
         for ended in ended_by_clock(made["train"].arguments["training"], made["train"].facts):
-            command, cost = _command_for(ours, recorded, *_without_clock(made), text=_text_of(made))
-            yield f"{ended}; without this limit: " + (f"`{command}` ({cost})" if command else cost)
+            yield f"{ended}; without this limit: {_way(made, ours, recorded, _without_clock(made))}"
         pairs = made["clean"].facts.get("pairs", 0) if "clean" in made else 0
-        basis = settings_basis(pairs)
-        if "measured" in basis:
+        if known := measured_with(pairs):
             usual = for_pairs(fitting(pairs)[0], pairs)
-            command, cost = _command_for(ours, recorded, *_changes_to(usual, made), text=_text_of(made))
-            size = f"{usual.model.layers} layers of {usual.model.d_model}, {usual.vocabulary.size:,} pieces"
-            way = f"`{command}` ({cost})" if command else cost
-            updates = f"{usual.training.updates:,} updates ({basis} on val, other text than here)"
-            yield f"without a budget `repro new` takes {size}, {updates}: {way}; more text is next (docs/judging.md)"
+            if changes := [*_changes_to(usual, made)]:
+                size = f"{usual.model.layers} layers of {usual.model.d_model}, {usual.vocabulary.size:,} pieces"
+                way = _way(made, ours, recorded, changes)
+                yield f"without a budget `repro new` takes {size}, {usual.training.updates:,} updates: {way}"
+            basis, best = known[0]
+            if best < claimed:
+                more = [f", {bleu:.1f} with {text}" for text, bleu in known[1:] if bleu >= claimed][:1]
+                measured = f"the simple sentences of Multi30k had {best:.1f} BLEU on val with {basis}{''.join(more)}"
+                yield f"do not expect {claimed:.2f} with {pairs:,} pairs: {measured}; add text (docs/own-text.md)"
+
+
+def _way(
+    made: Mapping[str, Manifest], ours: RunRequest, recorded: Sequence[Manifest], assignments: Iterable[str]
+) -> str:
+    """Return the command that trains on the same text with these assignments, and its cost; or why there is none."""
+    command, cost = _command_for(ours, made, recorded, *assignments)
+    return f"`{command}` ({cost})" if command else cost
 
 
 def _changes_to(usual: Run, made: Mapping[str, Manifest]) -> Iterator[str]:
@@ -179,10 +194,6 @@ def _changes_to(usual: Run, made: Mapping[str, Manifest]) -> Iterator[str]:
                 yield f"{table}.{name}={value}".lower()
     if "learn_bpe" in made and made["learn_bpe"].arguments["vocabulary"].get("size") != usual.vocabulary.size:
         yield f"vocabulary.size={usual.vocabulary.size}"
-
-
-def _text_of(made: Mapping[str, Manifest]) -> object:
-    return made["clean"].arguments["corpus"] if "clean" in made else None
 
 
 def _without_clock(made: Mapping[str, Manifest]) -> list[str]:
@@ -210,13 +221,16 @@ def _stated(name: str, value: str) -> str:
     return (", ".join(default) or NONE) if isinstance(default, tuple) else f"{default}"
 
 
-def _command_for(ours: RunRequest, recorded: Sequence[Manifest], *values: str, text: object = None) -> tuple[str, str]:
-    """Return the command that trains with these values, on ``text``, and its cost; or "" and why there is none."""
+def _command_for(
+    ours: RunRequest, made: Mapping[str, Manifest], recorded: Sequence[Manifest], *values: str
+) -> tuple[str, str]:
+    """Return the command that trains with these values on the text of ``made``, and its cost; or "" and why none."""
     request = replace(ours, overrides=(*ours.overrides, *values))
     try:
         planned = make_plan(request.resolve())
     except BadConfiguration as error:
         return "", f"refused: {re.sub('^--set .*?: ', '', f'{error}')}"
+    text = made["clean"].arguments["corpus"] if "clean" in made else None
     if text and not any(row.form.get("corpus") == text for row in planned.outcome.rows):
         return "", f"no command: {ours.run} has {OTHER_TEXT}"
     cost = RunCost(ours.run, stage_costs(planned.outcome.rows, recorded, planned.resolved.site))

@@ -82,9 +82,7 @@ def _torch(site: Site) -> Check:
         advice = "--site gpu needs a GPU here, or elsewhere with REPRO_LAUNCHER"
         return Check("torch", "failure", found, advice)
     if site.device == "mps" and not torch.backends.mps.is_available() and site.launcher == "local":
-        return Check(
-            "torch", "failure", found, "REPRO_DEVICE=mps needs a torch with an MPS device: use auto, cpu or cuda"
-        )
+        return Check("torch", "failure", found, "REPRO_DEVICE=mps needs an MPS device: use auto, cpu or cuda")
     return Check("torch", "ok", found)
 
 
@@ -99,9 +97,7 @@ def _cores(site: Site) -> Check:
         advice = f"{wanted} threads would compute at once: set REPRO_THREADS={each} (REPRO_RANKS is {site.ranks})"
         return Check("cores", "warning", found, advice)
     if load := load_remark():
-        return Check(
-            "cores", "warning", f"{found}; {load}", "other programs slow down what runs here: end them, or wait"
-        )
+        return Check("cores", "warning", f"{found}; {load}", "other programs slow it down: end them, or wait")
     return Check("cores", "ok", found)
 
 

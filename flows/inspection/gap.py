@@ -55,7 +55,7 @@ def explain_gap(name: str, score: float | None, as_name: str, set_name: str, sit
     recorded = list(sealed_everywhere(store))
     differences = tuple(training_differences(claimed, system, ours, recorded))
     changes, not_measured = _decoding_changes(system.lineage, claimed.settings, chosen)
-    left_out = [*about_training(system.lineage, ours, recorded), *not_measured]
+    left_out = [*about_training(system.lineage, ours, recorded, claim.score), *not_measured]
     if claim.set_name not in ("", chosen):
         left_out.insert(0, f"the claim is of {claim.set_name}, this score of {chosen}: other sentences")
     gone = [each for each in differences if each.cost.endswith(OTHER_TEXT)]
@@ -125,6 +125,8 @@ def _decoding_changes(
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Map each cause in decoding to the settings that undo it; also list the causes that cannot be measured."""
     needed = [each.format(set_name) for each in READ]
+    if not ours:
+        return {}, ["decoding: not measured, since this file of translations has no model here"]
     if missing := [name for name in needed if name not in ours]:
         return {}, [f"decoding: not measured, without {', '.join(missing)} in this root nothing is translated again"]
     translated = [each for name, each in theirs.items() if name.startswith("translate.")]

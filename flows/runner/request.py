@@ -59,9 +59,7 @@ class RunRequest:
             check_stage(name)
         for name in filter(None, (self.from_stage, *self.force)):
             if self.until and STAGES.index(name) > STAGES.index(self.until):
-                raise BadConfiguration(
-                    f"stage {name!r} is to run, but comes after the last one asked for, {self.until!r}"
-                )
+                raise BadConfiguration(f"stage {name!r} is to run, but comes after the last one, {self.until!r}")
         after = STAGES[STAGES.index(self.from_stage) :] if self.from_stage else ()
         attempt = Attempt.new(frozenset((*self.force, *after)))
         scope = Scope(STAGES, self.until, attempt, COUNTED_AS)

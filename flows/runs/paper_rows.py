@@ -127,9 +127,7 @@ def parse_rows(words: str, corpus: str) -> tuple[str, ...]:
 def effective_scale(scale: int, corpus: str) -> int:
     """Return the scale, or the corpus's default for 0. Raises BadConfiguration for a negative one."""
     if scale < 0:
-        raise BadConfiguration(
-            f"--scale is {scale}, allowed is a whole number of at least 1, or 0 for the corpus's own"
-        )
+        raise BadConfiguration(f"--scale is {scale}, allowed is a whole number from 1, or 0 for the corpus's own")
     return scale or (1 if corpus == PAPER else DEFAULT_SCALE)
 
 

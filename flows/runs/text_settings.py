@@ -47,9 +47,9 @@ def fitting(pairs: int, size: str = "") -> list[Run]:
     return [_run_of(row) for row in rows if int(row["pairs"]) <= pairs][::-1] or [_run_of(rows[0])]
 
 
-def settings_basis(pairs: int) -> str:
-    """Say what the settings for this many pairs rest on: ``measured with 3,000 pairs of Multi30k: 17.1 BLEU``."""
-    return [row["basis"] for row in TABLE if int(row["pairs"]) <= pairs][-1]
+def measured_with(pairs: int) -> list[tuple[str, float]]:
+    """List text and BLEU of Multi30k's val by the settings for this many pairs, then by those for more text."""
+    return [(row["basis"], float(row["bleu"])) for row in TABLE[len(fitting(pairs)) - 1 :] if row["bleu"]]
 
 
 def _run_of(row: dict[str, str]) -> Run:

@@ -19,8 +19,7 @@ def _block(each: RecordedRun) -> Iterator[str]:
     again = f", start {each.start_number}" if each.start_number > 1 else ""
     counts = f"{made} made, {cached} cached"
     begun = f"{each.started.astimezone():%Y-%m-%d %H:%M}"
-    seconds = each.age if each.outcome == RUNNING or (each.outcome == KILLED and each.ended) else each.seconds
-    time = f"{duration(seconds)}{' so far' * (each.outcome == RUNNING)}"
+    time = f"{duration(_seconds(each))}{' so far' * (each.outcome == RUNNING)}"
     yield "  ".join(filter(None, [begun, each.run, f"{each.end}{again}", counts, time]))
     commit = f", commit {short_commit(each.commit)}" if each.commit else ""
     of = f"  {each.part}" if each.part else ""
@@ -32,7 +31,12 @@ def _block(each: RecordedRun) -> Iterator[str]:
             yield f"    {stage.label} was tried again after: {failure}"
 
 
+def _seconds(each: RecordedRun) -> float:
+    """Return the time of the stages that were made; for a running or killed run, the time since its start."""
+    return each.age if each.outcome == RUNNING or (each.outcome == KILLED and each.ended) else each.seconds
+
+
 def _sums(found: Sequence[RecordedRun]) -> str:
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in Counter(each.end for each in found).items())
-    hours = sum(each.seconds for each in found) / 3600
-    return f"{len(found)} run{'' if len(found) == 1 else 's'} ({outcomes}), {hours:.2f} h of stages"
+    whole = duration(sum(map(_seconds, found)))
+    return f"{len(found)} run{'' if len(found) == 1 else 's'} ({outcomes}), {whole} in all"

@@ -152,7 +152,7 @@ class Version:
 
     def line(self) -> str:
         """Return ``multi30k-ende/3  2026-11-21 12:00  champion, candidate  val (dev) 34.12  test 33.80  13a…``."""
-        scores = [f"{name}{' (dev)' * (name == self.dev)} {bleu:.2f}" for name, bleu in self.bleu.items()]
+        scores = [f"{name}{' (dev)' * (name == self.dev != 'dev')} {bleu:.2f}" for name, bleu in self.bleu.items()]
         digests = [
             f"{label} {self.digests[stage][:8]}"
             for label, stage in (("data", "clean"), ("vocabulary", "learn_bpe"))

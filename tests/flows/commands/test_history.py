@@ -35,7 +35,7 @@ def test_starts_are_printed_with_reasons_and_sums(capsys: pytest.CaptureFixture[
     assert lines[1] == "    repro run demo  by ann, commit abc"
     assert lines[2].split("  ")[1:4] == ["demo", "FAILED", "0 made, 0 cached"]
     assert lines[4:6] == ["    download a.gz failed: no route", "    download a.gz was tried again after: no route"]
-    assert lines[6] == "2 runs (1 FINISHED, 1 FAILED), 2.00 h of stages"
+    assert lines[6] == "2 runs (1 FINISHED, 1 FAILED), 2 h 00 min in all"
     assert len(lines) == 7
 
 

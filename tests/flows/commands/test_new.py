@@ -104,7 +104,10 @@ def test_without_a_dev_set_pairs_are_held_out_and_excluded(text: Path, capsys: p
     new("mine", source="more.en", target="more.de", dev=kept, replace=True)
     assert (text / "mine.dev.en").read_bytes() == before, "a dev set that is given stays"
     assert find_run("mine.toml").filters.exclude == ("dev",)
-    assert (text / "mine.toml.before").read_text() == by_hand
+    (text / "mine.toml").write_text(f"{by_hand}again\n")
+    new("mine", source="more.en", target="more.de", dev=kept, replace=True)
+    assert (text / "mine.toml.before").read_text() == by_hand, "an earlier copy stays"
+    assert (text / "mine.toml.before2").read_text() == f"{by_hand}again\n"
 
 
 def test_columns_of_a_table(text: Path, capsys: pytest.CaptureFixture[str]) -> None:

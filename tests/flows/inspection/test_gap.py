@@ -145,10 +145,14 @@ def test_the_clock_is_replaced_with_its_schedule_and_limits_that_it_made_void_ar
     commands = {each.name: each.command for each in training_differences(claimed, ended, ours, [])}
     lifted = "repro run clock --set training.schedule=linear --set training.minutes=0 --set training.updates=120"
     assert commands["training.updates"] == lifted, "or the clock would end it once more"
-    (usual,) = [each for each in about_training(ended.lineage, ours, []) if "without a budget `repro new`" in each]
+    *_, usual, expected_score = about_training(ended.lineage, ours, [], claimed=30.0)
+    pairs = ended.lineage["clean"].facts["pairs"]
+    assert expected_score.startswith(f"do not expect 30.00 with {pairs:,} pairs: ")
+    assert "had 11.9 BLEU on val with 1,000 pairs, 41.5 with 29,000 pairs; add text" in expected_score
+    assert [*about_training(ended.lineage, ours, [], claimed=11.0)][-1] == usual, "it may be reached"
     settings = re.search("`repro run clock (.*?)`", usual)[1].split("--set ")[1:]  # type: ignore[index]
     made = override(find_run("clock"), [each.strip() for each in settings])
-    expected = fitting(ended.lineage["clean"].facts["pairs"])[0]
+    expected = fitting(pairs)[0]
     assert (made.model, made.training) == (expected.model, replace(expected.training, seed=made.training.seed))
     assert f"{made.vocabulary.size:,} pieces, " in usual
     preset = find_claim("notes", 30.0, ours, site)
