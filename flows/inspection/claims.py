@@ -191,7 +191,7 @@ def _changes_to(usual: Run, made: Mapping[str, Manifest]) -> Iterator[str]:
     for table in ("model", "training"):
         for name, value in vars(getattr(usual, table)).items():
             if name != "seed" and value != before[table].get(name, DEFAULTS[f"{table}.{name}"]):
-                yield f"{table}.{name}={value}".lower()
+                yield f"{table}.{name}={value}".removesuffix(".0").lower()
     if "learn_bpe" in made and made["learn_bpe"].arguments["vocabulary"].get("size") != usual.vocabulary.size:
         yield f"vocabulary.size={usual.vocabulary.size}"
 
