@@ -81,7 +81,7 @@ def fault_for(reason: str, message: str) -> Fault:
     return BY_REASON.get(reason, JobFailed)(message)
 
 
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 AWAY = frozenset({errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN})
 """Error numbers of an absent network disk. EIO is not here, because a damaged disk also causes it."""
 
@@ -89,7 +89,7 @@ AWAY = frozenset({errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN
 def fault_of_disk(error: OSError, root: Path) -> Fault | None:
     """Return the Fault for a system error under ``root``; None if the error is one of the code."""
     if error.errno in FULL:
-        return NoSpace(f"no space left under {root}: free some, or set REPRO_ROOT to another disk")
+        return NoSpace(f"no space left under {root} ({error.strerror}): free some, or set REPRO_ROOT to another disk")
     if error.errno in AWAY | {errno.EIO}:
         return DiskFault(f"{error.filename or root} cannot be read or written for now: {error.strerror}")
     return None

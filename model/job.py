@@ -188,8 +188,8 @@ def classify_error(error: Exception) -> tuple[ExitReason, str]:
     first = text[0] if text else type(error).__name__
     if isinstance(error, JobError):
         return error.reason, str(error)
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "no_space", f"no space left on the device while writing {error.filename or 'into the output folder'}"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return "no_space", f"no space left for {error.filename or 'the output folder'}: {error.strerror}"
     if is_out_of_memory(error):
         return "out_of_memory", f"a batch did not fit into memory; use a machine with more memory: {first}"
     if isinstance(error, ValueError):

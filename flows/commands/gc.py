@@ -53,6 +53,5 @@ def _text(report: GarbageReport, word: str) -> str:
     lines += [f"{word}  {size_text(each.bytes):>10}  {each.place}  (leftover)" for each in report.leftovers]
     lines += [f"kept       {size_text(sum(sizes)):>10}  {len(sizes)} artifacts of {why}" for why, sizes in kept.items()]
     removable = sum(each.bytes for each in report.removable) + sum(each.bytes for each in report.leftovers)
-    whole = removable + sum(each.bytes for each in report.kept)
-    lines.append(f"{word}: {size_text(removable)} of {size_text(whole)}")
+    lines.append(f"{word}: {size_text(removable)}")
     return shown_lines("\n".join(lines))

@@ -40,7 +40,7 @@ def models(
         raise BadConfiguration(_unknown_model(name, site))
     known = foreign_scores(open_store(site)) if systems else []
     if not found and not known:
-        say(f"no model is registered in {site.root.absolute()} yet; `repro run demo` registers one; or set REPRO_ROOT")
+        say(f"no model is registered in {site.root.absolute()}; `repro run demo` registers one; or set REPRO_ROOT")
     found = found if sort == "name" else ordered(found, sort)
     others = [each for each in known if name in ("", each.on.rpartition("/")[0])]
     if as_json:

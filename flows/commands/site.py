@@ -24,9 +24,7 @@ def site(
     source = configured_site()
     written = write_site(source, out)
     if not written.versions:
-        say(
-            f"no model is registered in {source.root.absolute()} yet; `repro run demo` registers one; or set REPRO_ROOT"
-        )
+        say(f"no model is registered in {source.root.absolute()}; `repro run demo` registers one; or set REPRO_ROOT")
     say(
         f"{written.versions} versions of {written.models} models, {written.files} files, "
         f"the largest text {size_text(written.largest)}"

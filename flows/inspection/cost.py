@@ -117,7 +117,10 @@ class _Estimator:
 
     def _unknown(self, row: StageResult, why: str) -> StageCost:
         limit = _limit(row)
-        return StageCost(row.stage, row.item, row.state, None if limit == math.inf else limit, None, why)
+        size = row.form["file"].get("size") or None if row.stage == "download" else None
+        if size:
+            self._bytes[row.key] = size
+        return StageCost(row.stage, row.item, row.state, None if limit == math.inf else limit, size, why)
 
     def _same_device(self, manifest: Manifest) -> bool:
         device = manifest.facts.get("device")

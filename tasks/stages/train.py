@@ -46,11 +46,11 @@ def train(
     because = ""
     while True:
         before = newest_checkpoint(out)
+        begins = f"{because}{present.call.label} {f'resumes from update {before:,}' if before else 'begins'}"
         if before:
-            resumes = f"{because}{present.call.label} resumes from update {before:,}"
-            present.say(resumes)
-            with (out / "job.log").open("a") as log:
-                log.write(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {resumes}\n")
+            present.say(begins)
+        with (out / "job.log").open("a") as log:
+            log.write(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {begins}\n")
         try:
             present.run_job(job)
             keep_state(out, present.call.key)

@@ -111,7 +111,7 @@ def test_what_no_kept_run_needs_goes_and_only_when_printed(root: str, capsys: py
     assert {key for _, key in before} - {key for _, key in list(store.names())} == own - {held["key"]}
     capsys.readouterr()
     gc(delete=True)
-    assert re.search(r"to delete: [\d.]+ kB of ", said := capsys.readouterr().out)
+    assert re.search(r"to delete: [\d.]+ kB\n", said := capsys.readouterr().out)
     assert "removable" not in said
     assert cached_outcome(plan(SHARDS)), "the kept run is complete"
     assert {row.state for row in plan(more).rows if row.key in own} <= {"miss", "waits"}

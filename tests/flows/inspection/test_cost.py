@@ -84,6 +84,12 @@ def test_stages_of_text_scale_with_what_they_read_by_estimate_of_inputs_not_made
     assert of(found, "download demo/dev.en").seconds is None, "the cost of one file says nothing of another"
     assert of(found, "prepare_sets test").seconds == pytest.approx(6 * (10 + 10_000) / (300 + 300))
     assert of(found, "prepare_sets dev").seconds is None, "the sizes of its inputs are not known"
+    unlike = planned("download", "demo/dev.en")
+    sized = replace(unlike, form={"file": {**unlike.form["file"], "size": 600}})
+    reads = {"artifact": "download", "key": sized.key}
+    rows = [sized, replace(planned("prepare_sets", "dev"), form={**sets.form, "source": reads, "target": reads})]
+    costs = stage_costs(rows, list(sealed_everywhere(LocalStore(root))), Site.named())
+    assert [(each.seconds, each.bytes) for each in costs] == [(None, 600), (pytest.approx(12), pytest.approx(100))]
 
 
 def test_a_translation_takes_longer_but_writes_no_more_with_a_wider_beam(root: Path) -> None:

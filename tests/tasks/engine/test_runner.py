@@ -129,6 +129,7 @@ def test_force_runs_one_stage_and_keeps_equal_dependents(tmp_path: Path) -> None
     [
         (errno.ENOSPC, NoSpace, "no space left under .*REPRO_ROOT"),
         (errno.EDQUOT, NoSpace, "no space left under .*REPRO_ROOT"),
+        (errno.EFBIG, NoSpace, r"no space left under .* \(File too large\): "),
         (errno.ESTALE, DiskFault, "^a/b cannot be read or written for now: Stale file handle"),
         (errno.EIO, DiskFault, "^a/b cannot be read or written for now: Input/output error"),
     ],
