@@ -34,7 +34,6 @@ def gap(
 
     Example: repro gap wmt14-ende-base@champion --claim 27.3 --as paper-base
     """
-    from flows.inspection.claims import PUBLISHED_CLAIMS
     from flows.inspection.gap import explain_gap
     from tasks.stages.gap import PAGE
 
@@ -43,6 +42,6 @@ def gap(
     tables = [part for table in gap_tables(values) for part in ("", table)]
     show(*tables, f"\npage: {folder / PAGE}", aside=as_json)
     if not claimed_as:
-        say(f"--as names the claim's system, to list and measure what differs: {PUBLISHED_CLAIMS}, a version or a run")
+        say("to list and measure what differs, name the claim's system by --as (see `repro gap --help`)")
     if as_json:
         print_json(values | {"page": f"{folder / PAGE}"})

@@ -107,9 +107,10 @@ class StageResult:
 
     @property
     def label(self) -> str:
-        """The state and what changed: ``cached (code changed)``."""
+        """The state, what changed, and if a limit is broken: ``cached (code changed)``."""
         kinds = self.code_change.kinds
-        return f"{self.state} ({' and '.join(kinds)} changed)" if kinds else self.state
+        remarks = [f"{' and '.join(kinds)} changed"] * bool(kinds) + ["the run fails here"] * self.is_refused
+        return f"{self.state} ({', '.join(remarks)})" if remarks else self.state
 
     @staticmethod
     def of(call: StageCall, state: StageState, hit: Hit | None = None, **fields: Any) -> "StageResult":

@@ -41,6 +41,8 @@ def test_a_cached_run_that_breaks_a_limit_fails_until_the_limit_is_changed(small
     note = failed.data.tags["mlflow.note.content"].splitlines()[0]
     assert note.startswith("score dev failed: score dev has bleu "), "MLflow says first why the run failed"
     assert "expected is bleu \\>= 101" in note
+    labels = {row.item: row.label for row in plan(request("score.dev.bleu >= 101")).rows if row.stage == "score"}
+    assert labels["dev"] == "cached (the run fails here)" != labels["test"]
     done = cached_outcome(plan(request("score.dev.bleu <= 101,warn score.test.chrf >= 101")))
     assert done
     assert [row.item for row in done.rows if "expected is chrf >= 101" in why(row)] == ["test"]
