@@ -32,9 +32,7 @@ def translate(
     model: Annotated[str, Parameter(help="NAME@alias, NAME/version; NAME: champion or else newest")] = "demo@champion",
     beam: Annotated[int | None, Parameter(help="beam size, 1 is greedy search; default: as in the model's run")] = None,
     alpha: Annotated[float | None, Parameter(help="exponent of the length penalty; default: that of the run")] = None,
-    n_best: Annotated[
-        int, Parameter(help="hypotheses per line, up to 2 x --beam - 1; more than 1 implies --scores")
-    ] = 1,
+    n_best: Annotated[int, Parameter(help="hypotheses per line, up to 2 x --beam - 1; above 1 implies --scores")] = 1,
     scores: Annotated[bool, Parameter(help="write one JSON object per line: source, hypotheses, scores")] = False,
     split: Annotated[
         Literal["long", "always", "never"],

@@ -68,9 +68,7 @@ def find_artifact(text: str, site: Site, overrides: Sequence[str] = ()) -> Artif
     store = open_store(site)
     found = find_artifacts(store, text, overrides)
     if len(found) != 1:
-        raise BadConfiguration(
-            f"{text!r} names {len(found)} artifacts, allowed is one of: {', '.join(map(str, found))}"
-        )
+        raise BadConfiguration(f"{text!r} names {len(found)} artifacts, choose one of: {', '.join(map(str, found))}")
     [(name, key)] = found.items()
     return store.artifact(existing_manifest(store, text, name.stage, key))
 
@@ -244,7 +242,5 @@ def _by_key(text: str, graph: ArtifactGraph) -> list[Name]:
     found = [name for name in known if name[1].startswith(key) and stage in (None, name[0])]
     if len(found) > 1:
         choices = ", ".join("/".join(name) for name in found[:5])
-        raise BadConfiguration(
-            f"key is {text!r}, which {len(found)} artifacts have, among them {choices}: give more of it"
-        )
+        raise BadConfiguration(f"key is {text!r}, which {len(found)} artifacts have, such as {choices}: give more")
     return found

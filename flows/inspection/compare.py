@@ -59,8 +59,8 @@ def training_size(made: Mapping[str, Manifest]) -> str:
     """Describe the size of a training: ``120 updates, 3.5 epochs, 583 pairs``; "" if there is none."""
     if "train" not in made:
         return ""
-    cleaned = made["clean"].facts if "clean" in made else {}
-    known = {**made["train"].arguments["training"], **made["train"].facts, **cleaned}
+    read = next((made[stage].facts for stage in ("mix", "extract_best", "clean") if stage in made), {})
+    known = {**made["train"].arguments["training"], **made["train"].facts, "pairs": read.get("pairs")}
     return ", ".join(f"{round(known[name], 1):,} {name}" for name in ("updates", "epochs", "pairs") if known.get(name))
 
 

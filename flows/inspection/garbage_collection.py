@@ -25,7 +25,7 @@ from typing import Any
 
 from flows.inspection.artifact_graph import ArtifactNode, Name, artifacts_of_tags, reached, read_nodes
 from flows.runner.named_runs import object_of
-from flows.runner.recorded_runs import UnreadableRecord, read_run
+from flows.runner.recorded_runs import RecordedRun, UnreadableRecord, read_run
 from flows.runner.records import FINISHED, RUNNING, receive_records, record_files
 from flows.runner.systems import foreign_scores
 from infra.errors import BadConfiguration, BadData
@@ -124,10 +124,10 @@ def needed_artifacts(
         return nodes[name].inputs if name in nodes else ()
 
     known = set()
-    for run, why, names in _kept_records(store.root):
-        known.add(run)
-        if not keep or run in keep:
-            needed |= dict.fromkeys(reached(names, inputs, needed), why)
+    for record, names in _kept_records(store.root):
+        known.add(record.run)
+        if not keep or record.run in keep or record.outcome == RUNNING:
+            needed |= dict.fromkeys(reached(names, inputs, needed), f"run {record.full_name}")
     if unknown := [run for run in keep if run not in known]:
         raise BadConfiguration(f"--keep is {unknown[0]!r}, which has no record; runs with a record: {', '.join(known)}")
     gaps: dict[str, list[Name]] = {}
@@ -143,17 +143,17 @@ def needed_artifacts(
     return needed
 
 
-def _kept_records(root: Path) -> Iterator[tuple[str, str, list[Name]]]:
-    """Yield what records keep, newest first: run, reason, artifacts. The top of this file has rule and example."""
-    # By run and overrides: stages with an artifact in newer records, and in newer finished records.
-    in_any: dict[tuple[str, tuple[str, ...]], set[str]] = {}
-    in_finished: dict[tuple[str, tuple[str, ...]], set[str]] = defaultdict(set)
+def _kept_records(root: Path) -> Iterator[tuple[RecordedRun, list[Name]]]:
+    """Yield the records that keep artifacts, newest first, with these. The top of this file has rule and example."""
+    # By run, object of a file and overrides: stages with an artifact in newer records, and in newer finished records.
+    in_any: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
+    in_finished: dict[tuple[str, str, tuple[str, ...]], set[str]] = defaultdict(set)
     for path in record_files(root):
         try:
             record = read_run(path)
         except UnreadableRecord as error:
             raise BadData(f"{error}; so the needs of its run are unknown: repair or remove it") from error
-        variant = (object_of(record.asked.get("run", "")) or record.run, record.overrides)
+        variant = (record.run, object_of(record.asked.get("run", "")), record.overrides)
         is_newest = variant not in in_any
         newer = in_any.setdefault(variant, set())
         stages = {row.stage for row in record.stages if row.has_artifact}
@@ -165,4 +165,4 @@ def _kept_records(root: Path) -> Iterator[tuple[str, str, list[Name]]]:
         is_whole = is_newest or record.outcome == RUNNING
         names = [(row.stage, row.key) for row in record.stages if is_whole or row.stage in kept_stages]
         if names:
-            yield record.run, f"run {record.full_name}", names
+            yield record, names

@@ -115,7 +115,7 @@ def _row(trial: FrozenTrial) -> TrialRow:
         trial.number,
         state,
         trial.value if state == "complete" else None,
-        tuple(trial.user_attrs.get(ASSIGNMENTS, ())),
+        tuple(sorted(trial.user_attrs.get(ASSIGNMENTS, ()), key=lambda each: each.partition("=")[0])),
         trial.duration.total_seconds() if trial.duration else 0.0,
         f"{trial.user_attrs.get(FAILURE, '')}",
     )

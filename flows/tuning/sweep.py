@@ -24,6 +24,7 @@ from infra.errors import BadConfiguration, describe
 from infra.processes.locks import try_file_lock
 from infra.processes.threads import run_in_threads
 from infra.store.files import write_atomically
+from infra.tracking.model_version import headline
 from infra.tracking.run_description import table
 from model.metric_names import BEST_DEV_PERPLEXITY, BLEU, CHRF, DEV_PERPLEXITY, PERPLEXITY
 from tasks.engine.keys import canonical
@@ -69,7 +70,7 @@ class SweepRequest:
             allowed = f"{', '.join(MEASURES)}; a sweep chooses on the dev set alone"
             raise BadConfiguration(f"--on is {self.on!r}, allowed is {allowed}")
         base = RunRequest(self.run, overrides=self.overrides, site=self.site).resolve()
-        return ResolvedSweep(self, base, parse_space(self.spaces, base.run, self.overrides))
+        return ResolvedSweep(self, base, parse_space(sorted(self.spaces), base.run, self.overrides))
 
 
 @dataclass(frozen=True)
@@ -109,11 +110,13 @@ class ResolvedSweep:
         return RunRequest(request.run, until=until, overrides=overrides, site=request.site).resolve()
 
     def value_of(self, outcome: Outcome) -> float:
-        """Return the dev score of a trial's outcome."""
+        """Return the dev score of a trial's outcome: BLEU without case if its model writes lower case."""
         if self.request.on == BY_PERPLEXITY:
             facts = next(row.facts for row in outcome.rows if row.stage == "train")
             return float(facts.get(BEST_DEV_PERPLEXITY, facts[DEV_PERPLEXITY]))
-        return float(outcome.scores[self.base.run.dev][self.request.on.removeprefix("dev.")])
+        card = outcome.scores[self.base.run.dev]
+        metric = self.request.on.removeprefix("dev.")
+        return float(card[headline(card) if metric == BLEU else metric])
 
     def run(self, run_one: RunOne, say: Say) -> "SweepResults":
         """Run trials until ``trials`` have ended; trials of earlier calls of the same sweep count.

@@ -109,7 +109,8 @@ def _version(
 
 
 def _gaps(root: Root, label: str) -> list[tuple[Manifest, Path]]:
-    """Find the newest page of ``repro gap`` for each claim and set of a version."""
-    newest = {(each.facts["claim"], each.item): each for each in root.gaps if each.facts["system"] == label}
+    """Find the newest page of ``repro gap`` for each claim, its score and set of a version."""
+    own = [each for each in root.gaps if each.facts["system"] == label]
+    newest = {(each.facts["claim"], each.facts["claimed"], each.item): each for each in own}
     files = ((each, artifact_file(root.store, each, PAGE)) for each in newest.values())
     return [(each, file) for each, file in files if file]

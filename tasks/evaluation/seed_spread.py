@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from model.metric_names import BLEU, CHRF
+from infra.tracking.model_version import headline
+from model.metric_names import CHRF
 
 OWN_MODEL = ""
 ENSEMBLE = "ensemble"
@@ -45,12 +46,12 @@ class SeedSpread:
 
 
 def seed_spreads(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[SeedSpread]:
-    """Compare BLEU and chrF of each set by system: ``seed-1`` and so on, and perhaps ``ensemble``."""
+    """Compare ``headline`` BLEU and chrF of each set by system: ``seed-1`` and so on, and perhaps ``ensemble``."""
     found = []
     for name, by_system in scores.items():
         seeds = {int(system.removeprefix(SEED)): card for system, card in by_system.items() if system != ENSEMBLE}
         ensemble = by_system.get(ENSEMBLE, {})
-        for measure in (BLEU, CHRF):
+        for measure in (headline(*seeds.values()), CHRF):
             values = {seed: float(seeds[seed][measure]) for seed in sorted(seeds)}
             found.append(SeedSpread(name, measure, values, ensemble.get(measure)))
     return found

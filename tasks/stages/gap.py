@@ -144,7 +144,7 @@ def _gained(made: Mapping[str, Manifest], store: Store) -> Iterator[str]:
         updates = f"update {before[-1]['done']:,} to the last, {checks[-1]['done']:,}"
         for name in (DEV_PERPLEXITY, DEV_BLEU):
             if name in before[-1] and name in checks[-1]:
-                *earlier, last = (row[name] for row in checks[len(before) - 1 :] if name in row)
+                *earlier, last = (row[name] for row in checks if name in row)
                 best = min if name == DEV_PERPLEXITY else max
                 is_better = best(last, *earlier) != best(earlier)
                 else_best = f"before it {best(earlier):.3f} was best"

@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_up_roots import artifact
 from small_pipeline import run_small
 
 from flows.commands.compare import compare as compare_command
-from flows.inspection.compare import common_sets, compare_systems, find_system
+from flows.inspection.compare import common_sets, compare_systems, find_system, training_size
 from flows.runner.request import RunRequest
 from flows.runs import RUNS
 from infra.errors import BadConfiguration
@@ -63,6 +64,15 @@ def test_any_number_is_compared_and_only_what_differs_is_shown(
     assert ["training", "2", "updates", "1", "updates"] in rows
     with pytest.raises(BadConfiguration, match="1 systems are named"):
         compare_command("small/1")
+
+
+def test_a_training_on_a_mixture_had_all_its_pairs(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    train = artifact(store, "train", "k", arguments={"training": {"updates": 9}}, facts={"epochs": 2.0})
+    cleaned = artifact(store, "clean", "c", facts={"pairs": 29_000})
+    mixed = artifact(store, "mix", "m", facts={"pairs": 129_000})
+    made = {each.stage: each.manifest for each in (train, cleaned, mixed) if each.manifest}
+    assert training_size(made) == "9 updates, 2.0 epochs, 129,000 pairs"
 
 
 def test_sets_with_other_sentences_are_left_out_in_a_sentence(

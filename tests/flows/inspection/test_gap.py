@@ -256,12 +256,19 @@ def test_a_wrong_claim_is_named(small: Path, options: dict[str, Any], message: s
 
 
 @pytest.mark.parametrize(
-    ("last", "said"), [(12.9, "; still improving, so more updates may help"), (13.1, "; before it 13.000 was best")]
+    ("early", "last", "said"),
+    [
+        (13.5, 12.9, "; still improving, so more updates may help"),
+        (13.5, 13.1, "; before it 13.000 was best"),
+        (5.0, 12.9, "; before it 5.000 was best"),
+    ],
 )
-def test_a_training_improves_at_its_end_if_its_last_check_is_the_best(tmp_path: Path, last: float, said: str) -> None:
+def test_a_training_improves_at_its_end_if_its_last_check_is_the_best(
+    tmp_path: Path, early: float, last: float, said: str
+) -> None:
     store = LocalStore(tmp_path)
     made = artifact(store, "train", "k")
-    checks = [(80, 13.5), (90, 13.4), (95, 13.0), (100, last)]
+    checks = [(80, early), (90, 13.4), (95, 13.0), (100, last)]
     rows = [json.dumps({"done": done, "total": 100, "dev_perplexity": value}) for done, value in checks]
     (made.path() / "metrics.jsonl").write_text("\n".join(rows))
     assert made.manifest

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from made_up_roots import artifact, chain, record, row_of
 
 from flows.inspection.garbage_collection import find_garbage
+from infra.processes.identity import process_identity
 from infra.site import Site
 from infra.store.local import LocalStore
 from infra.store.store import Artifact
@@ -60,3 +61,21 @@ def test_of_each_stage_the_newest_finished_record_counts(
         if outcome == "FINISHED":
             needed |= {(changed, each.stage): each.key for each in made}
     assert not gone(root) & set(needed.values())
+
+
+def test_two_runs_in_files_of_one_name_keep_their_own_trainings(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    for hour, run in enumerate(("alpha", "beta")):
+        rows = [row_of(artifact(store, "train", run))]
+        asked = {"run": f"{run}/run.py:RUN", "until": ""}
+        record(tmp_path, run, BEGAN + timedelta(hours=hour), rows, asked=asked)
+    assert not gone(tmp_path)
+
+
+def test_what_another_run_works_with_stays(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    for hour, (run, outcome) in enumerate((("demo", "FINISHED"), ("big", "RUNNING"), ("old", "FINISHED"))):
+        rows = [row_of(artifact(store, "train", run))]
+        process = process_identity() if outcome == "RUNNING" else ""
+        record(tmp_path, run, BEGAN + timedelta(hours=hour), rows, outcome=outcome, process=process)
+    assert {each.key for each in find_garbage(Site(root=tmp_path), ["demo"]).removable} == {"old"}

@@ -15,7 +15,7 @@ from flows.runner.recorded_runs import read_history
 from flows.runner.request import ResolvedRun, RunPlan
 from flows.runs import RUNS
 from flows.tuning.study import JOURNAL, SweepStudy
-from flows.tuning.sweep import SweepRequest
+from flows.tuning.sweep import SweepRequest, write_results
 from infra.errors import BadConfiguration
 from infra.processes import signals
 from infra.processes.locks import try_file_lock
@@ -129,6 +129,29 @@ def test_the_same_command_tries_failed_trials_again(small: Path) -> None:
     assert [row.state for row in found.rows] == ["complete"] * 3
     assert request().resolve().run(run, lambda _: None).rows == found.rows
     assert len(tried) == 9, "nothing is left to do"
+
+
+def test_the_order_of_the_options_changes_nothing(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[dict[str, list[Any]]] = []
+
+    def draw(on: str, scores: Any, maximize: bool, settings: Any, theme: Any) -> bytes:
+        drawn.append({path: list(each.values) for path, each in settings.items()})
+        return b""
+
+    monkeypatch.setattr("tasks.evaluation.plots.sweep", draw)
+    spaces = ("training.factor=1e-4..1e-2:log", "model.p_drop=0.1,0.2")
+    for order in (spaces, spaces[::-1]):
+        found = request(spaces=order).resolve().run(scored(lambda run: 1.0), lambda _: None)
+        write_results(found)
+    assert drawn[0] == drawn[1]
+    assert set(drawn[0]["model.p_drop"]) <= {"0.1", "0.2"}
+
+
+def test_a_model_of_lower_case_is_judged_without_case(small: Path) -> None:
+    asked = SweepRequest("small", spaces=SPACE, trials=1, on="dev.bleu").resolve()
+    for source, value in (("lower-cased", 40.0), ("", 4.0)):
+        card = {"bleu": 4.0, "bleu_lc": 40.0, "chrf": 50.0, "source_input": source}
+        assert asked.value_of(Outcome("small", [StageResult("score", "dev", "k", "completed", facts=card)])) == value
 
 
 def test_a_line_that_a_kill_cut_off_is_dropped(tmp_path: Path) -> None:
