@@ -3,9 +3,9 @@
     <stage>/<key>/resume-<inputs>/<writer>/index.json   names and checksums of the files, and the attempt
     <stage>/<key>/resume-<inputs>/<writer>/<sha256>     a file; the index is written after all files
 
-Such a copy, a snapshot, is taken while the job runs. Each machine writes below its own name, so machines that make the
-same key never replace each other's files. A machine that resumes takes the newest complete snapshot. The machine that
-seals the artifact removes all snapshots.
+Such a copy, a snapshot, is taken while the job runs; links beside the folder hold its files until all are sent. Each
+machine writes below its own name, so machines that make the same key never replace each other's files. A machine that
+resumes takes the newest complete snapshot. The machine that seals the artifact removes all snapshots.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ MIN_INTERVAL_SECONDS = 10.0
 INTERVAL_FACTOR = 4
 """The pause after a snapshot is at least this many times as long as the snapshot took."""
 SMALL_BYTES = 2**24
-"""A file up to this size may change in place, so it is read once: the same bytes are hashed and sent."""
+"""A file up to this size, or a log, may change in place, so it is read once: the same bytes are hashed and sent."""
 
 Stamps = Mapping[str, list[int]]
 
@@ -148,12 +148,14 @@ class Snapshot:
 
     def _send(self, stamps: Stamps) -> None:
         started = time.monotonic()
+        held = self.folder.with_name(f"{self.folder.name}.send")
         try:
-            if self._upload_all(stamps):
+            self._hold(stamps, held)
+            if self._upload_all(stamps, held):
                 self._sent = stamps
                 self._warned = False
         except (NoSuchKey, FileNotFoundError):
-            pass  # the job removed a file meanwhile: the next snapshot will lack it
+            pass  # the job removed a file before it was held: the next snapshot will lack it
         except (Fault, OSError) as error:
             if not self._warned:
                 self.say(f"{self._label}: no snapshot in the bucket, trying again later: {error}")
@@ -161,10 +163,23 @@ class Snapshot:
         except (KeyboardInterrupt, SystemExit):
             return  # this process ends
         finally:
+            shutil.rmtree(held, ignore_errors=True)
             spent = time.monotonic() - started
             self._next = time.monotonic() + max(MIN_INTERVAL_SECONDS, INTERVAL_FACTOR * spent)
 
-    def _upload_all(self, stamps: Stamps) -> bool:
+    def _hold(self, names: Iterable[str], held: Path) -> None:
+        """Link the files into ``held``. The job removes old checkpoints, perhaps faster than they can be sent."""
+        shutil.rmtree(held, ignore_errors=True)  # of a process that was killed
+        for name in names:
+            (held / name).parent.mkdir(parents=True, exist_ok=True)
+            try:
+                (held / name).hardlink_to(self.folder / name)
+            except FileNotFoundError:
+                raise
+            except OSError:  # a disk without links
+                shutil.copyfile(self.folder / name, held / name)
+
+    def _upload_all(self, stamps: Stamps, held: Path) -> bool:
         """Send the files, then the index; return whether the index is in the bucket now."""
         # List each time: another machine that seals the artifact removes the files.
         listed = self.bucket.list(self._place).keys()
@@ -172,30 +187,32 @@ class Snapshot:
         for name, stamp in stamps.items():
             if self._stopped:
                 break
-            files[name] = self._upload_file(name, stamp, {*(self._uploaded & listed), *files.values()})
+            files[name] = self._upload_file(held, name, stamp, {*(self._uploaded & listed), *files.values()})
             self._uploaded.add(files[name])
         content = {"attempt": self._attempt, "files": files}
         with self._write_lock:
             if self._stopped:  # delete() ran meanwhile
                 self.bucket.delete(f"{self._place}/{name}" for name in files.values())
                 return False
-            self._sync(files)
+            self._sync(files, held)
             self.bucket.put(f"{self._place}/{INDEX}", json.dumps(content, indent=1).encode())
         stale = listed - {INDEX, *files.values()}
         self.bucket.delete(f"{self._place}/{name}" for name in stale)
         return True
 
-    def _sync(self, names: Iterable[str]) -> None:
+    def _sync(self, names: Iterable[str], held: Path) -> None:
         """Wait until the files are on the disk, so that even after a crash the folder is as recent as its snapshot."""
-        paths = [self.folder / name for name in names]
-        folders = {parent for path in paths for parent in path.parents if parent.is_relative_to(self.folder)}
-        for path in (*paths, *folders):
-            sync(path)
+        for name in names:
+            sync(held / name)
+        parents = {parent for name in names for parent in Path(name).parents}
+        for folder in sorted(parents):
+            with contextlib.suppress(FileNotFoundError):
+                sync(self.folder / folder)
 
-    def _upload_file(self, name: str, stamp: list[int], known: set[str]) -> str:
+    def _upload_file(self, held: Path, name: str, stamp: list[int], known: set[str]) -> str:
         """Send a file unless its checksum is ``known`` to be in the bucket; return the checksum."""
-        path = self.folder / name
-        if stamp[0] <= SMALL_BYTES:
+        path = held / name
+        if stamp[0] <= SMALL_BYTES or is_log(name):
             content = path.read_bytes()
             sha256 = hashlib.sha256(content).hexdigest()
             if sha256 not in known:

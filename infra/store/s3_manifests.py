@@ -133,8 +133,8 @@ class RemoteManifests:
                 if self._sha256(remote.key_of(name)) != expected["sha256"]:
                     yield f"{name} was altered"
                 else:  # the objects of a copied bucket have other ETags
-                    known = replace(remote, etags={**remote.etags, name: found.etag})
-                    self._write_copy(manifest.stage, manifest.key, listed[MANIFEST].etag, known)
+                    remote = replace(remote, etags={**remote.etags, name: found.etag})
+                    self._write_copy(manifest.stage, manifest.key, listed[MANIFEST].etag, remote)
 
     def unlisted(self, remote: RemoteManifest) -> list[str]:
         """Return the objects of the last listing beside the artifact's files that its manifest does not list."""

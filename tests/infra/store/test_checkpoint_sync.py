@@ -84,6 +84,12 @@ class Machine:
         return found
 
 
+def wait_until_sent() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "snapshot":
+            thread.join()
+
+
 @pytest.fixture(autouse=True)
 def without_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_sync, "MIN_INTERVAL_SECONDS", 0.0)
@@ -196,25 +202,56 @@ def test_a_machine_lost_while_it_sends_leaves_the_previous_snapshot(
     there.send(SECOND)
 
 
-def test_a_file_removed_while_it_is_sent_is_left_out(
-    here: Machine, there: Machine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("links", [True, False])
+def test_a_checkpoint_removed_while_it_is_sent_is_in_the_snapshot(
+    here: Machine, there: Machine, monkeypatch: pytest.MonkeyPatch, links: bool
 ) -> None:
+    """Otherwise no snapshot would ever be complete if sending takes longer than the job keeps a checkpoint."""
+
+    def without_links(target: Path, source: Path) -> None:
+        raise PermissionError
+
+    if not links:
+        monkeypatch.setattr(Path, "hardlink_to", without_links)
     monkeypatch.setattr(checkpoint_sync, "SMALL_BYTES", 2)
     real, lost = Bucket.upload, []
 
     def lose(self: Bucket, path: Path, *words: object) -> None:
         if not lost:
             lost.append(path)
-            shutil.rmtree(path.parent)
+            shutil.rmtree(here.folder / "checkpoints/00000010")
         real(self, path, *words)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Bucket, "upload", lose)
     here.write(FIRST)
-    assert here.sync_until(lambda: bool(lost))
+    here.store.share(here.folder)
+    wait_until_sent()
+    assert lost
+    assert there.start() == FIRST
     here.send(SECOND)
-    assert "checkpoints/00000010/model.bin" not in there.start()
-    assert there.files().keys() == {*SECOND, "job.log"}
+    assert here.index().keys() == {*SECOND, "job.log"}
     assert not here.messages
+    wait_until_sent()
+    assert not list(here.store.root.glob("train/*.send"))
+
+
+def test_a_large_log_that_grows_is_sent_as_it_was_read(
+    here: Machine, there: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint_sync, "SMALL_BYTES", 2)
+    real = checkpoint_sync.sha256_of
+
+    def grow(path: Path) -> str:
+        found = real(path)
+        with (here.folder / path.name).open("ab") as file:
+            file.write(b"more\n")
+        return found
+
+    monkeypatch.setattr(
+        checkpoint_sync, "sha256_of", lambda path: grow(path) if path.suffix == ".jsonl" else real(path)
+    )
+    here.send(FIRST)
+    assert there.start() == FIRST
 
 
 def test_altered_bytes_are_not_used(s3: Server, here: Machine, there: Machine) -> None:
@@ -278,9 +315,7 @@ def test_sealing_while_a_snapshot_is_sent_leaves_none(here: Machine, monkeypatch
     here.write(FIRST)
     assert here.sync_until(lambda: bool(entered))
     here.store.seal(here.folder, {**DESCRIPTION, "stage": "train", "key": "k1"})
-    for thread in threading.enumerate():
-        if thread.name == "snapshot":
-            thread.join()
+    wait_until_sent()
     assert not [name for name in here.store.bucket.list("train/k1") if name.startswith("resume-")]
 
 
