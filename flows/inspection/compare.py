@@ -67,7 +67,7 @@ def training_size(made: Mapping[str, Manifest]) -> str:
 def system_of(name: str, scores: Mapping[str, Manifest | None], store: Store) -> ScoredSystem:
     """Make a system with these scores by set, without removed ones."""
     found = {item: score for item, score in scores.items() if score}
-    return ScoredSystem(name, found, lineage(store.artifact(score) for score in found.values()))
+    return ScoredSystem(name, found, lineage({item: store.artifact(score) for item, score in found.items()}))
 
 
 def common_sets(first: ScoredSystem, *others: ScoredSystem) -> list[str]:

@@ -6,30 +6,45 @@ from typing import Any
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact, Store
 from model.config import Decoding, from_json
+from tasks.evaluation.seed_spread import is_own
 
 KEY_TAG = "key."
 """The tags of a version that name the artifacts of its lineage: ``key.train``, ``key.score.test``."""
 
 
-def lineage(artifacts: Iterable[Artifact]) -> dict[str, Manifest]:
-    """Manifests of the artifacts and all their inputs, by ``stage`` or ``stage.item``; without deleted ones."""
+def lineage(scores: Mapping[str, Artifact], others: Iterable[Artifact] = ()) -> dict[str, Manifest]:
+    """Manifests of scores by item, of others, and of all their inputs, by ``stage`` or ``stage.item``; no deleted ones.
+
+    A name says what the artifact is here. Its manifest has the item of the run that made it first: the training of
+    seed 2 may have been made as ``train seed-2`` of an ensemble.
+    """
+    names: dict[tuple[str, str], str] = {}
+    for item, score in scores.items():
+        translated = score.store.given(score.manifest, "hypotheses")
+        weights = score.store.given(translated, "weights") if is_own(item) else None
+        trained = score.store.given(weights, "run")
+        roles = {f"score.{item}": score.manifest, f"translate.{item}": translated, "average": weights, "train": trained}
+        names |= {(made.stage, made.key): name for name, made in roles.items() if made}
     found: dict[str, Manifest] = {}
-    for artifact in artifacts:
-        _collect_lineage(artifact.store, artifact.stage, artifact.key, found)
+    for artifact in (*scores.values(), *others):
+        _collect_lineage(artifact.store, artifact.stage, artifact.key, names, found)
     return found
 
 
-def _collect_lineage(store: Store, stage: str, key: str, found: dict[str, Manifest]) -> None:
+def _collect_lineage(
+    store: Store, stage: str, key: str, names: Mapping[tuple[str, str], str], found: dict[str, Manifest]
+) -> None:
     manifest = store.find(stage, key)
     if manifest is None:
         return
-    name = f"{stage}.{manifest.item}" if manifest.item else stage
-    if name in found:
+    first = f"{stage}.{manifest.item}" if manifest.item else stage
+    name = names.get((stage, key), first)
+    if name in found or (name in names.values() and (stage, key) not in names):
         return
     found[name] = manifest
     for made_from in manifest.inputs:
         input_stage, _, input_key = made_from.partition("/")
-        _collect_lineage(store, input_stage, input_key, found)
+        _collect_lineage(store, input_stage, input_key, names, found)
 
 
 def version_lineage(manifest: Callable[[str, str], Manifest | None], tags: Mapping[str, str]) -> dict[str, Manifest]:

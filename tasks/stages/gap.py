@@ -58,7 +58,7 @@ def gap(
     metric = headline(score.facts)
     claimed = Condition.of(pl.read_parquet(theirs.path() / "sentences.parquet"), claim.metric) if theirs else None
     card = _card(score)
-    made = lineage([score])
+    made = lineage({card["set"]: score})
     language = made[f"score.{card['set']}"].arguments["language"]
     protocols = {name: each["protocol"] for name, each in card["scores"].items()}
     ours = Condition.of(table, metric)

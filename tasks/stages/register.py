@@ -109,7 +109,7 @@ def register(
     """
     record = current_stage().tracker
     run_id = record.resolve_run_id(current_stage().run_id)
-    manifests = lineage([weights, vocabulary, *scores.values(), *sets.values()])
+    manifests = lineage(scores, [weights, vocabulary, *sets.values()])
     progress(0, 3, "model")
     text = training_text(weights)
     tags = version_tags(scores, sets, dev, manifests) | {name: f"{value}" for name, value in text.items()}

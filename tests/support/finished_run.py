@@ -89,7 +89,7 @@ class FinishedRun:
         return made
 
     def tags(self, bleu: float = 34.5, digest: str = "d1") -> dict[str, str]:
-        tags = version_tags(self.scores, self.sets, "val", lineage([self.weights]))
+        tags = version_tags(self.scores, self.sets, "val", lineage({}, [self.weights]))
         return {**tags, "val.bleu": f"{bleu}", "dev_bleu": f"{bleu}", "dev_digest": digest}
 
     def register(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from finished_run import FinishedRun, sealed
+from sealing import sealed as sealed_as
 
 from infra.store.local import LocalStore
 from infra.store.store import Artifact
@@ -22,7 +23,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
 
 
 def test_a_version_has_tags_for_scores_protocol_lineage_and_commit(run: FinishedRun) -> None:
-    tags = version_tags(run.scores, run.sets, "val", lineage([run.weights, *run.scores.values()]))
+    tags = version_tags(run.scores, run.sets, "val", lineage(run.scores, [run.weights]))
     assert (tags["val.bleu"], tags["flickr.bleu"], tags["flickr.sentences"]) == ("34.5", "33.25", "2")
     assert (tags["dev_set"], tags["dev_bleu"], tags["dev_signature"]) == ("val", "34.5", "13a")
     assert tags["dev_digest"] == tags["digest.prepare_sets.val"] == run.sets["val"].content
@@ -64,10 +65,32 @@ def test_training_text_is_that_of_the_run_not_of_its_initial_weights(tmp_path: P
     assert training_text(gone) == {}
 
 
+def test_what_another_run_made_first_has_the_names_of_this_run(tmp_path: Path) -> None:
+    """``training.seed=2`` after an ensemble of seeds 1 and 2, and a student after its teacher's own run."""
+    store = LocalStore(tmp_path)
+
+    def made(stage: str, key: str, item: str, argument: str = "", given: Artifact | None = None) -> Artifact:
+        arguments = {argument: {"artifact": given.stage, "key": given.key}} if given else {}
+        inputs = {f"{given.stage}/{given.key}": given.content} if given else {}
+        return sealed_as(store, key, {}, stage=stage, item=item, arguments=arguments, inputs=inputs)
+
+    teacher = made("train", "teacher", "")
+    text = made("extract_best", "text", "", "translations", teacher)
+    training = made("train", "own", "seed-2", "pairs", text)
+    weights = made("average", "own", "seed-2", "run", training)
+    hypotheses = made("translate", "own", "dev/seed-2", "weights", weights)
+    scored = made("score", "own", "dev/seed-2", "hypotheses", hypotheses)
+    found = lineage({"dev": scored})
+    assert {name: each.key for name, each in found.items()} == {
+        **dict.fromkeys(("score.dev", "translate.dev", "average", "train"), "own"),
+        "extract_best": "text",
+    }
+
+
 def test_a_version_decodes_as_its_dev_set_was_decoded(run: FinishedRun) -> None:
     decoding = {"class": "Decoding", "beam": 4, "alpha": 2.0, "max_extra": 50}
     hypotheses = sealed(run.store, "translate", {}, item="val", arguments={"decoding": decoding})
-    made = lineage([hypotheses])
+    made = lineage({}, [hypotheses])
     assert dev_decoding(made, "val") == Decoding(alpha=2.0)
     assert dev_decoding({}, "val") == Decoding()
     assert version_tags(run.scores, run.sets, "val", made)["decoding.alpha"] == "2.0"
