@@ -152,7 +152,8 @@ class RunRecord:
         newest = next(read_runs(planned.store.root, name), None)
         known = {(stage.stage, stage.key) for stage in newest.stages} if newest else set()
         used = {(row.stage, row.key) for row in cached.rows}
-        if planned.interrupted or newest is None or newest.overrides != tuple(overrides) or not used <= known:
+        is_new = newest is None or newest.outcome != FINISHED or newest.overrides != tuple(overrides)
+        if planned.interrupted or is_new or not used <= known:
             self.write(cached.rows, FINISHED)
 
     def _is_open(self) -> bool:

@@ -139,6 +139,7 @@ class Kubernetes:
             return QueueStatus("stopping", "being deleted")
         for waiting in _container_states(pods, "waiting"):
             if waiting.reason in FATAL_WAITING_REASONS:
+                self.cancel(name)  # otherwise the job would begin, with nobody watching, once an image is there
                 fault = BadConfiguration(
                     f"Kubernetes job {name} cannot start: {waiting.reason}: {waiting.message or ''}"
                 )

@@ -33,6 +33,8 @@ ENDED: dict[str, tuple[type[Fault], str]] = {
     "OUT_OF_MEMORY": (OutOfMemory, MEMORY),
 }
 """Maps the states of an ended job to the fault that the job itself may have failed to report."""
+FORGOTTEN = re.compile("invalid job id", re.I)
+"""What squeue says of a job that ended some minutes ago."""
 UNREACHABLE = re.compile(
     "contact slurm controller|timed out|connection refused|communication|zero bytes|backup mode", re.I
 )
@@ -157,7 +159,9 @@ def _state(number: str) -> tuple[str, str]:
     """Return state and reason. The controller forgets an ended job after some minutes; exit.json then tells its end."""
     try:
         listed = _run("squeue", "--noheader", "--states=all", "--format=%T|%r", f"--jobs={number}")
-    except BadConfiguration:  # the controller has forgotten the job
+    except BadConfiguration as error:
+        if not FORGOTTEN.search(f"{error}"):
+            raise NetworkFault(f"{error}") from error  # it says nothing of the job
         listed = ""
     state, _, reason = listed.strip().partition("\n")[0].partition("|")
     return state or "FAILED", reason

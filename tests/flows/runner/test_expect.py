@@ -7,7 +7,10 @@ import pytest
 from small_pipeline import run_small
 
 from flows.runner.outcome import StageFailed, cached_outcome
-from flows.runner.request import RunRequest, plan
+from flows.runner.recorded_runs import read_runs
+from flows.runner.records import FINISHED
+from flows.runner.request import RunRequest, make_plan, plan
+from flows.runner.run import RunRecord
 from flows.runs import RUNS
 from flows.views.stage_words import why
 from infra.errors import BadConfiguration, BadData
@@ -46,6 +49,14 @@ def test_a_cached_run_that_breaks_a_limit_fails_until_the_limit_is_changed(small
     done = cached_outcome(plan(request("score.dev.bleu <= 101,warn score.test.chrf >= 101")))
     assert done
     assert [row.item for row in done.rows if "expected is chrf >= 101" in why(row)] == ["test"]
+
+
+def test_a_run_that_fulfils_its_changed_limit_is_finished(small: Path) -> None:
+    planned = make_plan(RunRequest("small").resolve())
+    RunRecord(planned, lambda _: None).write(planned.outcome.rows, "FAILED")
+    again = make_plan(RunRequest("small").resolve())
+    RunRecord(again, lambda _: None).conclude(again.outcome)
+    assert next(read_runs(planned.store.root, "small")).outcome == FINISHED
 
 
 def test_a_fact_that_no_artifact_of_the_stage_has_is_refused_before_anything_runs(small: Path) -> None:

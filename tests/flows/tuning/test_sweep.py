@@ -154,6 +154,14 @@ def test_a_model_of_lower_case_is_judged_without_case(small: Path) -> None:
         assert asked.value_of(Outcome("small", [StageResult("score", "dev", "k", "completed", facts=card)])) == value
 
 
+def test_a_teacher_is_not_the_trained_model(small: Path) -> None:
+    rows = [
+        StageResult("train", item, "k", "completed", facts={"dev_perplexity": value})
+        for item, value in (("teacher/seed-1", 11.0), ("", 99.0))
+    ]
+    assert request().resolve().value_of(Outcome("small", rows)) == 99.0
+
+
 def test_a_line_that_a_kill_cut_off_is_dropped(tmp_path: Path) -> None:
     for value in (1.0, 2.0):
         study = SweepStudy(tmp_path, "minimize", {})

@@ -255,6 +255,8 @@ def test_poll_reads_the_job_and_its_pods(
     found = cluster_queue().poll(job_name(JOB))
     assert (found.phase, type(found.fault)) == (phase, fault)
     assert description in found.description
+    is_left = f"{JOBS}/{job_name(JOB)}" in api.objects
+    assert is_left == (description not in ("cannot start", "gone")), "it would begin once its image is there"
     assert not (found.fault and found.fault.retry)
 
 

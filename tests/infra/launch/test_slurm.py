@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fake_programs import Programs
 
-from infra.errors import BadConfiguration, Fault, JobFailed, OutOfMemory, Preempted
+from infra.errors import BadConfiguration, Fault, JobFailed, NetworkFault, OutOfMemory, Preempted
 from infra.launch.batch_queue import job_name
 from infra.launch.job import JobSpec
 from infra.launch.slurm import PROGRAMS, Slurm, SlurmSettings, script, slurm_launcher
@@ -100,6 +100,12 @@ def test_of_a_job_that_the_controller_forgot_its_own_file_tells(slurm: Programs)
     slurm.answer("squeue", complaint="slurm_load_jobs error: Invalid job id specified", status=1)
     forgotten = Slurm(SETTINGS).poll("SLURM job 9")
     assert (forgotten.phase, forgotten.fault) == ("ended", None)
+
+
+def test_an_error_of_squeue_says_nothing_of_the_job(slurm: Programs) -> None:
+    slurm.answer("squeue", complaint="slurm_load_jobs error: Protocol authentication error", status=1)
+    with pytest.raises(NetworkFault, match="Protocol authentication error"):
+        Slurm(SETTINGS).poll("SLURM job 9")
 
 
 @pytest.mark.parametrize(
