@@ -61,7 +61,7 @@ class PaperRequest:
             for row in parse_rows(self.rows, self.corpus)
         }
         group = Group(
-            name=self.record_name,
+            name="-".join([self.record_name, *self._settings]),
             title=self.title,
             noun="row",
             experiment=self.record_name,
@@ -92,9 +92,13 @@ class PaperRequest:
     @property
     def page_name(self) -> str:
         """The folder of its page inside the records' folder: the rows, and a digest of any settings."""
+        return "-".join([*(word.strip() for word in self.rows.split(",")), *self._settings])
+
+    @property
+    def _settings(self) -> list[str]:
+        """A digest of any settings, for names."""
         settings = sorted(without_replaced(self.overrides))
-        ending = [digest(settings)] if settings else []
-        return "-".join([*(word.strip() for word in self.rows.split(",")), *ending])
+        return [digest(settings)] if settings else []
 
     def page(self, root: Path) -> Path:
         """The path of its page below ``root``."""

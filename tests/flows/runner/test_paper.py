@@ -188,6 +188,9 @@ def test_each_call_keeps_its_page(tmp_path: Path) -> None:
         ("norms", 0, ("training.updates=9",)),
     )]  # fmt: skip
     assert requests[0].page(tmp_path) == tmp_path / "runs" / "paper-demo-scale8" / "base-C2" / "paper.html"
+    groups = [PaperRequest("base", "demo", overrides=each).resolve().group.name for each in ((), FEW, FEW[:1])]
+    assert groups[0] == "paper-demo-scale8"
+    assert len(set(groups)) == 3, "scores of other settings have a parent of their own in MLflow"
     assert len({each.page(tmp_path) for each in requests}) == len(requests)
     again = PaperRequest("norms", "demo", 8, 2, ("training.updates=7", "training.updates=8"))
     assert again.page(tmp_path) == requests[3].page(tmp_path), "the same rows, widths and settings"
