@@ -67,7 +67,7 @@ def test_help_has_an_example(command: str, monkeypatch: pytest.MonkeyPatch, caps
         (["test"], "'test': `repro help`"),
         (["versions"], "use `repro models`"),
         (["traslate"], "did you mean translate?"),
-        (["run"], "RUN is missing: name of a run (see `repro show`)"),
+        (["run"], "RUN is missing: a run (see `repro show`)"),
         (["logs"], "For example: repro logs demo"),
         (["run", "--set"], "--set requires an argument"),
         (["trian"], "use `repro run`"),
