@@ -28,12 +28,16 @@ class Outcome:
         """The scores of each evaluation set by the run's own model."""
         return {item: card for item, card in self.scores.items() if is_own(item)}
 
+    @property
+    def training(self) -> StageResult | None:
+        """The training of the run's own model: not that of a teacher, a reverse model or another seed."""
+        return next((row for row in self.rows if (row.stage, row.item) == ("train", OWN_MODEL)), None)
+
     def remarks(self, dev: str) -> list[str]:
         """Warnings from the facts of translations and of the run's own model; ``dev`` is the run's dev set."""
-        of_train = [(row.form, row.facts) for row in self.rows if (row.stage, row.item) == ("train", OWN_MODEL)]
-        form, train = next(iter(of_train), ({}, {}))
+        form, facts = (self.training.form, self.training.facts) if self.training else ({}, {})
         translations = {row.item: row.facts for row in self.rows if row.stage == "translate"}
-        return run_remarks(dev, form.get("training", {}), train, translations, self.own_scores)
+        return run_remarks(dev, form.get("training", {}), facts, translations, self.own_scores)
 
     def seed_spreads(self, own_seed: int) -> list[SeedSpread]:
         """The scores by seed if the run has models of several seeds; ``own_seed`` is the seed of its own model."""

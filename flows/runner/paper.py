@@ -25,7 +25,6 @@ from tasks.evaluation.html import layers_picture
 from tasks.evaluation.paper_figures import PEERS
 from tasks.evaluation.paper_page import as_json, markdown, page
 from tasks.evaluation.paper_row import PaperComparison, compare_to_paper
-from tasks.evaluation.seed_spread import OWN_MODEL
 from tasks.evaluation.training_log import LayerCurves, layer_curves
 
 
@@ -167,14 +166,16 @@ def write_pages(paper: PaperResults) -> None:
 
 def row_curves(resolved: ResolvedRun, outcome: Outcome) -> LayerCurves:
     """Read the signs of collapse of a row's training, by layer; empty before the training finished."""
-    trained = [r for r in outcome.rows if (r.stage, r.item) == ("train", OWN_MODEL) and r.path]
-    return layer_curves(stage_folder(trained[0], resolved.site) / "metrics.jsonl") if trained else {}
+    training = outcome.training
+    if not training or not training.path:
+        return {}
+    return layer_curves(stage_folder(training, resolved.site) / "metrics.jsonl")
 
 
 def compare_row(resolved: ResolvedRun, outcome: Outcome) -> PaperComparison:
     """Compare a row with the paper, using the stages that its run finished."""
     (row,) = paper_row_of(resolved.run)
-    training = next((r.facts for r in outcome.rows if (r.stage, r.item) == ("train", OWN_MODEL) and r.path), {})
+    training = outcome.training.facts if outcome.training else {}
     scored = [r for r in outcome.rows if r.stage == "score" and r.item == row.set_name and r.path]
     card = json.loads((stage_folder(scored[0], resolved.site) / "card.json").read_text()) if scored else {}
     return compare_to_paper(row, training, card, outcome.failure)

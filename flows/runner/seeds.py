@@ -29,10 +29,9 @@ class SeedResults(GroupResults):
     def spreads(self) -> list[SeedSpread]:
         """The dev perplexity at the end of training, then the measures of each set."""
         perplexities = {
-            int(seed): row.facts[DEV_PERPLEXITY]
+            int(seed): outcome.training.facts[DEV_PERPLEXITY]
             for seed, outcome in self.outcomes.items()
-            for row in outcome.rows
-            if row.stage == "train" and not row.item and row.facts
+            if outcome.training and outcome.training.facts
         }
         scores: dict[str, dict[str, dict[str, Any]]] = {}
         for seed, outcome in self.outcomes.items():

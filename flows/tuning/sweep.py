@@ -28,7 +28,6 @@ from infra.tracking.model_version import headline
 from infra.tracking.run_description import table
 from model.metric_names import BEST_DEV_PERPLEXITY, BLEU, CHRF, DEV_PERPLEXITY, PERPLEXITY
 from tasks.engine.keys import canonical
-from tasks.evaluation.seed_spread import OWN_MODEL
 
 if TYPE_CHECKING:
     from flows.tuning.search_space import Distribution
@@ -113,7 +112,8 @@ class ResolvedSweep:
     def value_of(self, outcome: Outcome) -> float:
         """Return the dev score of a trial's outcome: BLEU without case if its model writes lower case."""
         if self.request.on == BY_PERPLEXITY:
-            facts = next(row.facts for row in outcome.rows if (row.stage, row.item) == ("train", OWN_MODEL))
+            assert outcome.training, "a trial runs until its training"
+            facts = outcome.training.facts
             return float(facts.get(BEST_DEV_PERPLEXITY, facts[DEV_PERPLEXITY]))
         card = outcome.scores[self.base.run.dev]
         metric = self.request.on.removeprefix("dev.")

@@ -86,14 +86,20 @@ class MlflowRuns:
         self._log_params(run_id, params)
         return run_id
 
-    def start_stage(self, parent: str, row: StageRow, params: Mapping[str, Any], start_ms: int) -> str:
-        """Reopen the unfinished run of this key in this folder under ``parent``, or create one; return its id."""
+    def start_stage(
+        self, parent: str, row: StageRow, params: Mapping[str, Any], start_ms: int, continues: bool = False
+    ) -> str:
+        """Reopen the unfinished run of this key in this folder under ``parent``, or create one; return its id.
+
+        A run with curves is reopened only if the stage ``continues``: other curves would begin at step 1 again.
+        """
         folder = f"{socket.gethostname()}:{self.artifact_root}"
         # Another machine on the same server may be making the same key. The folder is compared here, because MLflow's
         # filters cannot express every path.
         unfinished = f"tags.stage_key = '{row.key}' and attributes.status != 'FINISHED'"
         found = self.client.search_runs([self.experiment_id], unfinished)
-        if interrupted := next((run for run in found if run.data.tags.get("place") == folder), None):
+        interrupted = next((run for run in found if run.data.tags.get("place") == folder), None)
+        if interrupted and (continues or CURSOR not in interrupted.data.tags):
             return self._reopen(interrupted, parent)
         tags = {PARENT: parent, "stage": row.stage, "item": row.item, "stage_key": row.key, "place": folder}
         name = " · ".join(filter(None, (row.label, self.parent_tags.get(SETTINGS, ""))))

@@ -68,15 +68,15 @@ class Tracker:
         self._text = text
         self._writes.put("the note", self._write_note)
 
-    def start_stage(self, stage: str, item: str, key: str, params: Mapping[str, Any]) -> str:
+    def start_stage(self, stage: str, item: str, key: str, params: Mapping[str, Any], continues: bool = False) -> str:
         """Begin the child run of one stage; return its id, a temporary one while MLflow is unreachable.
 
         An unfinished child of the same key in this folder is reopened under the present parent, so that the curve of
-        a killed training continues.
+        a killed training goes on. One that has a curve is left as it is unless the stage ``continues`` its work.
         """
         row = StageRow(stage, item, key, "running")
         self._rows.append(row)
-        self._writes.put(row.label, partial(self._start_stage, row, params, _now_ms()))
+        self._writes.put(row.label, partial(self._start_stage, row, params, _now_ms(), continues))
         run_id = row.run_id or f"{PENDING}{len(self._rows)}"
         self._stages[run_id] = row
         self._describe_run()
@@ -170,8 +170,8 @@ class Tracker:
             self.run_id = self._start_parent()
         return self.run_id
 
-    def _start_stage(self, row: StageRow, params: Mapping[str, Any], start_ms: int) -> None:
-        row.run_id = self._runs.start_stage(self._parent(), row, params, start_ms)
+    def _start_stage(self, row: StageRow, params: Mapping[str, Any], start_ms: int, continues: bool) -> None:
+        row.run_id = self._runs.start_stage(self._parent(), row, params, start_ms, continues)
         row.experiment = self.experiment_id
 
     def _terminate(self, run_id: str, status: str, end_ms: int) -> None:

@@ -130,12 +130,13 @@ class Runner(Engine):
         resumable = (inputs or {"": call.key}) if call.stage.resume else {}
         origin = call.stage.origin(store, settings.site, call, bool(attempt))
         out = store.begin(name, call.key, resumable, attempt)
-        if origin and not any(out.iterdir()):
+        continues = any(out.iterdir())
+        if origin and not continues:
             settings.display.say(f"{call.label} {origin}")
         run_id = ""
         try:
             with settings.tracker_lock:
-                run_id = settings.tracker.start_stage(name, call.item, call.key, call.form)
+                run_id = settings.tracker.start_stage(name, call.item, call.key, call.form, continues)
             started = time.monotonic()
             context = StageContext(
                 site=settings.site,

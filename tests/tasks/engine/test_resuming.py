@@ -4,7 +4,7 @@ import inspect
 from pathlib import Path
 
 import pytest
-from toy_stages import ORDER, Number, build, content, plan, run, running, settings, states, total
+from toy_stages import ORDER, Number, Untracked, build, content, plan, run, running, settings, states, total
 
 from infra.errors import NetworkFault
 from infra.store.local import LocalStore
@@ -25,6 +25,27 @@ def test_an_interrupted_resumable_stage_finds_its_folder_again(tmp_path: Path) -
     again = run(tmp_path)
     assert (Path(again[-1].path) / "kept").read_text() == "x"
     assert not (Path(run(tmp_path, forced=frozenset({"total"}))[-1].path) / "kept").exists()
+
+
+def test_the_tracker_hears_whether_a_stage_continues_its_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[str, bool]] = []
+
+    class Listening(Untracked):
+        def start_stage(self, stage: str, item: str, key: str, params: object, continues: bool) -> str:
+            started.append((stage, continues))
+            return ""
+
+    def fails(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
+        (out / "begun").write_text("x")
+        raise NetworkFault("cut off")
+
+    monkeypatch.setattr(fails, "__signature__", inspect.signature(total.body), raising=False)
+    monkeypatch.setattr(total, "body", fails)
+    for scope in (Scope(ORDER), Scope(ORDER), Scope(ORDER, attempt=Attempt.new(frozenset({"total"})))):
+        with engine(Runner(settings(tmp_path, scope, tracker=Listening()))), pytest.raises(NetworkFault):
+            build(3)
+    assert [each for each in started if each[0] == "total"] == [("total", False), ("total", True), ("total", False)]
+    assert ("make", False) in started
 
 
 def test_a_stage_without_inputs_resumes_its_folder(tmp_path: Path) -> None:
