@@ -166,7 +166,7 @@ class _Tracer:
         if not cleaned:
             return
         if isinstance(self.run.synthetic, Distillation):
-            self.distil(cleaned)
+            self.distil(cleaned, self.run.synthetic)
         else:
             self.encode("train", cleaned["source"], cleaned["target"])
 
@@ -196,17 +196,28 @@ class _Tracer:
         if row is None:
             raise self.unknown_pair()
         self.publish(
-            "prepare_sets", prepared, (evaluation.source, evaluation.target), line, (row["source"], row["target"])
+            "prepare_sets",
+            prepared,
+            (evaluation.source, evaluation.target),
+            line,
+            (row["source"], row["target"]),
+            "".join(f", changed by {rule}" for rule in evaluation.noise),
         )
         self.encode(evaluation.name, row["source"], row["target"])
 
     def publish(
-        self, stage: str, artifact: Artifact, texts: tuple[Text, Text], line: int, pair: tuple[Any, ...]
+        self,
+        stage: str,
+        artifact: Artifact,
+        texts: tuple[Text, Text],
+        line: int,
+        pair: tuple[Any, ...],
+        noise: str = "",
     ) -> None:
         files = tuple(":".join(filter(None, (text.file.path, text.member, text.column))) for text in texts)
         values = {"folder": f"{artifact.path()}", "files": files, "line": line, "source": pair[0], "target": pair[1]}
         named = " and ".join(dict.fromkeys(files))
-        self.add("published", stage, f"line {line:,} (counted from 0) of {named}", **values)
+        self.add("published", stage, f"line {line:,} (counted from 0) of {named}{noise}", **values)
 
     def clean(self, part: Part, line: int, filters: Filters, pair_id: str, item: str = "") -> Row | None:
         """Add a training pair as published and as cleaned; return its row if it was kept."""
@@ -246,7 +257,7 @@ class _Tracer:
             first += frame.height
         raise self.unknown_pair()
 
-    def distil(self, cleaned: Row) -> None:
+    def distil(self, cleaned: Row, distillation: Distillation) -> None:
         """Follow a training source with a teacher's translation as target: the translations, then as any pair."""
         translated = self.find("translate_text")
         extracted = self.find("extract_best")
@@ -256,10 +267,13 @@ class _Tracer:
         hypotheses = written["hypotheses"] if written else []
         scores = sentence_bleus(hypotheses, cleaned["target"])
         best = nearest(scores) if scores else 0
-        pair = _row(extracted.path() / "pairs.parquet", self.pair_id)
+        # With synthetic.references, another row of this pair has the reference.
+        pair = _row(extracted.path() / "pairs.parquet", self.pair_id) if hypotheses else None
         says = "the target is the teacher's translation that is nearest to the reference"
         if not pair:
             says = "no translation by the teacher ended, or the source is too long; its walk ends here"
+        if distillation.references:
+            says += "; the reference is a further pair"
         self.add(
             "distilled",
             "extract_best",
@@ -283,8 +297,8 @@ class _Tracer:
         shards = self.found.made.get(("shard", item))
         files = sorted(shards.path().glob("*.arrow")) if shards else []
         row = _row(files, self.pair_id) if files else None
-        source_ids = row["source"] if row else tokenizers.encode_source([source])[0]
-        target_ids = row["target"] if row else tokenizers.encode_target([target])[0]
+        source_ids = tokenizers.encode_source([source])[0]
+        target_ids = tokenizers.encode_target([target])[0]
         if item != "train":
             in_use = tokenizers.normalising(self.run.filters.normalise)
             source_ids = in_use.encode_source(in_use.read([source]))[0]
@@ -311,6 +325,9 @@ class _Tracer:
             earlier = pl.scan_ipc(files[: files.index(file)]) if file != files[0] else pl.LazyFrame()
             number = row["row"] - earlier.select(pl.len()).collect().item()
             says = f"row {number:,} of {file.name}"
+            kept = len(row["source"]), len(row["target"])
+            if item == "train" and kept != (len(source_ids), len(target_ids)):
+                says += f", cut to {kept[0]} and {kept[1]} pieces"
             self.add("sharded", "shard", says, folder=f"{shards.path()}", file=file.name, row=number)
         if item != "train":
             self.translate(item, vocabulary, tuple(source_ids))

@@ -15,9 +15,13 @@ STOP_WORDS: dict[str, str] = {
     "im|wird|auch|dass|daß|bei|oder|nach|über|kann|diese|dieser|mein|meine|dein|deine|ihr|ihre|sein|seine",
     "fr": "le|les|et|est|une|dans|pour|que|qui|sur|avec|pas|elle|sont|aux|cette|ces|nous|vous|mais|par|il|ou|être|"
     "un|au|des",
-    "es": "el|los|las|y|una|para|por|con|del|su|como|más|pero|sus|este|esta|muy|lo|al",
+    "es": "el|los|las|y|una|para|por|con|del|su|como|más|pero|sus|este|esta|muy|lo|al|que",
 }
-"""Common words by language, without words that are also common in another of these languages."""
+"""Common words by language, without words that are also common in another of these languages.
+
+Except for ``que``: Spanish uses ``un`` and ``les`` too, so a Spanish line without another word of its list would count
+as French.
+"""
 
 
 @dataclass(frozen=True)

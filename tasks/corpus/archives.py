@@ -147,7 +147,7 @@ MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ": ".xz", b"BZh": ".bz2", b"\x28\xb5\x2f\
 
 
 def _suffix(name: str) -> str:
-    return next((suffix for suffix in DECOMPRESSORS if name.endswith(suffix)), "")
+    return next((suffix for suffix in DECOMPRESSORS if name.lower().endswith(suffix)), "")
 
 
 def _compression(file: IO[bytes]) -> str:

@@ -27,10 +27,11 @@ TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".tmx")
 
 def text_suffix(name: str) -> str:
     """The suffix of a file name before compression: ``.sgm`` for ``a.sgm.gz``, empty if there is none."""
+    name = name.rpartition("/")[2].lower()
     for packed in COMPRESSED:
         name = name.removesuffix(packed)
-    base, dot, ending = name.rpartition("/")[2].rpartition(".")
-    return f"{dot}{ending.lower()}" if base else ""
+    base, dot, ending = name.rpartition(".")
+    return f"{dot}{ending}" if base else ""
 
 
 @dataclass(frozen=True)

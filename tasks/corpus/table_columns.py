@@ -37,7 +37,7 @@ def csv(stream: io.BufferedReader, column: str, label: str) -> Iterator[list[str
 
 def tsv(blocks: Iterable[list[str]], column: str, label: str) -> Iterator[list[str]]:
     """A column separated by tabs, without quoting."""
-    return _column((line.split("\t") for block in blocks for line in block), column, label)
+    return _column((line.split("\t") if line else [] for block in blocks for line in block), column, label)
 
 
 def parquet(path: Path, column: str, label: str) -> Iterator[list[str]]:
@@ -75,7 +75,7 @@ def _column(rows: Iterable[list[str]], column: str, label: str) -> Iterator[list
             width = len(row)
             if not column.isdecimal():
                 continue
-        if not row:  # a blank row of CSV: an empty value in a one-column table, otherwise skipped
+        if not row:  # a blank row: an empty value in a one-column table, otherwise skipped
             if width > 1:
                 continue
             row = [""]

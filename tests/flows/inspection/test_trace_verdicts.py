@@ -8,12 +8,14 @@ import pytest
 
 from flows.inspection.trace import PairTrace, RunArtifacts, trace
 from flows.runs import DEMO, Run
+from flows.runs.synthetic import Distillation
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.store import Artifact
 from tasks.cleaning.filters import Filters
 from tasks.corpus.catalogue import EvaluationSet, File, Text
 from tasks.stages import clean
+from tasks.stages.extract_best import extract_best
 from tasks.stages.learn_bpe import Vocabulary, learn_bpe
 from tasks.stages.shard import KEEP_EVERY_PAIR, Sharding, shard
 from tests.tasks.stages.test_clean import DEMO_RULES, corpus_of
@@ -77,6 +79,50 @@ def test_a_rejected_pair_ends_with_the_cause(toy: Toy, pair_id: str, verdict: tu
     rejected = next(each for each in verdicts if each["said"] == "rejected")
     assert (rejected["rule"], rejected["measured"], rejected["allowed"]) == verdict
     assert {each["said"] for each in verdicts[verdicts.index(rejected) + 1 :]} <= {"not asked"}
+
+
+def test_a_pair_that_is_cut_shows_its_pieces_and_where_it_is_cut(toy: Toy, tmp_path: Path) -> None:
+    run, found = toy
+    cut = Artifact("shard", "cut", tmp_path)
+    sharding = Sharding(max_pieces=40, too_long="cut")
+    shard.body(cut.path(), found.made["clean", ""], found.made["learn_bpe", ""], sharding)
+    made = found.made | {("shard", "train"): cut}
+    encoded, sharded, *_ = trace(replace(run, sharding=sharding), Site(), RunArtifacts(made, {}), "first:4").steps[2:]
+    assert len(encoded.values["source_pieces"]) > 40
+    assert sharded.says.endswith(", cut to 40 and 40 pieces")
+    plain = trace(replace(run, sharding=sharding), Site(), RunArtifacts(made, {}), "first:0").steps[3]
+    assert "cut" not in plain.says
+
+
+def test_the_noise_of_a_set_is_not_said_to_be_published(toy: Toy, tmp_path: Path) -> None:
+    run, found = toy
+    noisy = replace(run.sets[0], name="dev+caps+lower")
+    pairs = pl.DataFrame({"pair_id": [f"{noisy.name}:0"], "source": ["a line"], "target": ["eine zeile"]})
+    pairs.write_parquet(tmp_path / "pairs.parquet")
+    made = found.made | {("prepare_sets", noisy.name): Artifact("prepare_sets", noisy.name, tmp_path)}
+    both = replace(run, sets=(*run.sets, noisy))
+    step = trace(both, Site(), RunArtifacts(made, {}), f"{noisy.name}:0").steps[0]
+    assert step.says.endswith(" of dev.en, changed by caps, changed by lower")
+
+
+@pytest.mark.parametrize("hypotheses", [["Der Hund rennt."], []])
+def test_a_reference_beside_translations_is_not_the_teachers(toy: Toy, tmp_path: Path, hypotheses: list[str]) -> None:
+    run, found = toy
+    pairs = pl.read_parquet(found.made["clean", ""].path() / "pairs.parquet")
+    translated = Artifact("translate_text", "t", tmp_path / "translated", facts={"lines": pairs.height})
+    extracted = Artifact("extract_best", "e", tmp_path / "extracted")
+    for artifact in (translated, extracted):
+        artifact.path().mkdir()
+    written = [hypotheses if pair_id == "first:0" else ["Etwas."] for pair_id in pairs["pair_id"]]
+    rows = pairs.select("pair_id", "source").with_columns(hypotheses=pl.Series(written, dtype=pl.List(pl.String)))
+    rows.write_parquet(translated.path() / "00000.parquet")
+    extract_best.body(extracted.path(), found.made["clean", ""], translated, references=True)
+    made = found.made | {("translate_text", ""): translated, ("extract_best", ""): extracted}
+    distilled = replace(run, synthetic=Distillation(run.model, references=True))
+    step = trace(distilled, Site(), RunArtifacts(made, {}), "first:0").steps[2]
+    assert step.values["target"] == "".join(hypotheses)
+    assert step.says.endswith("; the reference is a further pair")
+    assert step.says.startswith("the target is" if hypotheses else "no translation by the teacher ended")
 
 
 def test_a_pair_that_no_shard_holds_ends_with_the_limits(toy: Toy) -> None:

@@ -75,6 +75,7 @@ def rewritten(normalise: Normalise, text: str) -> str:
         (Swapped("en", "de"), ("Wo ist Tom?", "Where is he?"), ("Der Spiegel", "Tom")),
         (Swapped("en", "de"), ("Der Hund", "The dog"), ("The rain goes away.", "Regen (the rain)")),
         (Language("en", "fr"), ("A boy runs", "Der Hund ist mit mir"), ("A boy runs.", "Un garçon répare la roue.")),
+        (Language("en", "es"), ("A dog", "Le chien est avec moi"), ("A dog", "Tengo un perro que ladra mucho.")),
     ],
 )
 def test_each_rule_removes_what_it_names_and_spares_what_is_right(

@@ -117,7 +117,9 @@ def test_text_that_only_looks_like_json_is_read(tmp_path: Path, lines: list[str]
     assert all_lines(tmp_path / "a") == lines
 
 
-@pytest.mark.parametrize(("suffix", "compress"), [("xz", lzma.compress), ("bz2", bz2.compress), ("gz", gzip.compress)])
+@pytest.mark.parametrize(
+    ("suffix", "compress"), [("xz", lzma.compress), ("bz2", bz2.compress), ("gz", gzip.compress), ("GZ", gzip.compress)]
+)
 def test_every_stream_of_a_file_is_read(tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]) -> None:
     path, streams = tmp_path / f"a.{suffix}", [compress(f"{n}\n{n}\n".encode()) for n in range(3)]
     for padding in (b"", b"\0" * 8, b"\0" * 100_000):

@@ -50,6 +50,13 @@ def test_line_ends_inside_values_go_and_nulls_are_empty(tmp_path: Path) -> None:
     assert all_lines(tmp_path / "a.tsv", column="en") == ["one"]
 
 
+def test_blank_lines_between_rows_are_skipped(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("1\tone\n\n2\ttwo\n\n")
+    assert all_lines(tmp_path / "a.tsv", column="2") == ["one", "two"]
+    (tmp_path / "b.tsv").write_text("one\n\ntwo\n")
+    assert all_lines(tmp_path / "b.tsv", column="1") == ["one", "", "two"], "of one column they are values"
+
+
 def test_dictionaries_are_text_and_broken_text_is_replaced(tmp_path: Path) -> None:
     words = pa.array(["a", "b", "a"]).dictionary_encode()
     broken = pa.StringArray.from_buffers(1, pa.array([0, 2], pa.int32()).buffers()[1], pa.py_buffer(b"x\xff"))

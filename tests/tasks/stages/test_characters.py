@@ -95,6 +95,16 @@ def test_real_text_has_the_published_counts(real_text: Path, tmp_path: Path) -> 
     assert splitting.split([splitting.join(line) for line in tokens], 1) == tokens
 
 
+def test_no_piece_is_a_special_token(tmp_path: Path) -> None:
+    line = "ein <s>alter</s>, Hund"
+    lines = [line, "a</s>b <unk>"] * 300 + content("demo/dev.de").decode().split("\n")[:500]
+    train_tokenizer([pa.array(lines)], CHARACTERS).save(str(tmp_path / "tokenizer.json"))
+    pieces = TokenizerPair.load(tmp_path)
+    (ids,) = pieces.encode_target([line])
+    assert min(ids) >= len(SPECIAL_TOKENS)
+    assert pieces.decode_target(ids) == line
+
+
 def test_a_corpus_of_too_few_pieces_is_refused() -> None:
     with pytest.raises(BadConfiguration, match="vocabulary.size is 600, but this corpus gives at most"):
         train_tokenizer([pa.array(["ein Hund"])], CHARACTERS)
