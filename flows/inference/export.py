@@ -13,6 +13,8 @@ from infra.site import Site
 from infra.tracking.model_files import local_folder
 from infra.tracking.model_version import Version
 from model.config.decoding import Quantization
+from model.config.keying import require
+from model.data.word_splitting import WordSplitting
 
 Target = Literal["ctranslate2", "huggingface"]
 LIBRARIES: Mapping[Target, str] = {"ctranslate2": "ctranslate2", "huggingface": "transformers"}
@@ -42,6 +44,9 @@ def export(
         if to == "ctranslate2":
             from model.export.ctranslate2 import write_folder as write_for_ctranslate2
 
+            splitting = WordSplitting.load(folder / "vocabulary")
+            by = splitting.by if splitting else ""
+            require(by != "spacy", "vocabulary.tokens", by, "bpe, characters or words: such a folder is without spaCy")
             write_for_ctranslate2(*arguments, quantization, language)
         else:
             from model.export.huggingface import write_folder as write_for_transformers

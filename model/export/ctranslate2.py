@@ -76,13 +76,11 @@ def write_folder(
     """Write a trained model, its tokenizers, ``translate.py``, ``search.json`` and a ``README.md`` into ``folder``.
 
     The rules of the source's ``language`` split lines into sentences. Raises JobError for incomplete weights or
-    vocabulary, ValueError for a vocabulary of spaCy's tokens.
+    vocabulary.
     """
     model = load_model(weights)
     pieces = TokenizerPair.load(vocabulary)
     splitting = pieces.splitting
-    by_spacy = splitting is not None and splitting.by == "spacy"
-    require(not by_spacy, "vocabulary.tokens", "spacy", "bpe, characters or words: such a folder is without spaCy")
     positions = len(table(model.source_positions))
     write_ctranslate2(model, names(pieces.source), names(pieces.target), folder, quantization)
     for file in (SOURCE_FILE, TARGET_FILE)[: 1 if pieces.joint else 2]:
@@ -131,12 +129,8 @@ def write_ctranslate2(
 
 @torch.no_grad()
 def specification(model: Transformer) -> TransformerSpec:
-    """Return the model as CTranslate2's specification, without its vocabulary.
-
-    Raises ValueError for layers of ``torch.nn.Transformer``.
-    """
+    """Return the model as CTranslate2's specification, without its vocabulary."""
     config = model.config
-    require(config.attention == "own", "model.attention", config.attention, "own")
     width = max(config.d_k, config.d_v)
     options: dict[str, Any] = {"pre_norm": config.norm == "pre"}
     if config.heads * width != config.d_model:

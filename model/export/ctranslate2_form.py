@@ -2,9 +2,10 @@
 
 A new form is compared with the own search.
 
-A form is in ``<cache>/<digest>/``, with the digest of weights, vocabulary, quantization and CTranslate2's version. Its
-``form.json`` holds the checksum of each file and the result of the comparison; the file's time is the time of the last
-use. A new form removes the forms with the oldest last use. The cache may be deleted at any time.
+A form is in ``<cache>/<digest>/``, with the digest of weights, vocabulary, quantization, CTranslate2's version and the
+search and lines of the comparison. Its ``form.json`` holds the checksum of each file and the result of the comparison;
+the file's time is the time of the last use. A new form removes the forms with the oldest last use. The cache may be
+deleted at any time.
 """
 
 import fcntl
@@ -31,7 +32,7 @@ from .ctranslate2 import names, write_folder
 from .ctranslate2_runtime import Folder, Found
 
 RECORD = "form.json"
-LAYOUT = 1
+LAYOUT = 2
 """A higher number makes all older forms invalid."""
 SAMPLE_PIECES = (3, 20)
 """Minimum and maximum length of a random source."""
@@ -90,7 +91,7 @@ def find_or_make(
     Without lines it uses random sources. Processes that need the same form wait for the one that makes it. Raises
     ValueError for a model that CTranslate2 cannot represent, OSError if the cache cannot be written.
     """
-    name = _digest(weights, vocabulary, quantization)
+    name = _digest(weights, vocabulary, quantization, decoding, lines[:COMPARED])
     folder = cache / name
     with _locked(cache / f"{name}.lock"):
         if (form := _read(folder)) is not None:
@@ -157,9 +158,13 @@ def _remove_unused(cache: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _digest(weights: Path, vocabulary: Path, quantization: Quantization) -> str:
-    """Return the name of a form: a digest of the model's files (name and content), layout, library and quantization."""
-    parts = [f"{LAYOUT}", version("ctranslate2"), quantization]
+def _digest(
+    weights: Path, vocabulary: Path, quantization: Quantization, decoding: Decoding, lines: Sequence[str]
+) -> str:
+    """Return the name of a form: a digest of the model's files (name and content), layout, library and quantization,
+    and of the search and the lines by which it was compared.
+    """
+    parts = [f"{LAYOUT}", version("ctranslate2"), quantization, json.dumps([decoding.search(), *lines])]
     for folder in (weights, vocabulary):
         parts += [f"{file.name} {sha256(file)}" for file in sorted(folder.iterdir()) if file.is_file()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:DIGITS]

@@ -47,8 +47,8 @@ class Folder:
         settings = json.loads((folder / "search.json").read_text())
         self.search: dict[str, Any] = settings["decoding"]
         self.positions: int = settings["positions"]
-        self.longest: int = settings.get("longest", self.positions - 1)  # folders of earlier exports add only eos
-        self.language: str = settings.get("source_language", "en")
+        self.longest: int = settings["longest"]
+        self.language: str = settings["source_language"]
         self.folder = folder
         self.workers = workers
         self.model = ctranslate2.Translator(str(folder), device, intra_threads=threads, inter_threads=workers)
@@ -61,6 +61,16 @@ class Folder:
     def target(self) -> Tokenizer:
         path = self.folder / "tokenizer.target.json"
         return tokenizer(path) if path.exists() else self.source
+
+    @cached_property
+    def read(self) -> Callable[[str], str]:
+        """A function that normalises a line like the training text: by the tokenizer's steps up to its last strip."""
+        form = json.loads(self.source.to_str())
+        steps = (form["normalizer"] or {}).get("normalizers", [])
+        last = max((number for number, step in enumerate(steps, 1) if step["type"] == "Strip"), default=0)
+        form["normalizer"] = {"type": "Sequence", "normalizers": steps[:last]}
+        normalizer = Tokenizer.from_str(json.dumps(form)).normalizer
+        return lambda line: str(normalizer.normalize_str(line)).strip()
 
     @cached_property
     def splitting(self) -> Any:
@@ -83,10 +93,10 @@ class Folder:
 
     def pieces(self, lines: Sequence[str]) -> list[list[str]]:
         """Return the tokens of each line, without special ones."""
+        lines = [self.read(line) for line in lines]
         if self.splitting:
-            lines = self.splitting.split([self.source.normalizer.normalize_str(line) for line in lines], 0)
-        stripped = [line.strip() for line in lines]
-        return [each.tokens for each in self.source.encode_batch(stripped, add_special_tokens=False)]
+            lines = self.splitting.split(lines, 0)
+        return [each.tokens for each in self.source.encode_batch(lines, add_special_tokens=False)]
 
     def text(self, pieces: Sequence[str]) -> str:
         """Return the text of a hypothesis's tokens as one line."""
@@ -100,7 +110,7 @@ class Folder:
         An empty line stays empty. Raises ValueError naming the line (counted from 1) with a too long sentence,
         ModuleNotFoundError for ``split`` without sentencex.
         """
-        texts = [self.sentences(line) if split else [line] for line in lines]
+        texts = [self.sentences(self.read(line)) if split else [line] for line in lines]
         encoded = iter(self.pieces([sentence for text in texts for sentence in text]))
         sources = [[next(encoded) for _ in text] for text in texts]
         for number, sentences in enumerate(sources, start=1):
@@ -188,7 +198,7 @@ def ranked(
     for hypothesis, log_probability in zip(hypotheses, log_probabilities, strict=True):
         end = hypothesis[-1:] == [EOS]
         length = len(hypothesis)
-        penalty = (length if search.get("length_penalty") == "length" else (5 + length) / 6) ** search["alpha"]
+        penalty = (length if search["length_penalty"] == "length" else (5 + length) / 6) ** search["alpha"]
         found.append(
             Found(end, log_probability / penalty, log_probability, list(hypothesis[:-1] if end else hypothesis))
         )
@@ -198,9 +208,9 @@ def ranked(
 def lengths(search: Mapping[str, Any], source: int) -> tuple[int, int]:
     """Return the minimum and maximum output length for a source of ``source`` tokens; all lengths include eos."""
     most = source - 1 + search["max_extra"]
-    if search.get("max_ratio"):
+    if search["max_ratio"]:
         most = min(most, max(1, math.floor(search["max_ratio"] * source)))
-    least = max(1 + search.get("min_length", 0), math.ceil(search.get("min_ratio", 0) * source))
+    least = max(1 + search["min_length"], math.ceil(search["min_ratio"] * source))
     return min(least, most), most
 
 
@@ -247,10 +257,14 @@ def main() -> None:
         parser.error("sentencex is missing: pip install sentencex, or take each line as one sentence with --no-split")
     changed = {name: getattr(options, name) for name in ("beam", "alpha") if getattr(options, name) is not None}
     folder = Folder(options.folder, options.threads, options.workers, options.device)
-    lines = sys.stdin.buffer.read().decode("utf-8", "replace").split("\n")
+    lines = sys.stdin.buffer.read().decode("utf-8-sig", "replace").split("\n")
     if not lines[-1]:
         lines.pop()
-    for text in folder.translate(lines, folder.search | changed, split=not options.no_split):
+    try:
+        found = folder.translate(lines, folder.search | changed, split=not options.no_split)
+    except (ValueError, ModuleNotFoundError) as error:
+        sys.exit(f"translate.py: {error}")
+    for text in found:
         print(text)
 
 

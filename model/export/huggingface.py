@@ -57,7 +57,8 @@ A model translates one sentence at a time: split lines first, like `repro transl
 
 The tokenizer normalises text in the same way as the training text. The logits equal those of the trained model; the
 weights are float32. `generate` uses the beam with which the model was scored. It divides by length ** penalty, but the
-model was scored with {penalty}: if these differ, some hypotheses differ too. The model has {positions} positions.
+model was scored with {penalty}: if these differ, some hypotheses differ too. The limits `min_ratio`,
+`max_ratio` and `max_extra` of `search.json` are not part of it. The model has {positions} positions.
 """
 
 
@@ -205,6 +206,7 @@ def generation(decoding: Decoding, positions: int) -> Any:
     return transformers.GenerationConfig(
         num_beams=decoding.beam,
         max_length=min(LONGEST, positions),
+        min_new_tokens=decoding.min_length or None,
         early_stopping=False,
         pad_token_id=PAD,
         bos_token_id=BOS,
@@ -222,9 +224,8 @@ def write_tokenizer(file: Path, folder: Path, positions: int, ends: SourceEnds =
     tokenizer.normalizer = normalizers.Sequence([normalizers.Strip(), *ours])
     before, after = ([SPECIAL_TOKENS[token] for token in tokens] for tokens in TOKENS_AROUND[ends])
     one = [*before, "$A", *after]
-    two = [*before, "$A", *after, "$B", *after]
     special = [(SPECIAL_TOKENS[token], token) for token in (BOS, EOS)]
-    tokenizer.post_processor = processors.TemplateProcessing(one, two, special)
+    tokenizer.post_processor = processors.TemplateProcessing(one, special_tokens=special)
     named: Mapping[str, Any] = {
         "pad_token": SPECIAL_TOKENS[PAD],
         "bos_token": SPECIAL_TOKENS[BOS],

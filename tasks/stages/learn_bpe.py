@@ -187,7 +187,7 @@ def train_from_counts(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) ->
         counts = [frame.filter(~pl.col("chunk").str.contains(END_OF_WORD, literal=True)) for frame in counts]
         letters = characters_of(counts)
         # Learn no merge from words that contain a special token, so that no piece of text is one.
-        counts = [frame.filter(~pl.col("chunk").str.contains_any(SPECIAL_TOKENS)) for frame in counts]
+        counts = [frame.filter(~pl.col("chunk").str.contains_any([*SPECIAL_TOKENS])) for frame in counts]
         foreign = {2 * ord(SUBSTITUTE), 2 * ord(SUBSTITUTE) + 1}
     # A letter in no piece is <unk>, and no merge reaches across it.
     letters = {piece: code for piece, code in letters.items() if not (vocabulary.scripts and code in foreign)}

@@ -1,23 +1,31 @@
 """An exported CTranslate2 model scores and searches as the original, and its folder does not need this project."""
 
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_models import ENDS, LINES, SHAPES, SMALL, name_of, sources, translated, write_model
 
+from infra.store.store import Artifact
 from model.config import Decoding, Model
+from model.config.normalise import STANDARD
+from model.data import word_splitting
+from model.data.bpe import TokenizerPair, write_normalising
 from model.decoding.search_engine import SearchEngine
 from model.decoding.sentence_splitting import splitter
 from model.decoding.translation import Search
 from model.decoding.translator import Translator
 from model.decoding.version_translator import VersionTranslator
 from model.network.weights import load_model
+from tasks.stages.learn_bpe import Vocabulary, learn_bpe
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 from model.export import ctranslate2_runtime  # noqa: E402
@@ -37,7 +45,7 @@ def exported(
     return Translator.load(weights, vocabulary, "cpu"), ctranslate2_runtime.Folder(out, threads=1)
 
 
-@pytest.mark.parametrize("config", SHAPES + WIDTHS + ENDS, ids=name_of)
+@pytest.mark.parametrize("config", [*SHAPES, *WIDTHS, *ENDS, replace(SMALL, attention="torch")], ids=name_of)
 def test_scores_and_hypotheses_are_this_projects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: Model
 ) -> None:
@@ -96,7 +104,11 @@ def test_the_folder_translates_as_the_command_where_this_project_is_not(tmp_path
     )
     lines = [*LINES, "A dog runs. The men run again."]
     done = subprocess.run(
-        [sys.executable, "-c", alone], input="\r\n".join(lines) + "\n", capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-c", alone],
+        input="\ufeff" + "\r\n".join(lines) + "\n",
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     decoding = replace(DECODING, beam=2)
@@ -104,6 +116,40 @@ def test_the_folder_translates_as_the_command_where_this_project_is_not(tmp_path
     expected = version.translate(lines, Search(decoding, split="never" if options else "always"))
     assert done.stdout == "".join(f"{line.hypotheses[0].text if line.hypotheses else ''}\n" for line in expected)
     assert len(expected[-1].sources) == (1 if options else 2)
+
+
+def test_translate_py_names_a_line_that_is_too_long(tmp_path: Path) -> None:
+    exported(tmp_path, SHAPES[2])
+    script = tmp_path / "out" / "translate.py"
+    done = subprocess.run([sys.executable, script], input="A dog\n" + "A" * 99, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "translate.py: line 2 has 100 pieces, the longest that this model takes has 63\n"
+
+
+@pytest.mark.parametrize(
+    "vocabulary",
+    [
+        Vocabulary(size=270, moses=True, scripts=("Latin",), min_frequency=1),
+        Vocabulary(size=270, moses=True, nfkc=True, lowercase=True, min_frequency=1),
+        Vocabulary(size=270, scripts=("Latin",), min_frequency=1),
+    ],
+    ids=["scripts", "nfkc", "bytes"],
+)
+def test_text_is_read_as_by_the_version(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    _, folder = exported(tmp_path, SHAPES[0])
+    text = pa.table({"pair_id": [f"{n}" for n in range(600)], "source": LINES * 100, "target": LINES * 100})
+    pq.write_table(text, tmp_path / "pairs.parquet")
+    (tmp_path / "learnt").mkdir()
+    languages = ("en", "de") if vocabulary.moses else ()
+    learn_bpe.body(tmp_path / "learnt", Artifact("clean", "text", tmp_path), vocabulary, languages=languages)
+    write_normalising(tmp_path / "learnt", STANDARD, folder.folder)
+    if vocabulary.moses:
+        shutil.copyfile(word_splitting.__file__, folder.folder / ctranslate2_runtime.SPLITTING)
+    version = TokenizerPair.load(folder.folder)
+    lines = ["a Дом b", "Foo™ ﬁts", "It costs 5 p.m.\u200b He left.", " A\u00a0\u00addog ", "", "Don't (1-2)!"]
+    expected = [[version.source.id_to_token(i) for i in ids] for ids in version.encode_source(version.read(lines))]
+    assert folder.pieces(lines) == expected
+    assert [folder.read(line) for line in lines] == version.read(lines)
 
 
 @settings(max_examples=200)

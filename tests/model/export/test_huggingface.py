@@ -57,8 +57,10 @@ def test_logits_are_equal_even_after_saving_once_more(tmp_path: Path, config: Mo
 @pytest.mark.parametrize(
     "config", [SHAPES[0], SHAPES[1], SHAPES[5], ENDS[0], replace(SHAPES[1], source_ends="bos+eos")], ids=name_of
 )
-def test_pieces_and_greedy_search_are_this_projects(tmp_path: Path, config: Model) -> None:
-    weights, vocabulary, out = exported(tmp_path, config, Decoding(beam=1))
+@pytest.mark.parametrize("shortest", [0, 9])
+def test_pieces_and_greedy_search_are_this_projects(tmp_path: Path, config: Model, shortest: int) -> None:
+    decoding = Decoding(beam=1, max_extra=40, min_length=shortest)
+    weights, vocabulary, out = exported(tmp_path, config, decoding)
     pieces = TokenizerPair.load(vocabulary)
     source = transformers.AutoTokenizer.from_pretrained(out)
     target = transformers.AutoTokenizer.from_pretrained(
@@ -73,7 +75,8 @@ def test_pieces_and_greedy_search_are_this_projects(tmp_path: Path, config: Mode
     found = target.batch_decode(
         model.generate(**source(lines, return_tensors="pt", padding=True), max_length=16), skip_special_tokens=True
     )
-    own = translated(Translator.load(weights, vocabulary, "cpu"), lines, Decoding(beam=1, max_extra=40))
+    own = translated(Translator.load(weights, vocabulary, "cpu"), lines, decoding)
+    assert min(len(translation.pieces) for translation in own) >= shortest
     assert len({translation.text for translation in own}) > 1
     assert found == [pieces.decode_target(translation.pieces[:15]) for translation in own]
 

@@ -212,6 +212,7 @@ def test_an_engine_that_differs_is_not_used_but_int8_says_how_much(
     for choice in choices:
         assert "98 of 100" in engine_of(translator, folders, tmp_path, choice).why_own(SEARCH)
     assert len(written) == 1, "the verdict is kept"
+    assert "2 of 4" in engine_of(translator, folders, tmp_path, lines=LINES).why_own(SEARCH), "of other sentences"
     rough = engine_of(translator, folders, tmp_path, quantization="int8")
     assert rough.name_for(SEARCH) == CTRANSLATE2
     assert rough.opened.note.startswith("int8, ")
@@ -230,11 +231,3 @@ def test_what_keeps_the_own_engine_is_said(
     assert not list(tmp_path.glob("*/form.json"))
     with pytest.raises(ModuleNotFoundError):
         engine_of(translator, folders, tmp_path, "ctranslate2").why_own(SEARCH)
-
-
-def test_a_reference_network_is_searched_by_the_own_engine(tmp_path: Path) -> None:
-    (tmp_path / "model").mkdir()
-    folders = write_model(tmp_path / "model", replace(SMALL, attention="torch"))
-    engine = engine_of(Translator.load(*folders, "cpu"), folders, tmp_path / "cache")
-    assert "model.attention is 'torch'" in engine.why_own(SEARCH)
-    assert engine.search_n_best(sources(1), SEARCH)[0]
