@@ -22,8 +22,8 @@ def down(*, force: Annotated[bool, Parameter(help="stop even while a run in a te
     Example: repro down
     """
     root = Site.named().root.absolute()
-    if not force and running_service(root):
-        ours = {f"{pid}" for pid in tagged_pids(root / FOLDER)}
+    if not force and (service := running_service(root)):
+        ours = {f"{pid}" for pid in tagged_pids(service.folder)}
         at_work = [each for each in read_headers(root) if each.outcome == RUNNING]
         runs = (each for each in at_work if each.pid not in ours)
         if stops := "; ".join(f"repro stop {each.full_name}" for each in runs):

@@ -11,7 +11,7 @@ from infra.errors import BadConfiguration
 from infra.extras import check_installed
 from infra.processes.compute import keep_pages
 from infra.servers.credentials import read_credentials
-from infra.servers.loopback import on_loopback
+from infra.servers.loopback import host_names, on_loopback
 from infra.site import configured_site
 
 EXAMPLE = """-H 'Content-Type: application/json' -d '{"text": "Good morning."}'"""
@@ -31,8 +31,8 @@ def serve(
 ) -> None:
     """Serve registered model versions: a web page to translate and inspect, and a JSON API, documented at /docs.
 
-    Ctrl-C or SIGTERM stops it after the requests in progress. To serve other machines it needs a user and a password
-    (REPRO_AUTH or REPRO_AUTH_FILE). It refuses requests from pages of other sites.
+    Ctrl-C or SIGTERM stops it after the requests in progress. With REPRO_AUTH or REPRO_AUTH_FILE it asks for a user
+    and a password; to serve other machines it needs them. It refuses requests from pages of other sites.
 
     For example:
 
@@ -55,6 +55,7 @@ def serve(
             f"--host is {host!r}, which others can reach, and no password is set: set REPRO_AUTH=user:password or "
             "REPRO_AUTH_FILE, or serve at 127.0.0.1"
         )
+    allowed = host_names("--allow-host", allow_host)
     site = configured_site()
     taken = bind_socket(host, port)
     keep_pages()
@@ -76,12 +77,12 @@ def serve(
         say(f"others can reach {host}: they need the password, and nothing is encrypted")
     limits = Limits()
     app = application(versions, limits)
-    guarded = protected(app, host, allow_host, None if inside else credentials)
+    guarded = protected(app, host, allowed, credentials)
     where = address(host, taken)
 
     def ready() -> None:
         say(f"serving at {where}; Ctrl-C stops. From a program ({where}/docs has all fields):")
-        show(f"  curl {where}/api/translate {'' if inside else '-u USER '}{EXAMPLE}", aside=True)
+        show(f"  curl {where}/api/translate {'-u USER ' if credentials else ''}{EXAMPLE}", aside=True)
         print(where, flush=True)
 
     with announced(site.root, [each.name for each in versions], where):

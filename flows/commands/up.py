@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from flows.runner.interrupted import close_dead_runs, unfinished
 from flows.views.tables import state_table
 from flows.views.terminal import say, show
-from infra.errors import BadConfiguration, JobFailed
+from infra.errors import JobFailed
 from infra.servers.credentials import FILE_VARIABLE, read_credentials
 from infra.servers.environment import NO_TELEMETRY, configure_libraries
 from infra.servers.service_settings import MLFLOW_PORT, PREFECT_PORT, Service
@@ -76,12 +76,8 @@ def up(
     place = site.root.absolute()
     service = Service(place, site.remote, host, prefect_port, mlflow_port, cpu, gpu, closed, postgresql)
     lifecycle.check(service, outer)
-    if foreground and lifecycle.running(service.folder):
-        raise BadConfiguration(
-            "--foreground needs to start the service, but it is running already; stop it with `repro down`"
-        )
+    running = lifecycle.up(service, outer, say, foreground)
     with _stop_at_exit(service) if foreground else nullcontext():
-        running = lifecycle.up(service, outer, say, foreground)
         _show(running)
         _close_and_list_interrupted(site)
         if foreground and running.supervisor:

@@ -20,12 +20,16 @@ KEEP_ALIVE_SECONDS = 15
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """Bind a socket (port 0: any free one) without listening. Raises BadConfiguration if the address is not free."""
+    """Bind a socket (port 0: any free one); clients wait until it is served.
+
+    Raises BadConfiguration if the address is not free.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
+        bound.listen(BACKLOG)  # else another process could bind it too
     except OSError as error:
         raise BadConfiguration(f"cannot serve with --host {host} --port {port}: {error.strerror or error}") from error
     return bound

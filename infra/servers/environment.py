@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from infra.errors import BadConfiguration
 from infra.servers import credentials
@@ -62,6 +63,7 @@ def configure_libraries(root: Path) -> None:
                     f"the service under {root} needs credentials: set REPRO_AUTH or REPRO_AUTH_FILE as for `repro up`"
                 )
             os.environ["PREFECT_API_URL"] = service.prefect
+            os.environ |= past_proxies(os.environ, service.prefect)
     credentials.export_to_environment()
     for name, value in settings.items():
         os.environ.setdefault(name, value)
@@ -70,10 +72,14 @@ def configure_libraries(root: Path) -> None:
     relocate(root)
 
 
-def past_proxies(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return ``no_proxy`` with loopback added, because a proxy for downloads cannot reach this machine's servers."""
+def past_proxies(environment: Mapping[str, str], *servers: str) -> dict[str, str]:
+    """Return ``no_proxy`` with loopback and the hosts of these URLs added.
+
+    A proxy for downloads cannot reach this machine's servers, and must not see their credentials.
+    """
     known = environment.get("no_proxy") or environment.get("NO_PROXY", "")
-    return {"no_proxy": ",".join(dict.fromkeys(filter(None, [*known.split(","), "127.0.0.1", "localhost"])))}
+    hosts = [urlsplit(server).hostname or "" for server in servers]
+    return {"no_proxy": ",".join(dict.fromkeys(filter(None, [*known.split(","), "127.0.0.1", "localhost", *hosts])))}
 
 
 def _ensure_home(root: Path) -> None:

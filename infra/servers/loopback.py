@@ -1,11 +1,17 @@
 """Finds this machine's host names and free ports, recognises loopback, and checks the health of servers."""
 
 import ipaddress
+import re
 import socket
 import urllib.request
+from collections.abc import Iterable
 from contextlib import ExitStack
 from http.client import HTTPException
 
+from infra.errors import BadConfiguration
+
+HOST_NAME = re.compile(r"(\*|(?:\*\.)?[\w.-]+|\[[0-9a-fA-F:.]+\])(?::(?:\d+|\*))?")
+"""A name of a host, ``*``, ``*.`` and a domain, or an IPv6 address; then perhaps a port."""
 WILDCARD_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 """Maps each address that means all addresses of this machine to the loopback address of its family."""
 HEALTH_SECONDS = 3.0
@@ -27,6 +33,17 @@ def own_names(host: str) -> list[str]:
     """
     names = ["localhost", socket.gethostname()]
     return names if on_loopback(host) else [*names, socket.getfqdn(), host]
+
+
+def host_names(source: str, names: Iterable[str]) -> list[str]:
+    """Return names for ``SameOrigin``, without their ports. Raises BadConfiguration that names ``source``."""
+    found = []
+    for name in names:
+        match = HOST_NAME.fullmatch(name)
+        if not match:
+            raise BadConfiguration(f"{source} has {name!r}, allowed are names as in box.example or *.lab.example")
+        found.append(match[1])
+    return found
 
 
 def free_ports(count: int) -> tuple[int, ...]:

@@ -5,15 +5,13 @@ environment names the service. Both libraries are imported late.
 """
 
 import os
-import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from infra.errors import BadConfiguration
 from infra.servers.credentials import read_credentials
-from infra.servers.loopback import own_names
+from infra.servers.loopback import host_names, own_names
 from infra.servers.service_settings import Service, read
 from infra.servers.temporary_prefect import ORIGINS
 from infra.service.process_tags import folder_of
@@ -27,7 +25,6 @@ MLFLOW_HOSTS = "MLFLOW_SERVER_ALLOWED_HOSTS"
 PREFECT_ORIGINS = ORIGINS
 MLFLOW_ORIGINS = "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS"
 """Origins whose pages may call each server, separated by commas."""
-_HOST = re.compile(r"(\*|(?:\*\.)?[\w.-]+|\[[0-9a-fA-F:.]+\])(?::(?:\d+|\*))?")
 TYPE = "process"
 TEMPLATE: dict[str, Any] = {
     # No value is a template, so no variable is filled in. ``env`` is absent too, because Prefect merges a job variable
@@ -100,13 +97,7 @@ def mlflow() -> "ASGIApp":
 
 def allowed_hosts(variable: str, service: Service, outer: Mapping[str, str]) -> list[str]:
     """Return the names of the service's machine and of ``variable``. Raises BadConfiguration for a malformed name."""
-    names = own_names(service.host)
-    for name in _words(outer.get(variable, "")):
-        match = _HOST.fullmatch(name)
-        if not match:
-            raise BadConfiguration(f"{variable} has {name!r}, allowed are names as in box.example or *.lab.example")
-        names.append(match[1])
-    return names
+    return [*own_names(service.host), *host_names(variable, _words(outer.get(variable, "")))]
 
 
 def allowed_origins(variable: str, outer: Mapping[str, str]) -> list[str]:

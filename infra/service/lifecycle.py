@@ -52,7 +52,8 @@ def check(service: Service, outer: Mapping[str, str]) -> None:
 def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = False) -> RunningService:
     """Start the service and wait until it is healthy; a running service keeps its settings.
 
-    Raises BadConfiguration for a port in use or a database that cannot be created, NetworkFault for an unreachable
+    Raises BadConfiguration for a port in use, a database that cannot be created, or a running service and
+    ``foreground``, NetworkFault for an unreachable
     database, JobFailed if a program does not start. After an error no process is left running.
     """
     service.folder.mkdir(parents=True, exist_ok=True)
@@ -61,6 +62,10 @@ def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = 
         service.folder / "up.lock", lambda holder: say(f"{holder} is starting or stopping the service: waiting")
     ):
         current = running(service.folder)
+        if current and foreground:
+            raise BadConfiguration(
+                "--foreground needs to start the service, but it is running already; stop it with `repro down`"
+            )
         if current:
             for name in supervision.revive(current):
                 say(f"{name} had stopped: restarted")

@@ -75,7 +75,7 @@ def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
         **process_tag(service.folder),
         **NO_TELEMETRY,
         **CLIENT_RETRIES,
-        **past_proxies(outer),
+        **past_proxies(outer, service.prefect),
         **SAFE_PATH,
         "PYTHONPATH": python_path(outer),
         "PYTHONUNBUFFERED": "1",

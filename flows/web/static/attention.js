@@ -85,14 +85,24 @@ export class AttentionView {
       if (signal.aborted) return;
       this.found = found;
     } catch (error) {
-      if (error.name !== "AbortError") this.showError(error.message);
+      if (error.name !== "AbortError") this.clear(error.message);
       return;
     }
+    if (this.failed) this.showError("");
+    this.failed = false;
     this.row = Math.min(this.row, this.found.rows.length - 1);
     const focused = at("rows").contains(document.activeElement);
     this.fillControls();
     this.draw();
     if (focused) at("rows").children[this.row].focus(); // the element that had the focus has been replaced
+  }
+
+  clear(trouble) {
+    this.showError(trouble);
+    this.failed = true;
+    this.found = undefined;
+    for (const id of ["rows", "columns", "looks"]) at(id).replaceChildren();
+    at("map").width = 0;
   }
 
   fillControls() {

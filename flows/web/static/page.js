@@ -161,7 +161,7 @@ function saveView() {
     text: at("text").value, model: at("model").value, beside: at("beside").value, beam: at("beam").value,
     alpha: at("alpha").value, nbest: at("nbest").value, sentence: chosen.key, side: chosen.side, kind, layer, head, hypothesis,
   };
-  const set = Object.entries(values).filter(([, value]) => `${value}` && `${value}` !== "0");
+  const set = Object.entries(values).filter(([, value]) => value);
   const fragment = `#${new URLSearchParams(set)}`;
   if (fragment !== location.hash) history.replaceState(null, "", fragment);
 }

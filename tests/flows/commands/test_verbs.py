@@ -113,7 +113,8 @@ def test_servers_that_a_run_in_a_terminal_uses_stay_up_unless_forced(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = configured_site().root
-    monkeypatch.setattr("flows.commands.down.running_service", lambda _: "a service")
+    running = SimpleNamespace(folder=root.resolve() / "service")
+    monkeypatch.setattr("flows.commands.down.running_service", lambda _: running)
     start = next(read_headers(root, "small"))
     down()
     records.change(start.path, outcome=RUNNING, process=process_identity())

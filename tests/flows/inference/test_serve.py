@@ -164,26 +164,38 @@ def test_the_command_answers_as_translate_does_and_ends_in_order(
     assert "repro serve" not in repro("status").stdout
 
 
-def test_beyond_this_machine_it_needs_a_password_and_answers_to_named_hosts(small: Path) -> None:
-    words = [*REPRO, "serve", "--host", "0.0.0.0", "--port", "0", "--allow-host", "translate.example"]
-    clean = {name: value for name, value in os.environ.items() if name not in ("REPRO_AUTH", "REPRO_AUTH_FILE")}
-    refused = subprocess.run(words, capture_output=True, text=True, env=clean)
+@pytest.mark.parametrize(
+    ("option", "value", "why"),
+    [
+        ("--host", "0.0.0.0", "--host is '0.0.0.0', which others can reach, and no password is set"),
+        ("--allow-host", "https://x.example", "--allow-host has 'https://x.example', allowed are names as in"),
+    ],
+)
+def test_an_unsafe_or_unknown_host_is_refused(option: str, value: str, why: str) -> None:
+    clean = {name: text for name, text in os.environ.items() if name not in ("REPRO_AUTH", "REPRO_AUTH_FILE")}
+    refused = subprocess.run([*REPRO, "serve", option, value], capture_output=True, text=True, env=clean)
     assert refused.returncode == 2
-    assert "--host is '0.0.0.0', which others can reach, and no password is set" in refused.stderr
-    done = subprocess.Popen(
-        words, stdout=-1, stderr=-1, text=True, env=clean | {"REPRO_AUTH": "reader:long-enough-a-word"}
-    )
+    assert why in refused.stderr
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+def test_with_a_password_it_asks_for_it_and_answers_to_named_hosts(small: Path, host: str) -> None:
+    words = [*REPRO, "serve", "--host", host, "--port", "0", "--allow-host", "translate.example"]
+    auth_set = os.environ | {"REPRO_AUTH": "reader:long-enough-a-word"}
+    done = subprocess.Popen(words, stdout=-1, stderr=-1, text=True, env=auth_set)
     try:
         assert done.stdout
         url = done.stdout.readline().strip().replace("0.0.0.0", "127.0.0.1") + "/healthz"
         auth = ("reader", "long-enough-a-word")
         assert httpx.get(url, timeout=60).status_code == 401
         assert httpx.get(url, auth=auth, timeout=60).status_code == 200
-        for host, status in (("translate.example", 200), ("some.name", 400)):
-            assert httpx.get(url, auth=auth, headers={"host": host}, timeout=60).status_code == status
+        for name, status in (("translate.example", 200), ("some.name", 400)):
+            assert httpx.get(url, auth=auth, headers={"host": name}, timeout=60).status_code == status
         done.terminate()
         _, said = done.communicate(timeout=60)
-        assert "others can reach 0.0.0.0: they need the password, and nothing is encrypted" in said
+        warned = "others can reach 0.0.0.0: they need the password, and nothing is encrypted" in said
+        assert warned == (host == "0.0.0.0")
+        assert "/api/translate -u USER " in said
         assert "long-enough-a-word" not in said
     finally:
         done.kill()

@@ -138,7 +138,7 @@ def test_a_version_stands_beside_its_own_greedy_search(page: Page) -> None:
 
 def test_a_link_restores_the_same_view(page: Page, browser: Browser, site: Site) -> None:
     page.locator("#beam").select_option("2")
-    page.locator("#alpha").fill("0.25")
+    page.locator("#alpha").fill("0")
     page.locator("#nbest").fill("2")
     page.locator("#beside").select_option("other/2")
     translate(page, 'Ä & "<b>" #1.\nTwo dogs.')
@@ -156,7 +156,7 @@ def test_a_link_restores_the_same_view(page: Page, browser: Browser, site: Site)
     expect(again.locator("#map")).to_have_attribute("aria-label", re.compile("itself, layer 1, .* other/2"))
     assert again.locator("#map").evaluate("map => map.toDataURL()") == seen
     expect(again.locator("#text")).to_have_value('Ä & "<b>" #1.\nTwo dogs.')
-    expect(again.locator("#alpha")).to_have_value("0.25")
+    expect(again.locator("#alpha")).to_have_value("0")
     expect(again.locator("#hypotheses button").nth(1)).to_have_attribute("aria-pressed", "true")
     assert paragraphs(again, 1) == paragraphs(page, 1)
     again.goto("about:blank")
@@ -181,6 +181,23 @@ def test_a_refused_request_shows_one_sentence(watched: Watched, page: Page) -> N
     expect(page.get_by_role("alert")).to_have_text(
         "line 1 has a sentence of 31 pieces, allowed are 30; split the sentence"
     )
+    assert [said for said in watched.problems if "422" not in said] == []
+    watched.problems.clear()
+
+
+def test_refused_attention_leaves_none_of_another_sentence(watched: Watched, page: Page) -> None:
+    translate(page)
+    refused = '{"error": "the sentence has 121 pieces, allowed are 120"}'
+    page.route("**/api/attention", lambda route: route.fulfill(status=422, body=refused))
+    page.get_by_role("button", name="TWO DOGS.").first.click()
+    expect(page.get_by_role("alert")).to_have_text("the sentence has 121 pieces, allowed are 120")
+    expect(page.locator("#rows .piece, #columns .piece")).to_have_count(0)
+    assert page.locator("#map").evaluate("map => map.width") == 0
+    page.unroute("**/api/attention")
+    page.get_by_role("button", name="ONE DOG.").first.click()
+    expect(page.locator("#columns .piece").first).to_have_text("One")
+    expect(page.locator("#trouble")).to_have_text("")
+    assert page.locator("#map").evaluate("map => map.width") > 0
     assert [said for said in watched.problems if "422" not in said] == []
     watched.problems.clear()
 

@@ -119,7 +119,6 @@ def test_connections_beyond_the_limit_are_refused() -> None:
 
 def test_a_bound_address_is_refused_in_one_sentence() -> None:
     with bind_socket("127.0.0.1", 0) as bound:
-        bound.listen()
         port = bound.getsockname()[1]
         assert address("127.0.0.1", bound) == f"http://127.0.0.1:{port}"
         with pytest.raises(BadConfiguration, match=f"--port {port}"):

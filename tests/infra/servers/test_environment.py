@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from infra.errors import BadConfiguration
-from infra.servers.environment import configure_libraries, server_configured
+from infra.servers.environment import configure_libraries, past_proxies, server_configured
 from infra.site import Site
 from infra.tracking.provenance import user
 
@@ -63,3 +63,4 @@ def test_no_request_to_a_server_of_this_machine_goes_to_a_proxy(
         assert os.environ["no_proxy"] == "example.org,127.0.0.1,localhost"
     assert all(urllib.request.proxy_bypass(host) for host in ("127.0.0.1:4200", "localhost:5000", "example.org"))
     assert not urllib.request.proxy_bypass("statmt.org")
+    assert past_proxies({}, "http://box.example:4200/api")["no_proxy"] == "127.0.0.1,localhost,box.example"

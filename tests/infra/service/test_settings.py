@@ -138,3 +138,24 @@ def test_missing_credentials_are_reported_before_any_request(tmp_path: Path, mon
     configure_libraries(tmp_path)
     assert os.environ["PREFECT_API_AUTH_STRING"] == f"reader:{PASSWORD}"
     assert os.environ["MLFLOW_TRACKING_PASSWORD"] == PASSWORD
+
+
+def test_no_proxy_sees_the_requests_to_a_service_beyond_loopback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Service(tmp_path, host="box.example", supervisor=process_identity())
+    assert environment(service, {"http_proxy": "http://proxy.example:3128"})["no_proxy"].endswith(",box.example")
+    (tmp_path / "service").mkdir()
+    service.write()
+    for name in ("HOME", "no_proxy", "PREFECT_API_URL"):
+        monkeypatch.setenv(name, f"{tmp_path}")
+    monkeypatch.delenv("PREFECT_API_URL")
+    configure_libraries(tmp_path)
+    assert os.environ["no_proxy"].endswith(",127.0.0.1,localhost,box.example")
+
+
+def test_the_foreground_leaves_a_running_service_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service(tmp_path)
+    monkeypatch.setattr(lifecycle, "running", lambda _: service)
+    with pytest.raises(BadConfiguration, match="it is running already"):
+        lifecycle.up(service, {}, print, foreground=True)
