@@ -18,7 +18,7 @@ from .config import Averaging, from_json
 from .errors import bad_data
 from .job import Facts, Job, job_of_command_line
 from .network.weights import MODEL_CONFIG, WEIGHTS, load_tensors, save_tensors
-from .training.checkpoint import BEST, EMA, read_best_update
+from .training.checkpoint import BEST, read_best_update
 
 
 def last_checkpoints(run: Path, count: int) -> list[Path]:
@@ -81,9 +81,6 @@ def work(job: Job) -> Facts:
     if averaging.which == "best":
         update, path = best_checkpoint(job.inputs["run"])
         chosen = {update: path}
-    elif averaging.which == "ema":
-        (last,) = last_checkpoints(job.inputs["run"], 1)
-        chosen = {int(last.parent.name): last.with_name(EMA)}
     else:
         count = 0 if averaging.which == "kept" else averaging.count
         chosen = {int(path.parent.name): path for path in last_checkpoints(job.inputs["run"], count)}

@@ -151,6 +151,6 @@ def _decoding_changes(
 
 def _can_average(train: Manifest | None, wanted: Averaging) -> bool:
     """Whether the training has kept the checkpoints to average."""
-    if train and wanted.which != "last":
-        return bool(train.arguments["training"].get("patience" if wanted.which == "best" else "ema"))
+    if train and wanted.which == "best":
+        return bool(train.arguments["training"].get("patience"))
     return train is not None and len(fnmatch.filter(train.files, "checkpoints/*/model.safetensors")) >= wanted.count

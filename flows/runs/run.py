@@ -94,7 +94,6 @@ class Run:
         require(enough, "averaging.count", count, f"at most training.keep, which is {keep}")
         which = self.averaging.which
         require(which != "best" or patience > 0, "averaging.which", which, "last, where training.patience is 0")
-        require(which != "ema" or self.training.ema > 0, "averaging.which", which, "last, where training.ema is 0")
         seed = self.training.seed
         seeds = self.decoding.ensemble
         require(not seeds or seed in seeds, "decoding.ensemble", seeds, f"seeds with training.seed, {seed}, among them")

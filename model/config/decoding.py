@@ -21,10 +21,9 @@ class Averaging:
 
     count: int = 5
     """Checkpoints whose weights are averaged; at most ``training.keep``, and 1 unless ``which`` is last."""
-    which: Literal["last", "best", "ema", "kept"] = unkeyed_default("last")
+    which: Literal["last", "best", "kept"] = unkeyed_default("last")
     """last: the last ``count``; best: the one with the lowest dev perplexity (needs training.patience above 0);
-    ema: the moving average at the last update (needs training.ema above 0); kept: all that the training keeps, as with
-    training.keep_epochs."""
+    kept: all that the training keeps, as with training.keep_epochs."""
 
     def __post_init__(self) -> None:
         require_choices(self, "averaging")

@@ -69,9 +69,6 @@ class Training:
     """Weight of the attention-coverage loss of the cross-attention."""
     patience: int = unkeyed_default(0)
     """Stop after this many consecutive dev checks without a lower perplexity; 0 trains to the last update."""
-    ema: float = unkeyed_default(0.0)
-    """Decay per update of an exponential moving average of the weights, such as 0.999; 0: no average. With
-    averaging.which=ema the average becomes the model. Dev checks use the weights, not the average."""
     dev_bleu: int = unkeyed_default(0)
     """Number of dev sentences that each dev check decodes greedily for a BLEU score; 0: none. One rank decodes for at
     most a minute, and the others wait."""
@@ -115,7 +112,7 @@ class Training:
                 require(value >= 1, f"training.{name}", value, "a whole number of at least 1")
         for name in ("clip_norm", "attention_coverage_encoder", "attention_coverage_cross", "minutes"):
             require(getattr(self, name) >= 0, f"training.{name}", getattr(self, name), "0 (off) or a number above")
-        for name in ("label_smoothing", "beta1", "beta2", "ema"):
+        for name in ("label_smoothing", "beta1", "beta2"):
             require(0 <= getattr(self, name) < 1, f"training.{name}", getattr(self, name), "0 up to, not including, 1")
         for name in ("factor", "peak", "eps"):
             require(getattr(self, name) > 0, f"training.{name}", getattr(self, name), "a number above 0")

@@ -2,7 +2,6 @@
 
     checkpoints/<update, 8 digits>/model.safetensors   weights
                                   /state.safetensors   Adam's moments
-                                  /ema.safetensors     with ``training.ema``: the moving average of the weights
                                   /position.json       the Position, and the SHA-256 checksums of the files above
 
 A checkpoint is written to another folder, which is renamed when complete. A finished training keeps the weights to
@@ -31,11 +30,9 @@ from ..errors import JobError, bad_data
 from ..metric_names import DEV_PERPLEXITY
 from ..network.transformer import Transformer
 from ..network.weights import WEIGHTS, load_tensors, load_weights, save_tensors, sha256, sync
-from .optimizer import WeightAverage
 from .position import Position
 
 STATE = "state.safetensors"
-EMA = "ema.safetensors"
 POSITION = "position.json"
 MOMENTS = ("first", "second")
 BEST = "best"
@@ -89,12 +86,12 @@ class Checkpoints:
     """The checkpoints of one training.
 
     It keeps the checkpoints that the policy averages, and the two newest for resuming, each with the checkpoint that
-    was the best at its time. ``ema`` is saved and loaded with them."""
+    was the best at its time.
+    """
 
-    def __init__(self, out: Path, policy: CheckpointPolicy, ema: WeightAverage | None = None) -> None:
+    def __init__(self, out: Path, policy: CheckpointPolicy) -> None:
         self.folder = out / "checkpoints"
         self.policy = policy
-        self.ema = ema
         self.folder.mkdir(parents=True, exist_ok=True)
         for partial in self.folder.glob("*.partial"):
             shutil.rmtree(partial, ignore_errors=True)
@@ -114,8 +111,6 @@ class Checkpoints:
             partial.mkdir()
             save_tensors(partial / WEIGHTS, model.state_dict())
             save_tensors(partial / STATE, moments(model, optimizer))
-            if self.ema:
-                save_tensors(partial / EMA, self.ema.tensors)
             sums = {path.name: sha256(path) for path in sorted(partial.iterdir(), reverse=True)}
             record = {"position": asdict(position), "sums": sums}
             (partial / POSITION).write_text(json.dumps(record | {"sum": checksum(record)}))
@@ -135,8 +130,7 @@ class Checkpoints:
         kept = {*self.policy.averaged(updates), *(best_update_at(self.path(update)) for update in updates[-2:])}
         for update in updates[:-2]:
             if update in kept:
-                for name in (STATE, EMA):
-                    (self.path(update) / name).unlink(missing_ok=True)
+                (self.path(update) / STATE).unlink(missing_ok=True)
             else:
                 shutil.rmtree(self.path(update))
 
@@ -176,13 +170,13 @@ class Checkpoints:
             best = read_best_update(self.folder)
             if best not in averaged:
                 self.path(best).rename(best_folder)
-        for name in (STATE, EMA, POSITION):
+        for name in (STATE, POSITION):
             (best_folder / name).unlink(missing_ok=True)
         for update in self.updates():
             if update not in averaged:
                 shutil.rmtree(self.path(update))
                 continue
-            for name in (STATE, EMA, POSITION) if update != self.policy.last else ():
+            for name in (STATE, POSITION) if update != self.policy.last else ():
                 (self.path(update) / name).unlink(missing_ok=True)
 
     def load(self, update: int, model: Transformer, optimizer: torch.optim.Optimizer) -> Position:
@@ -202,11 +196,6 @@ class Checkpoints:
                 raise
             raise bad_data(f"{folder} is incomplete: {error}") from error
         load_weights(model, folder)
-        if self.ema:
-            try:
-                self.ema.load(load_tensors(folder / EMA))
-            except KeyError as error:
-                raise bad_data(f"{folder / EMA} has no weight {error}") from error
         state = load_tensors(folder / STATE)
         missing = [name for name, _ in model.named_parameters() if not all(f"{key}/{name}" in state for key in MOMENTS)]
         if missing:

@@ -1,4 +1,4 @@
-"""The optimizer (§5.3; Adam as in the paper, or AdamW), the learning rate, and the moving average of the weights.
+"""The optimizer (§5.3; Adam as in the paper, or AdamW) and the learning rate.
 
 The learning rate is a pure function of the update (with the schedule clock of the training's seconds too, which
 checkpoints hold), so a resumed training needs no state of a schedule.
@@ -7,10 +7,9 @@ checkpoints hold), so a resumed training needs no state of a schedule.
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..config import Training
-from ..network.transformer import Transformer
 
 
 def optimizer_of(training: Training, model: nn.Module) -> torch.optim.Optimizer:
@@ -43,28 +42,3 @@ def learning_rate(training: Training, d_model: int, update: int, seconds: float 
     if training.schedule == "linear":
         return linear
     return min(linear, training.peak * max(0.0, 1 - seconds / (60 * training.minutes)))
-
-
-class WeightAverage:
-    """The moving average of a model's weights, by name: ``decay * average + (1 - decay) * weights`` after each update.
-
-    It starts at the current weights of the model. Early updates use the decay (1 + update) / (10 + update), if this is
-    lower, so that the initial weights soon have little influence; TensorFlow and Marian do the same.
-    """
-
-    def __init__(self, model: Transformer, decay: float) -> None:
-        self.weights = dict(model.named_parameters())
-        self.decay = decay
-        self.tensors = {name: weight.detach().clone() for name, weight in self.weights.items()}
-
-    @torch.no_grad()
-    def add(self, update: int) -> None:
-        """Add the current weights, which are the weights after ``update`` (counted from 1)."""
-        decay = min(self.decay, (1 + update) / (10 + update))
-        torch._foreach_lerp_(list(self.tensors.values()), list(self.weights.values()), 1 - decay)
-
-    @torch.no_grad()
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Continue from a saved average. Raises KeyError if a weight is missing in it."""
-        for name, tensor in self.tensors.items():
-            tensor.copy_(tensors[name])

@@ -21,7 +21,7 @@ from .distributed import Ranks
 from .flops import Work, peak_flops, training_flops
 from .loss import Objective
 from .metrics import MetricsLogger
-from .optimizer import WeightAverage, optimizer_of
+from .optimizer import optimizer_of
 from .position import Position
 from .step import TrainingStep, UpdateReader
 from .strict import StrictReader, StrictStep
@@ -54,8 +54,7 @@ def build_trainer(
     peak = peak_flops(torch.cuda.get_device_name(device)) if device.type == "cuda" else 0.0
     work = Work(flops / float(sampler.target.sum()), peak)
     metrics = MetricsLogger(job, training.updates, ranks.is_main, work.mfu(ranks.world_size))
-    ema = WeightAverage(model, training.ema) if training.ema else None
-    checkpoints = Checkpoints(job.out, CheckpointPolicy(training, job.site.resume_seconds), ema)
+    checkpoints = Checkpoints(job.out, CheckpointPolicy(training, job.site.resume_seconds))
     position = load_position(job, checkpoints, model, optimizer, metrics, ranks)
     objective = build_objective(job, model, training, sampler.packed)
     strict = training.numerics == "strict"
@@ -169,8 +168,6 @@ def load_position(
         position = checkpoints.load(update, model, optimizer)
     if not update and "start" in job.inputs:
         load_weights(model, job.inputs["start"])
-        if checkpoints.ema:
-            checkpoints.ema.load(model.state_dict())
     if ranks.is_main:
         checkpoints.remove_after(update)
     return position

@@ -91,8 +91,6 @@ class Trainer:
         number = self.position.update + 1
         self.step.seconds = self.position.seconds
         losses = self.step(batches, number)
-        if self.checkpoints.ema:
-            self.checkpoints.ema.add(number)
         self.advance_position(batches)
         return losses
 

@@ -1,6 +1,6 @@
 """Finds the finished training that a longer one continues, and copies the files that the longer one needs.
 
-    train/KEY/checkpoints/00000060/model.safetensors    of the artifact: weights, with training.ema their average
+    train/KEY/checkpoints/00000060/model.safetensors    of the artifact: weights
     train/KEY.state/state.safetensors, position.json    beside it: Adam's moments; updates, data position, checksums
 
 A call of ``train`` continues a finished training by itself if two conditions hold: only the length differs, and a
@@ -29,7 +29,7 @@ from tasks.engine.stage import Origin, StageCall
 STATE_FILES = ("state.safetensors", "position.json")
 LENGTH = ("updates", "epochs", "minutes")
 SAME = ("shards", "vocabulary", "model")
-SAME_TRAINING = ("seed", "batch_tokens", "batch_sentences", "batching", "optimizer", "ema", "target_ends")
+SAME_TRAINING = ("seed", "batch_tokens", "batch_sentences", "batching", "optimizer", "target_ends")
 """Settings that a training with ``continued`` must share with the finished training."""
 
 

@@ -64,7 +64,7 @@ CHOICES = {
     "training.patience": ("0", "2"),
     "training.batch_tokens": ("100", "400"),
     "averaging.count": ("1", "5"),
-    "averaging.which": ("last", "best", "ema"),
+    "averaging.which": ("last", "best"),
     "sharding.min_pieces": ("90", "300"),
     "sharding.max_pieces": ("80", "320"),
     "model.attention": ("own", "torch"),

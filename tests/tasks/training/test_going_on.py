@@ -21,7 +21,7 @@ def checkpoints(job: Path) -> dict[str, bytes]:
     [
         ({}, 24),
         ({"keep": 4}, 14),  # three of the longer training's checkpoints are the shorter one's
-        ({"schedule": "inverse_sqrt", "ema": 0.9, "batching": "packed"}, 21),
+        ({"schedule": "inverse_sqrt", "batching": "packed"}, 21),
         ({"schedule": "paper"}, 20),
         ({"patience": 20, "peak": 1.0, "dev_every": 4, "keep": 1}, 24),  # the best is far behind
         ({"updates": 0, "epochs": 2}, 0),
