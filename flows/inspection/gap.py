@@ -25,10 +25,10 @@ from infra.store.store import Artifact, Store
 from infra.tracking.model_version import headline
 from model.config import Averaging, Decoding, from_json
 from model.config.normalise import Normalise
-from model.metric_names import BLEU_SENTENCES
 from tasks.engine.progress import Display
 from tasks.evaluation.score_gap import Claim
 from tasks.evaluation.seed_spread import is_own
+from tasks.evaluation.sentence_bleu import SENTENCE_MEANS
 from tasks.stages.average import average
 from tasks.stages.gap import gap
 from tasks.stages.translate import translate
@@ -97,7 +97,7 @@ def _choose_set(system: ScoredSystem, claimed: ClaimedSystem, wanted: str) -> st
 def _claim_on(set_name: str, claimed: ClaimedSystem, scored: Manifest) -> Claim:
     """Return the claim for a set. Raises BadConfiguration for a protocol or a set that the two systems do not share."""
     claim = claimed.claim
-    if claim.metric not in ("", BLEU_SENTENCES, *scored.facts):
+    if claim.metric not in ("", *SENTENCE_MEANS, *scored.facts):
         raise BadConfiguration(f"--as is {claim.name!r}, whose score is by {claim.metric}: not a protocol of this card")
     if not claimed.scores:
         return claim

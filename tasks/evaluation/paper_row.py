@@ -48,7 +48,8 @@ class PaperRow:
             return "" if self.published.figures else "A variant of base that the paper does not have."
         widths = f"widths divided by {self.scale}" if self.scale > 1 else "the paper's widths"
         text = ", cleaned text" if self.cleaned else ""
-        return f"Not the paper's setting: corpus {self.corpus}{text}, {widths}, {self.model.norm}-norm."
+        about = f"corpus {self.corpus}{text}, {widths}, {self.model.norm}-norm"
+        return f"Not the paper's setting: {about}; other settings may differ too."
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from model.config.keying import unkeyed
-from model.metric_names import BLEU, BLEU_SENTENCES
-from tasks.evaluation.sentence_bleu import sentence_mean
+from model.metric_names import BLEU
+from tasks.evaluation.sentence_bleu import SENTENCE_MEANS, sentence_mean
 from tasks.evaluation.translation_metrics import Measured, measured, score_metric
 from tasks.lazy_libraries import pl
 
@@ -54,8 +54,8 @@ class Condition(NamedTuple):
 
 def measure(what: Condition, language: str) -> Measured:
     """The score of translations into ``language``."""
-    if what.metric == BLEU_SENTENCES:
-        return sentence_mean(what.written, what.expected)[0]
+    if what.metric in SENTENCE_MEANS:
+        return sentence_mean(what.metric, what.written, what.expected)[0]
     chosen = score_metric(what.metric, language)
     return measured(chosen.metric, chosen.count(what.written, what.expected))
 

@@ -21,24 +21,23 @@ ABOUT = "mean over sentences, unsmoothed, cased"
 
 def sentence_means(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The entries ``SENTENCE_MEANS`` of the score card, by name."""
+    means = {name: sentence_mean(name, hypotheses, references) for name in SENTENCE_MEANS}
+    return {name: mean.entry(protocol, signature) for name, (mean, protocol, signature) in means.items()}
+
+
+def sentence_mean(name: str, hypotheses: Sequence[str], references: Sequence[str]) -> tuple[Measured, str, str]:
+    """The mean over sentences by one of ``SENTENCE_MEANS``, its protocol and its signature."""
     from sacrebleu.metrics import BLEU
 
-    by_sacrebleu, own = sentence_mean(hypotheses, references)
-    nltk = f"sentence_bleu of NLTK, words between white space, {ABOUT}"
-    words = ScoreMetric(BLEU_NLTK_SENTENCES, nltk, BLEU(tokenize="none", force=True))
-    by_nltk = [100 * nltk_sentence_bleu(counts) for counts in words.count(hypotheses, references)]
-    return {
-        BLEU_SENTENCES: by_sacrebleu.entry(own.protocol, own.signature),
-        BLEU_NLTK_SENTENCES: measured_mean(np.array(by_nltk)).entry(nltk, "nltk:3.10.4|smooth:none|mean"),
-    }
-
-
-def sentence_mean(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[Measured, ScoreMetric]:
-    """The mean over sentences by 13a, and its metric."""
-    from sacrebleu.metrics import BLEU
-
-    own = ScoreMetric(BLEU_SENTENCES, f"13a, {ABOUT}", BLEU(smooth_method="none", force=True), prepared_by="mean")
-    return measured_mean(sentence_scores(own.metric, own.count(hypotheses, references))), own
+    if name == BLEU_SENTENCES:
+        own = ScoreMetric(name, f"13a, {ABOUT}", BLEU(smooth_method="none", force=True), prepared_by="mean")
+        mean = measured_mean(sentence_scores(own.metric, own.count(hypotheses, references)))
+        return mean, own.protocol, own.signature
+    words = ScoreMetric(
+        name, f"sentence_bleu of NLTK, words between white space, {ABOUT}", BLEU(tokenize="none", force=True)
+    )
+    scores = [100 * nltk_sentence_bleu(counts) for counts in words.count(hypotheses, references)]
+    return measured_mean(np.array(scores)), words.protocol, "nltk:3.10.4|smooth:none|mean"
 
 
 def nltk_sentence_bleu(counts: Counts) -> float:

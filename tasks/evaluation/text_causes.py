@@ -31,7 +31,8 @@ def text_causes(what: Condition, language: str) -> list[TextCause]:
     if _marks(what.written) > _marks(what.expected) + TOKENISED:
         found.append(TextCause("translations look tokenised", True, partial(_detokenised, language)))
     capitals = [any(line != line.lower() for line in side) for side in (what.written, what.expected)]
-    if what.metric != BLEU_LC and capitals[0] != capitals[1]:
+    have_case = all(any(line != line.upper() for line in side) for side in (what.written, what.expected))
+    if what.metric != BLEU_LC and have_case and capitals[0] != capitals[1]:
         side = "references" if capitals[0] else "translations"
         found.append(TextCause(f"{side} are lower-cased, the other side is not", True, partial(_both, str.lower)))
     for about, change in {"typographic quotes": plain_quotes, "unnormalised characters or spaces": _normal}.items():

@@ -55,7 +55,7 @@ def becomes_champion(
     if isinstance(p_value, str):
         return True, f"{said}, not below {theirs}; by score alone: {p_value}"
     if p_value > NOISE:
-        return False, f"{said} is {gap:.2f} above {theirs}, within noise (p = {p_value:.2f})"
+        return False, f"{said} is {gap:.2f} above {theirs}, within noise (p = {p_value:.3f})"
     return True, f"{said} is {gap:.2f} above {theirs} (p = {p_value:.3f})"
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from infra.store.manifest import Manifest
-from infra.tracking.model_version import scored_sets
-from model.metric_names import BLEU, BLEU_PAPER, CHRF, DEV_PERPLEXITY, PERPLEXITY, TER, UPDATES
+from infra.tracking.model_version import HEADLINES, headline, scored_sets
+from model.metric_names import BLEU, BLEU_LC, BLEU_PAPER, CHRF, DEV_PERPLEXITY, PERPLEXITY, TER, UPDATES
 from tasks.corpus.catalogue import OWN, TERMS, may_copy
 from tasks.durations import duration
 from tasks.evaluation.html import environment, readable, score_text
@@ -23,7 +23,8 @@ from tasks.reporting.examples import translation_examples
 from tasks.reporting.remarks import about_synthetic, ended_by_clock, failed_translations
 
 MEASURE_LABELS = {
-    BLEU: "BLEU (13a, cased, detokenised)",
+    BLEU: "BLEU (sacreBLEU, cased)",
+    BLEU_LC: "BLEU (sacreBLEU, lower-cased)",
     BLEU_PAPER: "BLEU (protocol paper)",
     CHRF: "chrF",
     TER: "TER",
@@ -197,7 +198,9 @@ def _choices(dev: str, manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
 
 def score_table(scores: Mapping[str, Facts], dev: str) -> Rows:
     """The scores of each set with their intervals; none if nothing was measured."""
-    names = [name for name in MEASURE_LABELS if any(name in facts for facts in scores.values())]
+    bleu = headline(*scores.values())
+    shown = [name for name in MEASURE_LABELS if name == bleu or name not in HEADLINES]
+    names = [name for name in shown if any(name in facts for facts in scores.values())]
     if not names:
         return ()
     rows: list[tuple[str, ...]] = [("set", "sentences", *(MEASURE_LABELS[name] for name in names))]
@@ -208,13 +211,14 @@ def score_table(scores: Mapping[str, Facts], dev: str) -> Rows:
 
 
 def _front(name: str, languages: Sequence[str], scores: Mapping[str, Facts]) -> dict[str, Any]:
+    bleu = headline(*scores.values())
     results = [
         {
             "task": {"type": "translation"},
             "dataset": {"name": each, "type": each},
             "metrics": [
-                {"type": measure, "name": MEASURE_LABELS[measure], "value": float(facts[measure])}
-                for measure in (BLEU, CHRF, TER)
+                {"type": kind, "name": MEASURE_LABELS[measure], "value": float(facts[measure])}
+                for kind, measure in ((BLEU, bleu), (CHRF, CHRF), (TER, TER))
                 if measure in facts
             ],
         }

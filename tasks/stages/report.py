@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.store.store import Artifact
+from infra.tracking.model_version import headline
 from model.data.bpe import TokenizerPair
 from model.data.shards import Shards
 from tasks.engine.limits import counted_apart
@@ -89,6 +90,7 @@ def report(
         "shards": shards.facts,
         "tokens": _frequent_tokens(out, shards),
         "cards": cards,
+        "headline": headline,
         "remarks": _remarks(run, hypotheses, scores),
         "paper": [run_table(compare_to_paper(row, run.facts, cards[row.set_name])) for row in paper],
         "seeds": seed_spreads({n: {s: a.facts for s, a in systems.items()} for n, systems in (seeds or {}).items()}),

@@ -5,7 +5,7 @@ import pytest
 from sacrebleu import metrics
 from sacremoses import MosesTokenizer
 
-from model.metric_names import BLEU, BLEU_INTL, BLEU_LC, BLEU_SENTENCES
+from model.metric_names import BLEU, BLEU_INTL, BLEU_LC, BLEU_NLTK_SENTENCES, BLEU_SENTENCES
 from tasks.evaluation.score_gap import Condition, explain, measure
 from tasks.evaluation.text_causes import text_causes
 from tasks.evaluation.translation_metrics import Measured
@@ -42,11 +42,12 @@ def test_steps_are_differences_of_paired_bootstraps_and_sum_to_the_gap() -> None
     assert len(single) == 2, "one cause alone cannot interact"
 
 
-def test_a_mean_over_sentences_is_measured_as_the_score_card_has_it() -> None:
+@pytest.mark.parametrize("name", [BLEU_SENTENCES, BLEU_NLTK_SENTENCES])
+def test_a_mean_over_sentences_is_measured_as_the_score_card_has_it(name: str) -> None:
     from tasks.evaluation.sentence_bleu import sentence_means
 
-    card = sentence_means(WRITTEN, EXPECTED)[BLEU_SENTENCES]
-    found = measure(Condition(WRITTEN, EXPECTED, BLEU_SENTENCES), "de").numbers
+    card = sentence_means(WRITTEN, EXPECTED)[name]
+    found = measure(Condition(WRITTEN, EXPECTED, name), "de").numbers
     assert {name: round(found[name], 4) for name in ("score", "low", "high")} == {
         name: card[name] for name in ("score", "low", "high")
     }
@@ -69,6 +70,8 @@ def test_faults_of_text_are_seen_and_their_repair_gives_the_score_back() -> None
     assert case.about.startswith("references are lower-cased")
     assert text_causes(Condition(WRITTEN, lowered, BLEU_LC), "de") == []
     assert measure(case.repair(Condition(WRITTEN, lowered)), "de").score >= healthy
+    chinese = ["他看见一只狗。", "IBM 很大。"]
+    assert text_causes(Condition(["他看见狗。", "很大。"], chinese), "zh") == [], "no letter of it has a case"
     [quotes] = text_causes(Condition([f"„{line}“" for line in WRITTEN], EXPECTED), "de")
     assert not quotes.is_fault, "a published system may have the same"
     [spaces] = text_causes(Condition([line.replace(" ", "\xa0") for line in WRITTEN], EXPECTED), "de")

@@ -98,6 +98,24 @@ def test_a_system_does_not_differ_from_itself_and_a_much_better_one_does() -> No
     assert all(row.p < 0.01 for row in apart)
 
 
+def test_languages_without_spaces_are_split_as_by_sacrebleu() -> None:
+    written, expected = ["我喜欢红色的苹果。"], ["我喜欢绿色的苹果。"]
+    for language, tokenizer in (("zh", "zh"), ("ja", "char"), ("de", "13a")):
+        cased, without_case, *_ = score_metrics(language)
+        found = cased.metric.corpus_score(written, [expected]).score
+        assert found == BLEU(tokenize=tokenizer).corpus_score(written, [expected]).score
+        assert (found > 30) == (tokenizer != "13a")
+        assert cased.protocol.startswith(tokenizer)
+        cased.count(written, expected)
+        assert f"tok:{tokenizer}" in cased.signature
+        assert without_case.metric.tokenizer.__class__ is cased.metric.tokenizer.__class__
+
+
+def test_the_name_of_a_set_does_not_matter() -> None:
+    renamed = table(text(3, 0.3)).with_columns(pair_id=pl.Series([f"other:{n}" for n in range(60)]))
+    assert compare("toy", table(text(2, 0.2)), renamed, score_metrics("en"))[0].p < 1
+
+
 def test_other_references_are_refused() -> None:
-    with pytest.raises(BadConfiguration, match="set toy has different sentences or references"):
+    with pytest.raises(BadConfiguration, match="set toy has different references"):
         compare("toy", table(REFERENCES), table(REFERENCES, [*REFERENCES[:-1], "Another."]), [])

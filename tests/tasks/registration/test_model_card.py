@@ -19,10 +19,23 @@ TAGS = {
     "test.sentences": "1000",
     "dev_set": "val",
 }
+LOWER = {"bleu_lc": "40.78", "source_input": "lower-cased, Moses tokens"}
 
 
 def manifest(stage: str, arguments: dict[str, object], facts: dict[str, object]) -> Manifest:
     return Manifest(stage, "k", 1, "", arguments, {}, "", facts, {}, 90.0, {"torch": "2.13.0"})
+
+
+def test_a_version_that_writes_lower_case_is_shown_by_its_headline() -> None:
+    lower = {f"{name}.{fact}": value for name in ("val", "test") for fact, value in LOWER.items()}
+    card = as_markdown(model_card("tiny/1", {**TAGS, **lower}, {}, no_file))
+    front = yaml.safe_load(card.split("---\n")[1])
+    assert front["model-index"][0]["results"][0]["metrics"][0] == {
+        "type": "bleu",
+        "name": "BLEU (sacreBLEU, lower-cased)",
+        "value": 40.78,
+    }
+    assert "| set | sentences | BLEU (sacreBLEU, lower-cased) | chrF |" in body(card)
 
 
 def no_file(_: str) -> None:

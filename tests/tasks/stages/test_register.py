@@ -111,7 +111,7 @@ def test_a_version_within_noise_of_the_champion_is_a_candidate_and_says_why(run:
     run.register("close", run.tags(39.1))
     close = run.register("close", run.tags(39.2), p_value=0.43)
     assert close["aliases"] == ["candidate"]
-    why = "dev BLEU 39.20 on val is 0.10 above the 39.10 of the champion, version 1, within noise (p = 0.43)"
+    why = "dev BLEU 39.20 on val is 0.10 above the 39.10 of the champion, version 1, within noise (p = 0.430)"
     assert close["decision"] == f"not champion: {why}"
     assert "champion" in run.register("close", run.tags(40.2), p_value=0.01)["aliases"]
 
