@@ -1,10 +1,12 @@
 """``repro deploy``."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from flows.runner.paper import PaperRequest
 from flows.runner.request import RunRequest
 from flows.runs.completion import RUN_NAMES, OverridesOption
 from flows.views.terminal import say
@@ -61,7 +63,8 @@ def deploy(
             "--activate, --pause, --cron and --every need names of deployments, as in `repro deploy demo --activate`"
         )
     for run in runs if any(overrides) else ():
-        RunRequest(run, overrides=overrides).resolve()  # rejects a wrong field now, not at night
+        request = PaperRequest if run == "paper" else partial(RunRequest, run)
+        request(overrides=overrides).resolve()  # rejects a wrong field now, not at night
     configure_libraries(Site.named().root)
     if not server_configured():
         raise BadConfiguration(

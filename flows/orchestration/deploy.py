@@ -34,6 +34,10 @@ Times = CronSchedule | IntervalSchedule
 ScheduleSwitch = Literal["on", "off", "as it is"]
 OWN_TIMES = "own-times"
 """The slug of a schedule with the user's own times."""
+DECLARED = ("nightly", "weekly", "monthly")
+"""The slugs of ``prefect.yaml``."""
+FROM_PAGE = "page-"
+"""Begins the slug of a schedule that was made in Prefect's page, which gives none."""
 
 
 def deployments_of(file: Path, names: Sequence[str], overrides: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -155,20 +159,25 @@ def _deploy(
     wanted = {each["slug"]: each for each in declared.get("schedules", ())}
     if OWN_TIMES in existing and OWN_TIMES not in wanted:
         wanted = {OWN_TIMES: {"times": existing[OWN_TIMES].schedule}}
-    schedules = []
+    schedules: dict[str, dict[str, Any]] = {}
     for slug, each in wanted.items():
-        times = each.get("times") or CronSchedule(cron=each["cron"], timezone=each["timezone"])
-        state = {} if slug in existing else {"active": each.get("active", True)}
-        schedules.append({"slug": slug, "schedule": times, **state})
-    deployment.apply(schedules=schedules)
+        known = existing.get(slug)  # perhaps with times that were changed in Prefect's page
+        given = each.get("times") or (known.schedule if known else None)
+        times = given or CronSchedule(cron=each["cron"], timezone=each["timezone"])
+        schedules[slug] = {"schedule": times, "active": known.active if known else each.get("active", True)}
+    for slug, schedule in existing.items():
+        if not schedule.slug or slug.startswith(FROM_PAGE):
+            kept = {"schedule": schedule.schedule, "active": schedule.active, "parameters": schedule.parameters}
+            schedules[slug if schedule.slug else f"{FROM_PAGE}{slug}"] = kept
+    deployment.apply(schedules=[{"slug": slug, **each} for slug, each in schedules.items()])
     made = client.read_deployment_by_name(label)
     for slug, schedule in _schedules_of(made).items():
-        if slug not in wanted:
+        if slug not in schedules:
             client.delete_deployment_schedule(made.id, schedule.id)
-        elif switch != "as it is":
+        elif switch == "off" or (switch == "on" and slug in wanted):
             client.update_deployment_schedule(made.id, schedule.id, active=switch == "on")
     states = [
-        f"{_in_words(each.schedule) if slug == OWN_TIMES else slug} {'active' if each.active else 'paused'}"
+        f"{slug if slug in DECLARED else _in_words(each.schedule)} {'active' if each.active else 'paused'}"
         for slug, each in _schedules_of(_read_deployment(client, label)).items()
     ]
     settings = as_options(parameters.get("overrides", ()))

@@ -76,7 +76,7 @@ def reproduce(
     planned: RunPlan | None = known_value()
     if planned is None:
         request = RunRequest(run, from_stage, until, force, overrides, site)
-        planned = make_plan(request.resolve(again=flow_run.run_count > 1))
+        planned = make_plan(request.resolve())
     resolved = planned.resolved
     # Several may run at once. The parent flow prints the settings once, at the start of each.
     label = (resolved.title or run).split(SEPARATOR)[0] if flow_run.parent_flow_run_id else ""

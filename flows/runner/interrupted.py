@@ -38,15 +38,12 @@ def unfinished(site: Site) -> list[RecordedRun]:
     return sorted(interrupted, key=lambda record: record.started, reverse=True)
 
 
-def attempt_to_resume(site: Site, run: str, request: Mapping[str, Any], *, again: bool = False) -> RecordedRun | None:
-    """Return the newest record of the same request of ``run`` if it was interrupted, else None.
-
-    ``again``: the caller retries that flow run, so the run has ended; a failed run is resumed too.
-    """
+def attempt_to_resume(site: Site, run: str, request: Mapping[str, Any]) -> RecordedRun | None:
+    """Return the newest record of the same request of ``run`` if it was interrupted or failed, else None."""
     wanted = {name: request[name] for name in records.REQUEST_FIELDS} | {"force": list(request["force"])}
     for record in read_headers(site.root, run):
         if record.asked == wanted and record.overrides == tuple(request["overrides"]):
-            return record if record.outcome == KILLED or (again and record.outcome != FINISHED) else None
+            return record if record.outcome != FINISHED else None
     return None
 
 

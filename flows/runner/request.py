@@ -49,12 +49,8 @@ class RunRequest:
     def __post_init__(self) -> None:
         object.__setattr__(self, "overrides", without_replaced(self.overrides))
 
-    def resolve(self, *, again: bool = False) -> "ResolvedRun":
-        """Resolve the request. Raises BadConfiguration for an unknown value.
-
-        ``again``: the caller retries a flow run with the same request. Its forced stages are resumed even if they
-        failed; otherwise only if they were interrupted.
-        """
+    def resolve(self) -> "ResolvedRun":
+        """Resolve the request. Raises BadConfiguration for an unknown value."""
         for name in (self.from_stage, self.until, *self.force):
             check_stage(name)
         for name in filter(None, (self.from_stage, *self.force)):
@@ -68,7 +64,7 @@ class RunRequest:
         run = override(find_run(found.run), self.overrides)
         check_sets(run)
         warn_of_changed_files(run)
-        return ResolvedRun(found, run, site, scope, again)
+        return ResolvedRun(found, run, site, scope)
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,6 @@ class ResolvedRun:
     run: Run
     site: Site
     scope: Scope
-    again: bool = False
     title: str = ""
     """The name of its run in MLflow; empty for the run's own."""
     parent: str = ""
@@ -107,7 +102,7 @@ class RunPlan:
     """Its attempt is a new one, or that of ``interrupted``."""
     initial: InitialWeights | None
     interrupted: RecordedRun | None
-    """The last run of the same request, if it was interrupted."""
+    """The last run of the same request, if it did not finish."""
     outcome: Outcome
     """States are cached, miss and waits."""
     lookups: Mapping[str, Hit | Miss]
@@ -123,7 +118,7 @@ def make_plan(resolved: ResolvedRun) -> RunPlan:
     store = open_store(site)
     name = resolved.run.name
     records.receive_records(store, name)
-    interrupted = attempt_to_resume(site, name, vars(resolved.request), again=resolved.again)
+    interrupted = attempt_to_resume(site, name, vars(resolved.request))
     scope = resolved.scope
     if scope.attempt.stages and interrupted and interrupted.forced_attempt:
         resumed = Attempt(scope.attempt.stages, interrupted.forced_attempt, is_resumed=True)
@@ -178,6 +173,10 @@ def _check_training(run: Run, site: Site) -> None:
     on_cpu = site.device == "cpu"
     most = site.micro_batch_tokens
     if training.numerics == "strict":  # it ignores these settings
+        if site.ranks not in (1, 2, 4):
+            raise BadConfiguration(
+                f"site.ranks is {site.ranks}, allowed is 1, 2 or 4 where training.numerics is strict"
+            )
         return
     try:
         check_whole_updates(training, site.compile, on_cpu=on_cpu, ranks=site.ranks, micro_batch_tokens=most)

@@ -6,10 +6,12 @@ are runs with an override and move none.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Any
 
 from flows.reproduce import STAGES
 from flows.runner.group import Group, GroupResults, RunOne, Say, digest, run_members
+from flows.runner.interrupted import attempt_to_resume
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.overrides import run_title
 from infra.errors import BadConfiguration
@@ -81,8 +83,12 @@ def requests_by_seed(resolved: ResolvedRun, seeds: Sequence[int]) -> Iterator[tu
 
 def run_seeds(resolved: ResolvedRun, seeds: Sequence[int], run_one: RunOne, say: Say) -> SeedResults:
     """Run the request for each seed; a seed that fails does not stop the others."""
-    members = {f"{seed}": request.resolve() for seed, request in requests_by_seed(resolved, seeds)}
     name = resolved.run.name
+    requests = dict(requests_by_seed(resolved, seeds))
+    begun = [seed for seed, each in requests.items() if attempt_to_resume(resolved.site, name, vars(each))]
+    for seed in takewhile(lambda each: each not in begun, seeds if begun else ()):  # finished before it
+        requests[seed] = replace(requests[seed], from_stage="", force=())
+    members = {f"{seed}": request.resolve() for seed, request in requests.items()}
     overrides = resolved.request.overrides
     several = f"seeds {','.join(members)}"
     group = Group(

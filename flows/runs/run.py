@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from flows.runs.synthetic import BackTranslation, Distillation
+from flows.runs.synthetic import COUNTED_AS, BackTranslation, Distillation
 from model.config import Averaging, Decoding, Model, Training, check_compatible
 from model.config.keying import require, require_finite, require_name
 from tasks.cleaning.filters import Filters
@@ -65,6 +65,8 @@ class Run:
         Limits.parse(self.expect)
         names = [s.name for s in self.sets]
         require(len(set(names)) == len(names), "sets", names, "sets of different names")
+        reserved = COUNTED_AS.keys() & set(names)
+        require(not reserved, "sets", [*reserved], "sets of other names: the stages of synthetic text have these")
         require(self.dev in names, "dev", self.dev, f"one of the run's sets: {', '.join(names)}")
         for name in self.filters.exclude:
             require(name in names, "filters.exclude", name, f"one of the run's sets: {', '.join(names)}")

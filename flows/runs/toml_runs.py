@@ -48,10 +48,11 @@ def run_from_toml(path: Path, find: Callable[[str], Run], extended_by: tuple[Pat
             raise BadConfiguration(f"{path}: {EXTENDS} is {base!r}, allowed is the name of a run")
         above = (*extended_by, path.resolve())
         file = path.parent / base
+        found = f"{file}" if ".py:" in base or base.endswith(f"{SUFFIX}-swapped") else base
         if base.endswith(SUFFIX) and file.resolve() in above:
             allowed = "which is this file or extends it; allowed is another run"
             raise BadConfiguration(f"{path}: {EXTENDS} is {base!r}, {allowed}")
-        named = plain(run_from_toml(file, find, above) if base.endswith(SUFFIX) else find(base)) | named
+        named = plain(run_from_toml(file, find, above) if base.endswith(SUFFIX) else find(found)) | named
     try:
         if isinstance(table.get("sets"), list):
             table["sets"] = named_sets(table["sets"], named.get("sets", []))

@@ -103,6 +103,6 @@ class Decoding:
         The length of a source counts one eos for every ``Model.source_ends``."""
         most = source - 1 + self.max_extra
         if self.max_ratio:
-            most = min(most, max(1, math.floor(self.max_ratio * source)))
-        least = max(1 + self.min_length, math.ceil(self.min_ratio * source))
+            most = min(most, max(1, math.floor(round(self.max_ratio * source, 9))))
+        least = max(1 + self.min_length, math.ceil(round(self.min_ratio * source, 9)))
         return min(least, most), most

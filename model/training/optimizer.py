@@ -32,7 +32,7 @@ def learning_rate(training: Training, d_model: int, update: int, seconds: float 
     rise = float(update / training.warmup)
     if training.schedule == "paper":
         return training.factor / math.sqrt(d_model) * min(float(update**-0.5), update * float(warmup**-1.5))
-    if update <= warmup:
+    if update <= warmup and training.schedule != "clock":
         return training.peak * rise
     if training.schedule == "inverse_sqrt":
         return training.peak / math.sqrt(rise)
@@ -41,4 +41,4 @@ def learning_rate(training: Training, d_model: int, update: int, seconds: float 
     linear = training.peak * max(0, training.updates + 1 - update) / max(1, training.updates + 1 - warmup)
     if training.schedule == "linear":
         return linear
-    return min(linear, training.peak * max(0.0, 1 - seconds / (60 * training.minutes)))
+    return min(training.peak * rise, linear, training.peak * max(0.0, 1 - seconds / (60 * training.minutes)))

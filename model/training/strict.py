@@ -24,15 +24,12 @@ PARTS = 4
 class StrictReader(UpdateReader):
     """Reads one rank's shares of each update: the numbers that are ``rank`` modulo the number of ranks.
 
-    Raises ValueError if the number of ranks does not divide ``PARTS``, or if ``micro_batch_tokens`` is set.
+    Raises ValueError if the number of ranks does not divide ``PARTS``. Ignores ``micro_batch_tokens``.
     """
 
     def __post_init__(self) -> None:
         ranks = self.ranks.world_size
-        most = self.micro_batch_tokens
         require(PARTS % ranks == 0, "site.ranks", ranks, "1, 2 or 4 where training.numerics is strict")
-        allowed = f"0 (not set) where training.numerics is strict, which cuts every update into {PARTS} shares"
-        require(not most, "site.micro_batch_tokens", most, allowed)
 
     def read(self, rows: Array, following: Cursor) -> Update:
         """Read this rank's shares of the update of these rows; each share is one micro-batch."""

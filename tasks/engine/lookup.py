@@ -62,7 +62,7 @@ class Miss:
 
 
 def look_up(store: Store, site: Site, call: StageCall, attempt: str = "") -> Hit | Miss:
-    """Look up the artifact of ``call``; with an ``attempt``, only an artifact of that attempt is a hit.
+    """Look up the artifact of ``call``; with an ``attempt``, only one that it made with the present code is.
 
     Makes one list request if the store is a bucket.
     """
@@ -70,11 +70,11 @@ def look_up(store: Store, site: Site, call: StageCall, attempt: str = "") -> Hit
     manifest = store.find(call.stage.name, call.key)
     if manifest is None and store.has(call.stage.name, call.key):
         return Miss(MissReason.DAMAGED, detail="its manifest.json is missing, damaged or another artifact's")
-    if attempt and not (manifest and is_of_attempt(manifest, attempt)):
+    change = code_of(store, call).change_since(manifest.made) if manifest else UNCHANGED
+    if attempt and not (manifest and is_of_attempt(manifest, attempt) and change == UNCHANGED):
         return Miss(MissReason.FORCED, manifest)
     if manifest is None:
         return Miss(MissReason.NOT_MADE)
-    change = code_of(store, call).change_since(manifest.made)
     # Artifacts that an earlier release adopted were not made by the project's code.
     if site.strict and not manifest.is_adopted and "modules" not in manifest.made:
         return Miss(MissReason.CODE_UNKNOWN, manifest)

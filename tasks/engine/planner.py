@@ -51,7 +51,8 @@ class Scope:
 
     def stage_of(self, name: str, item: str) -> str:
         """The stage that a call of stage ``name`` for ``item`` (``reverse`` or ``reverse/dev``) counts as."""
-        return self.counted_as.get(item.partition("/")[0], name)
+        first = item.partition("/")[0]
+        return self.counted_as.get(first, name) if name != "download" else name  # of which it is a folder
 
     def attempt_at(self, call: StageCall) -> str:
         """The attempt whose artifact ``call`` needs; "" if the artifact of any attempt counts."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from infra.site import Site
 from infra.store.files import folder_damage
+from infra.store.manifest import is_log
 from infra.store.store import Artifact
 from infra.tracking.mlflow_runs import RunFile
 from infra.tracking.model_files import PARTS, VOCABULARY, files_digest, local_address
@@ -85,7 +86,8 @@ def _model_files(made: Artifact) -> dict[str, Mapping[str, Any]]:
     parts = {stage: part for part, stage in PARTS.items() if not (own and part == VOCABULARY)}
     for made_by, _, key in (name.partition("/") for name in registered.inputs):
         if made_by in parts and (manifest := made.store.find(made_by, key)):
-            own |= {f"artifacts/{parts[made_by]}/{name}": sums for name, sums in manifest.files.items()}
+            files = {name: sums for name, sums in manifest.files.items() if not is_log(name)}
+            own |= {f"artifacts/{parts[made_by]}/{name}": sums for name, sums in files.items()}
     return own
 
 

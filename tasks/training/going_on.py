@@ -28,8 +28,8 @@ from tasks.engine.stage import Origin, StageCall
 
 STATE_FILES = ("state.safetensors", "position.json")
 LENGTH = ("updates", "epochs", "minutes")
-SAME = ("shards", "vocabulary", "model")
-SAME_TRAINING = ("seed", "batch_tokens", "batch_sentences", "batching", "optimizer", "target_ends")
+SAME = ("shards", "dev", "vocabulary", "model")
+SAME_TRAINING = ("seed", "batch_tokens", "batch_sentences", "batching", "optimizer", "target_ends", "checkpoint_every")
 """Settings that a training with ``continued`` must share with the finished training."""
 
 
@@ -77,9 +77,16 @@ def _asked_for(store: Store, call: StageCall, artifact: Artifact) -> Origin:
         if changed := differences(ours, finished, path):
             raise BadConfiguration(f"training.continue is {name}, allowed is a training of the same {changed[0]}")
     training: Training = call.arguments["training"]
-    if not training.epochs and training.updates <= update:
-        allowed = f"above {update}, the updates of {name}, which it continues"
-        raise BadConfiguration(f"training.updates is {training.updates}, allowed is {allowed}")
+    saved = json.loads((state_folder(store.folder(manifest.stage, manifest.key)) / "position.json").read_text())[
+        "position"
+    ]
+    reached = {"minutes": saved["seconds"] / 60, "patience": saved["checks_since_best"]}
+    reached |= {"epochs": manifest.facts.get("epochs", 0)} if training.epochs else {"updates": update}
+    for field, value in reached.items():
+        asked = getattr(training, field)
+        if asked <= value and (asked or field == "updates"):
+            allowed = f"above {value:g}, where {name} ended, which it continues" + "; or 0" * (field != "updates")
+            raise BadConfiguration(f"training.{field} is {asked}, allowed is {allowed}")
     return Origin(artifact, update)
 
 

@@ -101,7 +101,7 @@ def test_a_training_goes_on_with_other_rates_where_that_is_asked_for(small: Path
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [
-        ((), "training.updates is 120, allowed is above 120, the updates of train-"),
+        ((), "training.updates is 120, allowed is above 120, where train-"),
         (("training.updates=200", "training.seed=2"), "allowed is a training of the same training.seed: 1 -> 2"),
         (
             ("training.updates=200", "training.target_ends=eos+eos"),

@@ -187,11 +187,10 @@ def test_a_job_that_cannot_compute_strictly_says_so(
     assert message in answer["message"]
 
 
-@pytest.mark.parametrize(("ranks", "most", "field"), [(3, 0, "site.ranks"), (2, 100, "site.micro_batch_tokens")])
-def test_ranks_and_micro_batches_that_change_the_shares_are_refused(ranks: int, most: int, field: str) -> None:
+def test_ranks_that_change_the_shares_are_refused() -> None:
     unused = cast(Any, None)
-    with pytest.raises(ValueError, match=field):
-        StrictReader(unused, Ranks(0, ranks), unused, most)
+    with pytest.raises(ValueError, match=r"site\.ranks"):
+        StrictReader(unused, Ranks(0, 3), unused, 0)
 
 
 @pytest.mark.slow

@@ -110,7 +110,7 @@ def test_a_run_without_a_server_is_on_record_and_its_attempt_goes_on(
     failed = dispatched()
     assert (failed.outcome, failed.failure, failed.start_number) == ("FAILED", "run failed: no server", 1)
     first = make_plan(RunRequest("small", force=("score",)).resolve())
-    assert not first.scope.attempt.is_resumed, "a failed run is not resumed"
+    assert first.scope.attempt.is_resumed, "what it forced and finished is not made again"
     with monkeypatch.context() as patch:
         patch.setattr(records, "process_identity", dead_process)
         attempt = first.scope.attempt.id

@@ -105,6 +105,26 @@ def test_times_of_a_schedule_are_kept_until_others_are_given(prefect: Services) 
     deploy(prefect, "multi30k-ende", "--pause")
 
 
+def test_schedules_of_prefects_page_are_kept(prefect: Services) -> None:
+    place = f"{prefect.api}/deployments/name/reproduce/demo-distilled"
+    deployment = request_json(place)
+    (own,) = deployment["schedules"]
+    schedules = f"{prefect.api}/deployments/{deployment['id']}/schedules"
+    berlin = {"cron": "0 5 * * *", "timezone": "Europe/Berlin"}
+    request_json(f"{schedules}/{own['id']}", {"schedule": berlin}, method="PATCH")
+    added = {"schedule": {"cron": "15 1 * * *", "timezone": "Europe/Berlin"}, "active": False}
+    request_json(schedules, [added])
+    for _ in range(2):
+        deploy(prefect)
+        found = {each["schedule"]["cron"]: each for each in request_json(place)["schedules"]}
+        assert set(found) == {"0 5 * * *", "15 1 * * *"}
+        assert [each["schedule"]["timezone"] for each in found.values()] == ["Europe/Berlin"] * 2
+        assert not any(each["active"] for each in found.values())
+    deploy(prefect, "demo-distilled", "--activate")
+    active = {each["schedule"]["cron"]: each["active"] for each in request_json(place)["schedules"]}
+    assert active == {"0 5 * * *": True, "15 1 * * *": False}
+
+
 def test_several_runs_and_a_run_of_a_file_are_deployed_and_activated(prefect: Services, tmp_path: Path) -> None:
     said = deploy(prefect, "demo", "multi30k-ende", "--activate")
     assert said.count(" active") == 2, said

@@ -54,21 +54,18 @@ def test_who_forces_goes_on_with_the_run_without_it_but_not_the_other_way_round(
     assert [found.command for found in unfinished(Site.named())] == ["repro run demo --force train"]
 
 
-@pytest.mark.parametrize(
-    ("ended", "goes_on"), [("RUNNING", "always"), ("KILLED", "always"), ("FAILED", "again"), ("FINISHED", "never")]
-)
-def test_only_the_very_same_request_goes_on_and_only_if_it_was_cut_off(
-    ended: str, goes_on: str, dead: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("ended", ["RUNNING", "KILLED", "FAILED", "FINISHED"])
+def test_only_the_very_same_request_goes_on_and_only_if_it_did_not_finish(
+    ended: str, dead: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forced = RunRequest("demo", force=("train",), overrides=("a.b=1",))
     record(dead, forced, "KILLED", 0, monkeypatch)
     record(dead, forced, ended, 1, monkeypatch)
 
-    def found(request: RunRequest, *, again: bool) -> bool:
-        return attempt_to_resume(Site.named(), "demo", vars(request), again=again) is not None
+    def found(request: RunRequest) -> bool:
+        return attempt_to_resume(Site.named(), "demo", vars(request)) is not None
 
-    assert found(forced, again=False) == (goes_on == "always")
-    assert found(forced, again=True) == (goes_on != "never")
+    assert found(forced) == (ended != "FINISHED")
     for other in (
         replace(forced, force=()),
         replace(forced, from_stage="train"),
@@ -76,7 +73,7 @@ def test_only_the_very_same_request_goes_on_and_only_if_it_was_cut_off(
         replace(forced, overrides=()),
         replace(forced, site="gpu"),
     ):
-        assert not found(other, again=True)
+        assert not found(other)
 
 
 @pytest.mark.parametrize("outcome", ["FINISHED", "FAILED", "RUNNING"])

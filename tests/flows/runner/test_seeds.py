@@ -54,6 +54,20 @@ def test_stages_before_training_are_forced_once() -> None:
     assert later == ["score", "score"]
 
 
+def test_a_repeated_command_does_not_train_finished_seeds_again(small: Path) -> None:
+    request = RunRequest("small", from_stage="train", until="train", overrides=FEW)
+
+    def made_again() -> dict[str, list[str]]:
+        outcomes = run_seeds(request.resolve(), (1, 2), run_small, print).outcomes
+        return {seed: [row.stage for row in each.rows if row.state == "completed"] for seed, each in outcomes.items()}
+
+    assert made_again() == {"1": ["train"], "2": ["train"]}
+    newest = max((small / "runs" / "small").glob("*.json"))
+    newest.write_text(newest.read_text().replace('"outcome": "FINISHED"', '"outcome": "KILLED"'))
+    assert made_again() == {"1": [], "2": []}, "the second was killed after its last stage"
+    assert made_again() == {"1": ["train"], "2": ["train"]}, "a new request"
+
+
 @pytest.mark.parametrize("words", ["1", "1,1", "1,two", "1,,2", "-1,2", ","])
 def test_seeds_are_two_or_more_whole_numbers(words: str) -> None:
     with pytest.raises(BadConfiguration, match=f"--seeds is '{words}', allowed are two or more different"):

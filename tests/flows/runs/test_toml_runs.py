@@ -83,6 +83,15 @@ def test_a_file_extends_a_run_and_is_named_after_itself(tmp_path: Path) -> None:
     assert canonical(run.training) == canonical(training), "a whole number in a field of numbers is the same key"
 
 
+@pytest.mark.parametrize("base", ["base.py:MINE", "base.toml-swapped"])
+def test_the_file_that_a_file_extends_is_beside_it(tmp_path: Path, base: str) -> None:
+    (tmp_path / "base.py").write_text("from flows.runs import DEMO as MINE\n")
+    (tmp_path / "base.toml").write_text('extends = "demo"\n')
+    (tmp_path / "mine.toml").write_text(f'extends = "{base}"\nabout = "mine"\n')
+    run = find_run(f"{tmp_path / 'mine.toml'}")
+    assert run.corpus.source_language == ("en" if base.endswith("MINE") else "de")
+
+
 def test_a_bare_name_means_the_file_of_that_run_in_the_working_folder_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

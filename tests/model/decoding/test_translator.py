@@ -212,3 +212,8 @@ def test_lengths_are_absolute_and_relative(
     assert 1 <= shortest <= longest == min(source - 1 + most, max(1, int(ratio * source)) if ratio else 10**9)
     assert shortest == longest or (shortest >= least + 1 and shortest >= least_ratio * source)
     assert Decoding(max_extra=most).lengths(source) == (1, source - 1 + most)
+
+
+def test_ratios_of_decimals_are_exact() -> None:
+    assert Decoding(max_ratio=1.4, max_extra=100).lengths(45) == (1, 63)
+    assert Decoding(min_ratio=1.1, max_extra=100).lengths(50)[0] == 55

@@ -41,6 +41,8 @@ def test_by_the_clock_the_rate_falls_to_0_with_the_updates_or_the_minutes() -> N
     clock = replace(linear, schedule="clock", minutes=2.0)
     assert learning_rate(clock, 512, 55, 10.0) == learning_rate(linear, 512, 55)
     assert [learning_rate(clock, 512, 20, seconds) for seconds in (60.0, 90.0, 130.0)] == [0.25, 0.125, 0.0]
-    assert learning_rate(clock, 512, 5, 60.0) == 0.25, "the warm-up counts updates"
+    assert learning_rate(clock, 512, 5, 30.0) == 0.25, "the warm-up counts updates"
+    assert [learning_rate(clock, 512, update, 90.0) for update in (1, 5, 10, 11)] == [0.05, 0.125, 0.125, 0.125]
+    assert learning_rate(clock, 512, 5, 120.0) == 0, "also if the time is over before the warm-up"
     with pytest.raises(ValueError, match="training.minutes is 0.0, allowed is above 0 where"):
         replace(linear, schedule="clock")

@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tasks.engine.lookup import Hit
 from tasks.engine.planner import Planner, Scope
 from tasks.engine.runner import Runner
 from tasks.engine.stage import Facts, JobRequest, StageCall, current_stage, engine, stage
+from tasks.engine.stage_code import UNCHANGED, StageCode
 
 
 @pytest.fixture(autouse=True)
@@ -122,6 +124,17 @@ def test_force_runs_one_stage_and_keeps_equal_dependents(tmp_path: Path) -> None
     assert plan(tmp_path, forced=frozenset({"make"})) == ["miss", "waits", "waits"]
     assert states(run(tmp_path, forced=frozenset({"make"}))) == ["completed", "cached", "cached"]
     assert states(run(tmp_path, forced=frozenset(ORDER))) == ["completed"] * 3
+
+
+def test_a_forced_stage_runs_again_in_a_resumed_attempt_if_its_code_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again: dict[str, Any] = {"forced": frozenset({"twice"}), "attempt": "first"}
+    assert states(run(tmp_path, **again)) == ["completed"] * 3
+    assert states(run(tmp_path, **again)) == ["cached"] * 3
+    changed = replace(UNCHANGED, modules=("toy_stages",))
+    monkeypatch.setattr(StageCode, "change_since", lambda *_: changed)
+    assert states(run(tmp_path, **again)) == ["cached", "completed", "cached"]
 
 
 @pytest.mark.parametrize(
