@@ -120,3 +120,11 @@ def test_a_check_is_deployed_for_a_run_whose_results_are_recorded() -> None:
         deploying.check_of("demo-distilled")
     with pytest.raises(BadConfiguration, match="--check"):
         deploy_command(check=True)
+
+
+def test_settings_of_the_paper_are_checked_as_those_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.commands.deploy.server_configured", lambda: False)
+    with pytest.raises(BadConfiguration, match="no Prefect server is configured"):
+        deploy_command("paper", overrides=("training.updates=100",))
+    with pytest.raises(BadConfiguration, match=r"training\.updatess"):
+        deploy_command("paper", overrides=("training.updatess=100",))
