@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.table import Table
 
-from flows.views.tables import cell, number_text, plain_table
+from flows.views.tables import cell, plain_table
+from infra.tracking.run_description import number_text
 from tasks.evaluation.system_comparison import Difference
 from tasks.registration.differences import DifferingField
 

@@ -15,6 +15,7 @@ from rich.text import Text
 from flows.views.stage_words import why
 from infra.guards.shown_text import shown_lines
 from infra.tracking.model_version import headline
+from infra.tracking.run_description import number_text
 from model.metric_names import BLEU, BLEU_LC, BLEU_LC_LOSS, BLEU_LOSS, BLEU_MOSES_LC, CHRF, PERPLEXITY
 from tasks.durations import duration
 from tasks.engine.limits import counted_apart
@@ -169,12 +170,3 @@ def format_facts(facts: Mapping[str, Any], limit: int = 6) -> str:
 
 size_text = partial(decimal, precision=2)
 """Bytes as ``1.25 GB``, ``30.00 kB`` or ``251 bytes``."""
-
-
-def number_text(value: Any) -> str:
-    """Format a number with grouped digits, a float with two decimals, or as ``9.41e+10`` from a billion on."""
-    if isinstance(value, float):
-        return f"{value:,.2f}" if abs(value) < 1e9 else f"{value:.3g}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return str(value)

@@ -53,7 +53,9 @@ def run_description(lines: Sequence[StageRow], why: str = "") -> str:
     scored = {line.item: numeric_facts(line.facts) for line in lines if line.stage == SCORE_STAGE}
     scored = {item: numbers for item, numbers in scored.items() if numbers}
     names = [*dict.fromkeys(name for numbers in scored.values() for name in numbers)][:8]
-    scores = [[name.replace("_", " "), *(_short(each.get(name, "")) for each in scored.values())] for name in names]
+    scores = [
+        [name.replace("_", " "), *(number_text(each.get(name, "")) for each in scored.values())] for name in names
+    ]
     pages = [(*PAGES[line.stage], line.page) for line in lines if line.stage in PAGES and not line.item and line.page]
     text = [MARKS.sub(r"\\\1", why.replace("\n", " ")), ""] if why else []
     text += [" · ".join(f"[{label}]({page}/{place})" for label, place, page in pages), ""] if pages else []
@@ -102,7 +104,7 @@ def numeric_facts(facts: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in flatten(facts).items() if is_number(value)}
 
 
-def _short(value: object) -> str:
+def number_text(value: object) -> str:
     """Format a value for people: ``28,996``, ``34.12``."""
     if isinstance(value, float):
         return f"{value:,.2f}" if 0.1 <= abs(value) < 1e9 or value == 0 else f"{value:.3g}"
