@@ -30,5 +30,5 @@ def test_a_job_gets_every_setting_of_its_site(tmp_path: Path) -> None:
 
 
 def test_strict_numerics_takes_one_thread_and_does_not_compile(tmp_path: Path) -> None:
-    changed = {"threads": 1, "compile": "never", "packed_attention": "torch"}
+    changed = {"threads": 1, "compile": "never", "packed_attention": "torch", "micro_batch_tokens": 0}
     assert settings(tmp_path, "strict") == {**settings(tmp_path, "fast"), **changed}
