@@ -81,6 +81,11 @@ def compare_on(
 
     Raises BadConfiguration if references differ.
     """
+    trainings = [{(seed, each.lineage["train"].key) for seed, each in group.items()} for group in (a, b)]
+    shared = sorted(seed for seed, _ in trainings[0] & trainings[1])
+    paired = 2 <= len(shared) == min(len(a), len(b))
+    if paired:  # further seeds of one group have no partner
+        a, b = ({seed: group[seed] for seed in shared} for group in (a, b))
     groups = [[system.scores[set_name] for system in group.values()] for group in (a, b)]
     scores = [*groups[0], *groups[1]]
     if len({score.facts["references_sha256"] for score in scores}) > 1:
@@ -90,8 +95,6 @@ def compare_on(
     store = open_store(site)
     folders = [[store.artifact(score).path() for score in group] for group in groups]
     first, second = (SeedScores.of([_measured(each, metric, language) for each in group]) for group in folders)
-    trainings = [{seed: each.lineage["train"].key for seed, each in group.items()} for group in (a, b)]
-    paired = trainings[0] == trainings[1]
     tail = sequential_tails(budget, paired=paired)[len(b) - 2] if budget else TAIL
     difference = compare_groups(first, second, tail, paired=paired)
     of_a = dict(zip(a, first.scores.tolist(), strict=True))

@@ -113,6 +113,8 @@ def own_times(cron: str, every: str) -> Times | None:
     if every:
         raise BadConfiguration(f"--every is {every!r}, allowed is a number of minutes, hours or days: 30m, 6h, 2d")
     try:
+        if len(cron.split()) > 5:  # croniter also takes seconds
+            raise ValueError
         return CronSchedule(cron=cron, timezone="UTC") if cron else None
     except ValueError as error:
         raise BadConfiguration(

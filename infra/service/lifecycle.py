@@ -52,9 +52,9 @@ def check(service: Service, outer: Mapping[str, str]) -> None:
 def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = False) -> RunningService:
     """Start the service and wait until it is healthy; a running service keeps its settings.
 
-    Raises BadConfiguration for a port in use, a database that cannot be created, or a running service and
-    ``foreground``, NetworkFault for an unreachable
-    database, JobFailed if a program does not start. After an error no process is left running.
+    Raises BadConfiguration for a port in use, a database that cannot be created, or ``foreground`` and a running
+    service, NetworkFault for an unreachable database, JobFailed if a program does not start. After an error no process
+    of this call is left running.
     """
     service.folder.mkdir(parents=True, exist_ok=True)
     service.folder.chmod(0o700)  # it holds the supervisor's socket and all logs

@@ -245,7 +245,6 @@ def test_a_published_figure_is_a_claim_of_its_own_protocol(small: Path, capsys: 
         ({"claim": float("nan")}, "--claim is nan"),
         ({"claimed_as": "paper-bse"}, "allowed of the paper is paper-base"),
         ({"claimed_as": "notes"}, "no score is known"),
-        ({"claimed_as": "workbench"}, "not a protocol"),
         ({"claimed_as": "smal/1"}, "smal.*published claims are paper-base"),
         ({"claim": 20.0, "set_name": "decoding.beam=1"}, "allowed is a scored set of small/1: dev, test"),
     ],
@@ -253,6 +252,13 @@ def test_a_published_figure_is_a_claim_of_its_own_protocol(small: Path, capsys: 
 def test_a_wrong_claim_is_named(small: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(BadConfiguration, match=message):
         gap("small/1", **options)
+
+
+def test_a_claim_by_the_mean_of_sentences_of_nltk_is_compared(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    del small
+    gap("small/1", claimed_as="workbench", claim=18.83)
+    said = capsys.readouterr()
+    assert "18.83" in said.out + said.err
 
 
 @pytest.mark.parametrize(

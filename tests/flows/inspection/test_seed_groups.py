@@ -50,6 +50,11 @@ def test_all_seeds_of_a_run_are_a_group_and_groups_are_compared(
         np.mean(list(chrf["b"].values())) - np.mean(list(chrf["a"].values()))
     )
     assert "verdict" in shown.err
+    run_small(RunRequest("small", until="score", overrides=("training.seed=3",)))
+    compare_command("small", f"small --set {GREEDY}", seeds=True, as_json=True)
+    more = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert more["groups"]["small"] == [1, 2, 3]
+    assert more["comparisons"] == found["comparisons"], "the pairs decide"
     with pytest.raises(
         BadConfiguration, match="'small --set training.updates=80' with scores here are 1, allowed are 2"
     ):

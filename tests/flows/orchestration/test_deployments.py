@@ -96,7 +96,7 @@ def test_a_run_in_a_file_gets_a_deployment_that_names_the_file(tmp_path: Path, m
         deploying.deployments_of(REPOSITORY / "prefect.yaml", ["mine"])
 
 
-@pytest.mark.parametrize("times", ["0 22 * *", "0 25 * * *", "daily", "@daily at 3"])
+@pytest.mark.parametrize("times", ["0 22 * *", "0 25 * * *", "daily", "@daily at 3", "* * * * * *"])
 def test_wrong_times_of_a_schedule_are_refused_before_anything_is_deployed(times: str) -> None:
     with pytest.raises(BadConfiguration, match="--cron"):
         deploying.own_times(times, "")
