@@ -38,7 +38,7 @@ def running(
     site = resolved.site
     tracker = Tracker(site.tracking, site.root.absolute() / "mlflow-artifacts")
     if planned.scope.attempt.is_resumed:
-        display.say("the same request was interrupted before: its forced stages continue from there")
+        display.say("the same request did not finish before: its forced stages continue from there")
     limits = Limits.parse(resolved.run.expect)
     record = RunRecord(planned, display.say)
     lock = threading.Lock()
@@ -131,9 +131,7 @@ class RunRecord:
         except BaseException as error:
             if self._is_open():
                 failed = isinstance(error, Exception)
-                # Nothing of a resumed attempt ran here: KILLED lets the next start continue it.
-                status = "FAILED" if failed and not self.planned.scope.attempt.is_resumed else KILLED
-                self.write(rows, status, f"run failed: {describe(error)}" if failed else "")
+                self.write(rows, "FAILED" if failed else KILLED, f"run failed: {describe(error)}" if failed else "")
             raise
 
     def close(self, outcome: Outcome) -> None:

@@ -116,7 +116,7 @@ def test_a_run_without_a_server_is_on_record_and_its_attempt_goes_on(
         attempt = first.scope.attempt.id
         path = records.write(small, "small", vars(first.resolved.request), [], "RUNNING", first.started, attempt)
     for _ in range(2):
-        assert dispatched().outcome == "KILLED"
+        assert dispatched().outcome == "FAILED"
         assert make_plan(first.resolved.request.resolve()).scope.attempt.id == first.scope.attempt.id
     assert len(list(path.parent.glob(f"{path.stem[:8]}*.json"))) > 3, "each start is one record"
 
