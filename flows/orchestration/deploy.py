@@ -34,8 +34,6 @@ Times = CronSchedule | IntervalSchedule
 ScheduleSwitch = Literal["on", "off", "as it is"]
 OWN_TIMES = "own-times"
 """The slug of a schedule with the user's own times."""
-DECLARED = ("nightly", "weekly", "monthly")
-"""The slugs of ``prefect.yaml``."""
 FROM_PAGE = "page-"
 """Begins the slug of a schedule that was made in Prefect's page, which gives none."""
 
@@ -179,15 +177,20 @@ def _deploy(
         elif switch == "off" or (switch == "on" and slug in wanted):
             client.update_deployment_schedule(made.id, schedule.id, active=switch == "on")
     states = [
-        f"{slug if slug in DECLARED else _in_words(each.schedule)} {'active' if each.active else 'paused'}"
+        f"{_in_words(slug, each.schedule)} {'active' if each.active else 'paused'}"
         for slug, each in _schedules_of(_read_deployment(client, label)).items()
     ]
     settings = as_options(parameters.get("overrides", ()))
     say(f"{label}{settings}: pool {declared['work_pool']['name']}, schedule {', '.join(states) or 'none'}")
 
 
-def _in_words(times: Any) -> str:
-    return times.cron if isinstance(times, CronSchedule) else f"every {times.interval}"
+def _in_words(slug: str, times: Any) -> str:
+    """The slug of a schedule that this project declares, else its times."""
+    if not slug.startswith((OWN_TIMES, FROM_PAGE)):
+        return slug
+    if isinstance(times, IntervalSchedule):
+        return f"every {times.interval}"
+    return str(times.cron if isinstance(times, CronSchedule) else times.rrule)
 
 
 def _read_deployment(client: SyncPrefectClient, label: str) -> DeploymentResponse | None:

@@ -85,8 +85,9 @@ def run_seeds(resolved: ResolvedRun, seeds: Sequence[int], run_one: RunOne, say:
     """Run the request for each seed; a seed that fails does not stop the others."""
     name = resolved.run.name
     requests = dict(requests_by_seed(resolved, seeds))
+    # If a repeated command finds a seed that did not finish, the seeds before it did.
     begun = [seed for seed, each in requests.items() if attempt_to_resume(resolved.site, name, vars(each))]
-    for seed in takewhile(lambda each: each not in begun, seeds if begun else ()):  # finished before it
+    for seed in takewhile(lambda each: each not in begun, seeds if begun else ()):
         requests[seed] = replace(requests[seed], from_stage="", force=())
     members = {f"{seed}": request.resolve() for seed, request in requests.items()}
     overrides = resolved.request.overrides

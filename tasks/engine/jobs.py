@@ -60,7 +60,7 @@ def job_spec(site: Site, request: JobRequest) -> JobSpec:
             "threads": 1,
             "compile": "never",
             "packed_attention": "torch",
-            "micro_batch_tokens": 0,  # it cuts every update into shares of its own
+            "micro_batch_tokens": 0,  # strict numerics divide each update into fixed shares
         }
         job = replace(job, threads=1, environment=STRICT_ENVIRONMENT)
     return job

@@ -52,7 +52,8 @@ class Scope:
     def stage_of(self, name: str, item: str) -> str:
         """The stage that a call of stage ``name`` for ``item`` (``reverse`` or ``reverse/dev``) counts as."""
         first = item.partition("/")[0]
-        return self.counted_as.get(first, name) if name != "download" else name  # of which it is a folder
+        # An item of download is a path. Its first folder may have any name.
+        return name if name == "download" else self.counted_as.get(first, name)
 
     def attempt_at(self, call: StageCall) -> str:
         """The attempt whose artifact ``call`` needs; "" if the artifact of any attempt counts."""

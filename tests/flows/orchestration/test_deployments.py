@@ -3,13 +3,14 @@
 import importlib
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import get_args
 
 import pytest
 import yaml
 from prefect import Flow
-from prefect.client.schemas.schedules import IntervalSchedule
+from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
 
 from flows.commands.deploy import deploy as deploy_command
 from flows.orchestration import check_flow, prefect_flows
@@ -56,6 +57,7 @@ def test_every_run_has_a_deployment() -> None:
 
 DEPLOY = """
 import sys, yaml
+from datetime import timedelta
 from pathlib import Path
 from flows.orchestration import deploy as deploying
 
@@ -120,6 +122,13 @@ def test_a_check_is_deployed_for_a_run_whose_results_are_recorded() -> None:
         deploying.check_of("demo-distilled")
     with pytest.raises(BadConfiguration, match="--check"):
         deploy_command(check=True)
+
+
+def test_schedules_are_named_by_their_slug_or_times() -> None:
+    assert deploying._in_words("nightly", CronSchedule(cron="0 3 * * *")) == "nightly"
+    assert deploying._in_words("own-times", IntervalSchedule(interval=timedelta(hours=6))) == "every 6:00:00"
+    assert deploying._in_words("page-1", CronSchedule(cron="15 1 * * *")) == "15 1 * * *"
+    assert deploying._in_words("page-1", RRuleSchedule(rrule="FREQ=DAILY")) == "FREQ=DAILY"
 
 
 def test_settings_of_the_paper_are_checked_as_those_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,19 +129,19 @@ def test_a_killed_stage_is_reopened_without_repeated_steps(root: Path) -> None:
     assert history(second, run_id, "loss")[-1][2] == (1_700_000_003 + 500) * 1000
 
 
-def test_a_training_that_starts_anew_does_not_continue_the_curve_of_the_failed_one(root: Path) -> None:
-    first = started_tracker(root, "anew")
+def test_a_training_from_update_1_does_not_continue_the_curve_of_the_failed_one(root: Path) -> None:
+    first = started_tracker(root, "again")
     without_curve = first.start_stage("translate", "", "t", {})
     failed = first.start_stage("train", "", "k3", {})
     first.log_rows(failed, [row(1, loss=3.0), row(2, loss=2.0)])
     for run_id in (without_curve, failed):
         first.finish_stage(run_id, "FAILED", {})
 
-    second = started_tracker(root, "anew")
+    second = started_tracker(root, "again")
     assert second.start_stage("translate", "", "t", {}) == without_curve
-    anew = second.start_stage("train", "", "k3", {})
-    second.log_rows(anew, [row(1, loss=2.5), row(2, loss=1.5)])
-    assert [value for _, value, _ in history(second, anew, "loss")] == [2.5, 1.5]
+    again = second.start_stage("train", "", "k3", {})
+    second.log_rows(again, [row(1, loss=2.5), row(2, loss=1.5)])
+    assert [value for _, value, _ in history(second, again, "loss")] == [2.5, 1.5]
     assert [value for _, value, _ in history(second, failed, "loss")] == [3.0, 2.0]
 
     assert started_tracker(root, "killed").start_stage("train", "", "k2", {"updates": 4}) != run_id, (
