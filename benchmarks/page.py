@@ -69,19 +69,33 @@ def headline(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def table(rows: list[dict[str, Any]]) -> list[str]:
-    """A section's rows, one a line."""
-    lines = [
-        "| what | figure | unit | peer | machine | commit | note | command |",
-        "|---|---:|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        figure = number(row["figure"]) + (f" ({row['spread']})" if row["spread"] else "")
-        commit = " ".join(filter(None, [f"`{row['commit']}`" if row["commit"] else "", row["date"]]))
-        command = f"`{row['command']}`" if row["command"] else ""
-        cells = (row["what"], figure, row["unit"], row["peer"], row["machine"], commit, row["note"], command)
-        lines.append(f"| {' | '.join(cells)} |")
+COLUMNS = ("what", "figure", "unit", "peer", "machine", "commit", "note")
+
+
+def tables(rows: list[dict[str, Any]]) -> list[str]:
+    """A table for each command of a section; the machine and the commit stand above it if all its rows share them."""
+    lines = []
+    for command in dict.fromkeys(row["command"] for row in rows):
+        cells = [_cells(row) for row in rows if row["command"] == command]
+        shared = {name: cells[0][name] for name in ("machine", "commit") if len({cell[name] for cell in cells}) == 1}
+        names = [name for name in COLUMNS if name not in shared and any(cell[name] for cell in cells)]
+        above = filter(None, [f"`{command}`" if command else "", *shared.values()])
+        lines += [
+            *([] if not lines else [""]),
+            ", ".join(above),
+            "",
+            f"| {' | '.join(names)} |",
+            f"|{''.join('---:|' if name == 'figure' else '---|' for name in names)}",
+            *(f"| {' | '.join(cell[name] for name in names)} |" for cell in cells),
+        ]
     return lines
+
+
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    """A row as text, a cell for each of ``COLUMNS``."""
+    figure = number(row["figure"]) + (f" ({row['spread']})" if row["spread"] else "")
+    commit = " ".join(filter(None, [f"`{row['commit']}`" if row["commit"] else "", row["date"]]))
+    return {**row, "figure": figure, "commit": commit}
 
 
 def page(rows: list[dict[str, Any]]) -> str:
@@ -95,7 +109,7 @@ def page(rows: list[dict[str, Any]]) -> str:
     def lines(place: re.Match[str]) -> str:
         if place[1] == HEADLINE:
             return "\n".join(headline(rows))
-        form = growth.tables if place[1] == growth.SECTION else table
+        form = growth.tables if place[1] == growth.SECTION else tables
         return "\n".join(form([row for row in rows if row["section"] == place[1]]))
 
     return PLACE.sub(lines, template)
