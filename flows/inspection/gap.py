@@ -33,7 +33,7 @@ from tasks.stages.average import average
 from tasks.stages.gap import gap
 from tasks.stages.translate import translate
 
-SEARCH = (("beam",), ("alpha", "length_penalty"), ("max_extra", "max_ratio", "min_length", "min_ratio"))
+SEARCH = (("beam",), ("alpha", "length_penalty"), ("max_extra", "min_length"))
 """Causes in decoding: fields of ``Decoding`` that are changed together."""
 WAY_OUT = "its run has other text now (`repro compare` lists the change); put it back, or name a newer version"
 READ = ("average", "learn_bpe", "shard.{}", "prepare_sets.{}", "translate.{}")

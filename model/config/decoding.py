@@ -1,6 +1,5 @@
 """The settings after training: which checkpoints are averaged, and how the model translates (§6.1)."""
 
-import math
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -42,12 +41,8 @@ class Decoding:
     """Exponent of the length penalty."""
     max_extra: int = 50
     """Maximum output length: the input length plus this many pieces."""
-    max_ratio: float = unkeyed_default(0.0)
-    """Maximum output length per input piece, including eos; 0: no limit. ``max_extra`` still applies."""
     min_length: int = unkeyed_default(0)
     """Minimum output length in pieces, without eos."""
-    min_ratio: float = unkeyed_default(0.0)
-    """Minimum output length per input piece, including eos."""
     ensemble: tuple[int, ...] = unkeyed(())
     """Seeds, including ``training.seed``, such as 1,2,3: the run trains and scores one model for each seed, and scores
     their ensemble. Keys depend on the weights, not on this list. Empty: only the run's own model."""
@@ -65,16 +60,13 @@ class Decoding:
         require(1 <= self.beam <= 1_000, "decoding.beam", self.beam, "a whole number from 1 to 1,000")
         require(self.alpha >= 0, "decoding.alpha", self.alpha, "0 or above")
         require(self.max_extra >= 1, "decoding.max_extra", self.max_extra, "a whole number of at least 1")
-        for name in ("max_ratio", "min_length", "min_ratio"):
-            require(getattr(self, name) >= 0, f"decoding.{name}", getattr(self, name), "0 (off) or above")
+        require(self.min_length >= 0, "decoding.min_length", self.min_length, "0 (off) or above")
         exact = self.numerics == "fast" or self.precision == "fp32"
         require(exact, "decoding.precision", self.precision, "fp32 where decoding.numerics is strict")
         seeds = self.ensemble
         several = not seeds or len(set(seeds)) == len(seeds) > 1
         allowed = "nothing, or two or more different whole numbers, as in 1,2,3"
         require(several and all(0 <= seed < 2**31 for seed in seeds), "decoding.ensemble", seeds, allowed)
-        longer = not self.max_ratio or self.min_ratio <= self.max_ratio
-        require(longer, "decoding.min_ratio", self.min_ratio, f"at most decoding.max_ratio, which is {self.max_ratio}")
 
     def search(self) -> dict[str, Any]:
         """Return all fields except ``ensemble``: the settings of a search, for any model or ensemble."""
@@ -102,7 +94,4 @@ class Decoding:
 
         The length of a source counts one eos for every ``Model.source_ends``."""
         most = source - 1 + self.max_extra
-        if self.max_ratio:
-            most = min(most, max(1, math.floor(round(self.max_ratio * source, 9))))
-        least = max(1 + self.min_length, math.ceil(round(self.min_ratio * source, 9)))
-        return min(least, most), most
+        return min(1 + self.min_length, most), most

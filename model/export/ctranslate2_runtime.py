@@ -208,10 +208,7 @@ def ranked(
 def lengths(search: Mapping[str, Any], source: int) -> tuple[int, int]:
     """Return the minimum and maximum output length for a source of ``source`` tokens; all lengths include eos."""
     most = source - 1 + search["max_extra"]
-    if search["max_ratio"]:
-        most = min(most, max(1, math.floor(round(search["max_ratio"] * source, 9))))
-    least = max(1 + search["min_length"], math.ceil(round(search["min_ratio"] * source, 9)))
-    return min(least, most), most
+    return min(1 + search["min_length"], most), most
 
 
 def batches(source: Sequence[int], search: Mapping[str, Any], most: int) -> Iterator[list[int]]:

@@ -57,8 +57,8 @@ A model translates one sentence at a time: split lines first, like `repro transl
 
 The tokenizer normalises text in the same way as the training text. The logits equal those of the trained model; the
 weights are float32. `generate` uses the beam with which the model was scored. It divides by length ** penalty, but the
-model was scored with {penalty}: if these differ, some hypotheses differ too. The limits `min_ratio`,
-`max_ratio` and `max_extra` of `search.json` are not part of it. The model has {positions} positions.
+model was scored with {penalty}: if these differ, some hypotheses differ too. The limit
+`max_extra` of `search.json` is not part of it. The model has {positions} positions.
 """
 
 

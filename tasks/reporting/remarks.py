@@ -42,7 +42,7 @@ def failed_translations(set_name: str, facts: Facts) -> list[str]:
     if cut and cut >= CUT_SHARE * sentences:
         found.append(
             f"{cut:,} of {sentences:,} translations of {set_name} were cut at the maximum length: {LONGER},"
-            " or allow longer translations (decoding.max_extra, decoding.max_ratio)"
+            " or allow longer translations (decoding.max_extra)"
         )
     if empty and empty >= EMPTY_SHARE * sentences:
         found.append(f"{empty:,} of {sentences:,} translations of {set_name} are empty: {LONGER}")

@@ -197,23 +197,8 @@ def test_the_first_of_several_is_the_best(translator: Translator) -> None:
     assert list(map(len, several)) == [3, 1, 3, 3]
 
 
-@given(
-    source=st.integers(1, 40),
-    most=st.integers(1, 30),
-    ratio=st.sampled_from([0.0, 0.5, 1.5]),
-    least=st.integers(0, 30),
-    least_ratio=st.sampled_from([0.0, 0.4]),
-)
-def test_lengths_are_absolute_and_relative(
-    source: int, most: int, ratio: float, least: int, least_ratio: float
-) -> None:
-    decoding = Decoding(max_extra=most, max_ratio=ratio, min_length=least, min_ratio=least_ratio)
-    shortest, longest = decoding.lengths(source)
-    assert 1 <= shortest <= longest == min(source - 1 + most, max(1, int(ratio * source)) if ratio else 10**9)
-    assert shortest == longest or (shortest >= least + 1 and shortest >= least_ratio * source)
-    assert Decoding(max_extra=most).lengths(source) == (1, source - 1 + most)
-
-
-def test_ratios_of_decimals_are_exact() -> None:
-    assert Decoding(max_ratio=1.4, max_extra=100).lengths(45) == (1, 63)
-    assert Decoding(min_ratio=1.1, max_extra=100).lengths(50)[0] == 55
+@given(source=st.integers(1, 40), most=st.integers(1, 30), least=st.integers(0, 30))
+def test_lengths_are_those_of_the_settings(source: int, most: int, least: int) -> None:
+    shortest, longest = Decoding(max_extra=most, min_length=least).lengths(source)
+    assert 1 <= shortest <= longest == source - 1 + most
+    assert shortest == min(least + 1, longest)

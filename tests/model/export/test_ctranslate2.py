@@ -155,15 +155,11 @@ def test_text_is_read_as_by_the_version(tmp_path: Path, vocabulary: Vocabulary) 
 @settings(max_examples=200)
 @given(
     source=st.integers(2, 60),
-    ratios=st.tuples(st.floats(0, 3), st.floats(0, 3)).map(sorted),
-    most=st.booleans(),
     shortest=st.integers(0, 9),
     extra=st.integers(1, 60),
 )
-def test_lengths_are_a_decodings(source: int, ratios: list[float], most: bool, shortest: int, extra: int) -> None:
-    decoding = Decoding(
-        max_extra=extra, min_length=shortest, min_ratio=ratios[0], max_ratio=max(0.1, *ratios) if most else 0
-    )
+def test_lengths_are_a_decodings(source: int, shortest: int, extra: int) -> None:
+    decoding = Decoding(max_extra=extra, min_length=shortest)
     assert ctranslate2_runtime.lengths(asdict(decoding), source) == decoding.lengths(source)
 
 
@@ -172,7 +168,7 @@ def test_outputs_keep_to_the_lengths_asked_for(tmp_path: Path, monkeypatch: pyte
     own, folder = exported(tmp_path, SHAPES[0])
     requested = sources(24)
     pieces = [[own.vocabulary.source.id_to_token(i) for i in source] for source in requested]
-    within = replace(DECODING, min_length=2, min_ratio=0.8, max_ratio=1.2)
+    within = replace(DECODING, min_length=6, max_extra=2)
     bounds = [within.lengths(len(source) + 1) for source in pieces]
     free, found = (folder.search_best(pieces, asdict(decoding)) for decoding in (DECODING, within))
     assert any(len(output) + 1 < least for (least, _), output in zip(bounds, free, strict=True))

@@ -97,7 +97,7 @@ def test_what_ctranslate2_does_not_do_alike_is_searched_by_the_own_engine(
     # More tokens than CTranslate2 has positions for.
     long = replace(DECODING, max_extra=other.folder.positions, beam=1)
     assert not other.can_search(asked[0], Search(long))
-    assert engine.search_n_best(asked[:1], Search(replace(long, max_ratio=1.0)))
+    assert engine.search_n_best(asked[:1], Search(replace(long, max_extra=1)))
     assert given == [3, 1]
 
 
