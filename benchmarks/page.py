@@ -74,7 +74,7 @@ COLUMNS = ("what", "figure", "unit", "peer", "machine", "commit", "note")
 
 def tables(rows: list[dict[str, Any]]) -> list[str]:
     """A table for each command of a section; the machine and the commit stand above it if all its rows share them."""
-    lines = []
+    lines: list[str] = []
     for command in dict.fromkeys(row["command"] for row in rows):
         cells = [_cells(row) for row in rows if row["command"] == command]
         shared = {name: cells[0][name] for name in ("machine", "commit") if len({cell[name] for cell in cells}) == 1}

@@ -175,10 +175,13 @@ def _unknown_command(word: str) -> str:
             f"unknown command {word!r}: `repro delete NAME/VERSION` removes a model version, after a question; "
             "`repro gc` lists what no run needs, and removes it with --delete"
         )
-    from flows.runs.unknown_names import did_you_mean, nearest
+    import difflib
+
+    from flows.runs.unknown_names import did_you_mean
 
     safe = [name for name in COMMANDS if name not in DESTROYING]
-    if meant := OTHER_WORDS.get(nearest(word, [*safe, *OTHER_WORDS])):
+    near = difflib.get_close_matches(word, [*safe, *OTHER_WORDS], n=1, cutoff=0.75)
+    if meant := OTHER_WORDS.get("".join(near)):
         return f"unknown command {word!r}: use `repro {meant}`; `repro help {meant}` shows how"
     return f"unknown command {word!r}{did_you_mean(word, safe, SIMILAR) or ':'} `repro help` lists all"
 

@@ -122,7 +122,7 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
         dev=run.dev,
         modified=modified,
         normalise=run.filters.normalise,
-        min_champion_bleu=run.min_champion_bleu,
+        min_champion_bleu=float(run.min_champion_bleu),
     )
 
 

@@ -109,7 +109,7 @@ def _open_fsspec(address: str, begin: int) -> Download:
 
     stream = fsspec.open(address, "rb").open()
     size = getattr(stream, "size", None)
-    begin = min(begin, size or 0)
+    begin = begin if size and begin <= size else 0  # a longer partial file belongs to another file
     stream.seek(begin)
     return Download(stream, stream.read, begin, (size or 0) - begin, size is not None)
 

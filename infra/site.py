@@ -22,7 +22,7 @@ from infra.store.s3 import S3Store
 from infra.store.s3_client import Bucket, check_s3_url
 from infra.store.store import Store
 
-Device = Literal["auto", "cpu", "cuda", "mps"]
+Device = Literal["auto", "cpu", "cuda"]
 Compile = Literal["auto", "always", "never", "update"]
 PackedAttention = Literal["torch", "own"]
 LauncherName = Literal["local", "ssh", "slurm", "kubernetes"]
@@ -67,7 +67,7 @@ class Site:
     """Address of a Dask scheduler (REPRO_DASK). Its workers then prepare the text. They need ``root`` at the same path
     and this project and its libraries in the same versions."""
     device: Device = "auto"
-    """Where jobs compute (REPRO_DEVICE); mps: Apple's GPU, never tested."""
+    """Where jobs compute (REPRO_DEVICE)."""
     gpus: tuple[str, ...] = ()
     """GPUs of this machine, each for one job at a time (REPRO_GPUS, separated by commas; default: CUDA's)."""
     strict: bool = False
@@ -141,6 +141,8 @@ class Site:
         root = os.environ.get("REPRO_ROOT") or f"{_nearest(site.root)}"
         remote = check_s3_url(root) if "://" in root else ""
         place = _cache_of(remote) if remote else expanded(root)
+        if {*"*?["} & {*f"{place}"}:  # polars would read the path as a pattern
+            raise BadConfiguration(f"REPRO_ROOT is {place}, allowed is a path without *, ? and [")
         mlflow = os.environ.get("MLFLOW_TRACKING_URI", "")
         if mlflow == sqlite_uri(place / "mlflow.db"):
             mlflow = ""  # `repro up --print-env` prints this without a service; one may run now

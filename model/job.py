@@ -41,8 +41,8 @@ class JobSettings:
     changes rounding and dropout masks. ``packed_attention`` changes rounding. No other setting may change the results.
     """
 
-    device: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    """auto: a CUDA device if there is one, otherwise the CPU; mps: Apple's GPU, without any measurement."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: a CUDA device if there is one, otherwise the CPU."""
     threads: int = 1
     compile: Literal["auto", "always", "never", "update"] = "auto"
     """Whether torch.compile compiles the layers; auto: on GPUs; update: compile the whole update of a training and
@@ -63,23 +63,12 @@ class JobSettings:
         require(self.rank_timeout_seconds > 0, "site.rank_timeout_seconds", self.rank_timeout_seconds, "above 0")
 
     def torch_device(self) -> torch.device:
-        """Return the device of this rank (LOCAL_RANK under torchrun).
-
-        Raises JobError for ``cuda`` without a GPU, ValueError for ``mps`` without one."""
-        if self.device == "mps":
-            allowed = "cpu or cuda: this torch has no MPS device"
-            require(torch.backends.mps.is_available(), "site.device (REPRO_DEVICE)", "mps", allowed)
-            return torch.device("mps")
+        """Return the device of this rank (LOCAL_RANK under torchrun). Raises JobError for ``cuda`` without a GPU."""
         if self.device == "cpu" or (self.device == "auto" and not torch.cuda.is_available()):
             return torch.device("cpu")
         if not torch.cuda.is_available():
             raise JobError("bad_configuration", "site.device is 'cuda', but this machine shows no CUDA device")
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-
-    def search_device(self) -> torch.device:
-        """Return the device of a search. It is the CPU instead of MPS, because a search needs float64."""
-        device = self.torch_device()
-        return torch.device("cpu") if device.type == "mps" else device
 
 
 @dataclass(frozen=True)

@@ -51,17 +51,6 @@ def configure_training(model: Model, training: Training, device: torch.device, o
     require(supports_varlen_attention(model), "training.batching", training.batching, allowed)
 
 
-def check_mps(training: Training, site: JobSettings, ranks: int) -> None:
-    """Raise ValueError for a setting that a training on MPS (Apple's GPUs) does not support."""
-    where = "where site.device is mps"
-    require(training.precision == "fp32", "training.precision", training.precision, f"fp32 {where}")
-    require(not training.dev_bleu, "training.dev_bleu", training.dev_bleu, f"0 {where}, which has no float64")
-    require(site.compile in ("auto", "never"), "site.compile (REPRO_COMPILE)", site.compile, f"auto or never {where}")
-    own = site.packed_attention == "own"
-    require(not own, "site.packed_attention (REPRO_PACKED_ATTENTION)", site.packed_attention, f"torch {where}")
-    require(ranks == 1, "site.ranks (REPRO_RANKS)", ranks, f"1 {where}")
-
-
 def autocast(training: Training, device: torch.device) -> torch.autocast:
     """Return the context for forward passes: bfloat16 products for precision bf16, otherwise unchanged."""
     return torch.autocast(device.type, torch.bfloat16, enabled=training.precision == "bf16")

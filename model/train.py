@@ -16,7 +16,6 @@ from .experimental.whole_step import WholeStep
 from .job import Facts, Job, StopSignal, job_of_command_line
 from .metric_names import UPDATES
 from .network.weights import MODEL_CONFIG
-from .numerics import check_mps
 from .training.checkpoint import CheckpointPolicy, Checkpoints
 from .training.distributed import Ranks
 from .training.metrics import read_facts
@@ -53,13 +52,9 @@ def trainer_for(job: Job, ranks: Ranks) -> Trainer:
     """
     site = job.site
     training = from_json(Training, job.config["training"])
-    device = site.torch_device().type
-    on_cpu = device == "cpu"
-    ranks_count = ranks.world_size
-    if device == "mps":
-        check_mps(training, site, ranks_count)
+    on_cpu = site.torch_device().type == "cpu"
     most = site.micro_batch_tokens
-    check_whole_updates(training, site.compile, on_cpu=on_cpu, ranks=ranks_count, micro_batch_tokens=most)
+    check_whole_updates(training, site.compile, on_cpu=on_cpu, ranks=ranks.world_size, micro_batch_tokens=most)
     step_class = WholeStep if site.compile == "update" else None
     own = site.packed_attention == "own"
     require(not (own and on_cpu), "site.packed_attention (REPRO_PACKED_ATTENTION)", "own", "torch on a CPU")

@@ -163,7 +163,7 @@ def load(job: Job, decoding: Decoding) -> Translator:
     Raises JobError for missing or damaged weights or vocabulary, or if they do not fit together, ValueError if this
     device does not support the precision.
     """
-    device = job.site.search_device()
+    device = job.site.torch_device()
     configure_precision("decoding.precision", decoding.precision, device)
     numbers = range(2, sum(name.startswith("weights") for name in job.inputs) + 1)
     model, *others = (load_model(job.inputs[name], device) for name in ("weights", *(f"weights_{n}" for n in numbers)))

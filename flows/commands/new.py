@@ -21,6 +21,7 @@ from flows.views.terminal import say
 from infra.errors import BadConfiguration, Fault
 from infra.store.files import write_atomically
 from model.config.keying import require_name
+from model.config.normalise import UNEVEN
 from tasks.cleaning.filters import SIDES, NotIn
 from tasks.cleaning.line_shift import find_line_shift
 from tasks.durations import duration, seconds_of
@@ -158,8 +159,9 @@ def new(
 
 def _fit_time(runs: list[Run], length: int, budget: float) -> Run:
     """Choose the first run that learns enough within the ``budget`` (seconds; 0: no limit); say how long it trains."""
-    if not budget and runs[0].training.epochs:
-        return runs[0]
+    like = runs[0]
+    if not budget and (like.training.epochs or like.training.minutes or like.synthetic or like.decoding.ensemble):
+        return like
     measured = partial(time_of_update, length=length)
     say("timing updates of the model on this machine ...")
     try:
@@ -222,7 +224,8 @@ def _held_out_paths(name: str, languages: Pair, sides: tuple[TextFile, TextFile]
 def _held_out(paths: list[Path], frame: pl.DataFrame) -> tuple[TextFile, TextFile]:
     """Write the held-out pairs; the rule NotIn removes them from the training text."""
     for path, side in zip(paths, SIDES, strict=True):
-        write_atomically(path, "".join(f"{' '.join(line.split())}\n" for line in frame[side]))
+        lines = frame[side].str.replace_all(UNEVEN, " ").str.strip_chars(" ")
+        write_atomically(path, "".join(f"{line}\n" for line in lines))
     say(
         f"no --dev: held out {frame.height:,} pairs, chosen by seed {own_text.SEED}, as {paths[0]} and {paths[1]}; "
         "they are removed from the training text"

@@ -30,7 +30,7 @@ def paper(*, request: PaperRequest | None = None, as_json: JsonOption = False) -
 
 def _show(found: PaperResults, as_json: bool) -> None:
     lines = found.comparisons()
-    table = paper_table([row_cells(line) for line in lines])
+    table = paper_table([row_cells(line.row.row, line) for line in lines])
     page = found.request.page(found.group.site.root)
     title = f"\nAgainst the paper: {found.request.title}\n"
     show(title, table, "", *introduction(lines), f"page:    {page}", aside=as_json)

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 from flows.commands.options import JsonOption, RunOptions
 from flows.runner.request import make_plan
 from flows.views.stage_words import outcome_json
-from flows.views.tables import stage_table
+from flows.views.tables import cost_sentence, cost_table, stage_table
 from flows.views.terminal import print_json, show
 from infra.servers.mlflow_sqlite import check_database
 
@@ -33,7 +33,6 @@ def plan_command(
             show(stage_table(outcome.rows))
         return
     from flows.inspection.cost import estimate_cost
-    from flows.views.cost_view import cost_sentence, cost_table
 
     found = estimate_cost(planned)
     if as_json:

@@ -68,7 +68,7 @@ def show(
     elif artifacts:
         _list_artifacts(name, where, overrides, as_json)
     elif not name:
-        _list_runs()
+        _list_runs(as_json)
     elif (shown := None if as_json else _toml(name, extends, overrides, where)) is not None:
         print(shown, end="")
     elif extends:
@@ -83,10 +83,13 @@ def show(
         print_text(json.dumps(found.as_json() | details, ensure_ascii=False) if as_json else lineage_text(found))
 
 
-def _list_runs() -> None:
+def _list_runs(as_json: bool) -> None:
     """Print the runs, one a line; the rows of Table 3 share a line."""
     from flows.runs import RUNS, VARIATIONS
 
+    if as_json:
+        print_json({"runs": {name: run.about for name, run in RUNS.items()}})
+        return
     width = max(len(name) for name in RUNS)
     for name, run in RUNS.items():
         if name not in VARIATIONS:

@@ -120,10 +120,6 @@ class ArtifactGraph:
         """Return the readable name of an artifact, else ``stage/key``."""
         return f"{self.names[name][0]}" if name in self.names else "/".join(name)
 
-    def runs_that_use(self, name: Name) -> list[str]:
-        """List the runs that used an artifact, with their overrides, the newest first."""
-        return list(dict.fromkeys(" ".join((each.run, *each.overrides)) for each in self.used_by.get(name, ())))
-
     @cached_property
     def users(self) -> Mapping[Name, list[Name]]:
         """The artifacts made from each artifact, also from a removed one."""

@@ -14,8 +14,8 @@ from flows.runner.find_run import find_version, short_name, split_name
 from flows.runner.recorded_runs import command_of
 from flows.runner.request import RunRequest, make_plan
 from flows.runs import Run
+from flows.runs.overrides import NAMED
 from flows.runs.paper_rows import PAPER, PAPER_RUNS, row_run_name
-from flows.runs.presets import NAMED
 from flows.runs.text_settings import fitting, for_pairs, measured_with
 from infra.errors import BadConfiguration
 from infra.site import Site

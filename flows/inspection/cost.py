@@ -87,12 +87,12 @@ class _Estimator:
     """Takes the rows in order, so that a row can use the estimated sizes of inputs that do not exist yet."""
 
     def __init__(self, recorded: Sequence[Manifest], rows: Sequence[StageResult], site: Site) -> None:
-        self._recorded = [each for each in recorded if not each.is_adopted]  # their time was not measured
+        self._recorded = recorded
         self._forms: dict[str, Mapping[str, Any]] = {row.key: row.form for row in rows}
         self._forms.update((each.key, each.arguments) for each in recorded)
         self._bytes: dict[str, float] = {each.key: bytes_of(each) for each in recorded}
         self._facts = {each.key: each.facts for each in recorded}
-        self._on_gpu = site.device in ("cuda", "mps") or (site.device == "auto" and bool(site.gpus))
+        self._on_gpu = site.device == "cuda" or (site.device == "auto" and bool(site.gpus))
 
     def cost(self, row: StageResult) -> StageCost:
         work = self._work(row.stage, row.form, begins=row.origin.done if row.origin else 0)
@@ -107,13 +107,14 @@ class _Estimator:
             return self._unknown(row, "none like it on record" if recorded else "no such stage on record")
         manifest, done = max(usable, key=lambda pair: _similarity(work, *pair))
         by_work = (work.amount / done.amount, work.unit)
-        taken = seconds_of(manifest)
+        whole = seconds_of(manifest)
+        taken = min(whole, manifest.facts.get("seconds", whole))  # without the start of its process
         scale, unit = min(by_work, (_limit(row) / (taken or 1), "training.minutes"))
         size = self._bytes[row.key] = bytes_of(manifest) * work.output / (done.output or 1)
         name = f"{manifest.stage} {manifest.item}".strip()
         basis = f"{name} {manifest.key[:8]} of {manifest.made.get('at', '')[:10]}"
         basis += f", {taken:,.0f} s × {scale:.3g} by {unit}"
-        return StageCost(row.stage, row.item, row.state, taken * scale, size, basis)
+        return StageCost(row.stage, row.item, row.state, whole - taken + taken * scale, size, basis)
 
     def _unknown(self, row: StageResult, why: str) -> StageCost:
         limit = _limit(row)

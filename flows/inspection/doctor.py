@@ -81,8 +81,6 @@ def _torch(site: Site) -> Check:
     if site.device == "cuda" and not gpus and site.launcher == "local":
         advice = "--site gpu needs a GPU here, or elsewhere with REPRO_LAUNCHER"
         return Check("torch", "failure", found, advice)
-    if site.device == "mps" and not torch.backends.mps.is_available() and site.launcher == "local":
-        return Check("torch", "failure", found, "REPRO_DEVICE=mps needs an MPS device: use auto, cpu or cuda")
     return Check("torch", "ok", found)
 
 
@@ -120,7 +118,10 @@ def _memory() -> Check:
     whole = fields["MemTotal"]
     try:
         limit = int((CGROUP / "memory.max").read_text())
-        free = min(free, limit - int((CGROUP / "memory.current").read_text()))
+        kinds = CGROUP / "memory.stat"
+        used = dict(line.split() for line in kinds.read_text().splitlines()) if kinds.exists() else {}
+        cached = int(used.get("inactive_file", 0))  # files that the kernel drops where memory is needed
+        free = min(free, limit - int((CGROUP / "memory.current").read_text()) + cached)
         whole = min(whole, limit)
     except (OSError, ValueError):  # no container, or no limit
         pass

@@ -42,10 +42,12 @@ def _seeds_win(own: Version, champion: Version | None, min_bleu: float, site: Si
     except BadConfiguration as error:
         return False, f"its seeds were not compared: {error}"
     both = [system.scores.get(own.dev) for system in (*theirs.values(), *ours.values())]
-    if None in both or len(ours) < FEWEST_SEEDS or len({score.key for score in both if score}) < len(both):
+    if None in both or len({score.key for score in both if score}) < len(both):
         return False, ""
     found = compare_on(own.dev, theirs, ours, site)
+    if len(found.b) < FEWEST_SEEDS:
+        return False, ""
     gap = found.difference
-    mean = f"mean dev {HEADLINES[found.measure]} of {len(ours)} seeds"
-    reason = f"{mean} less that of the champion, version {champion.version} ({len(theirs)} seeds)"
+    mean = f"mean dev {HEADLINES[found.measure]} of {len(found.b)} seeds"
+    reason = f"{mean} less that of the champion, version {champion.version} ({len(found.a)} seeds)"
     return gap.verdict() == "better", f"{reason}: {gap.effect:+.2f} ({gap.interval})"

@@ -41,7 +41,7 @@ from tasks.cleaning.rejections import filter_evidence
 from tasks.corpus import reading
 from tasks.corpus.catalogue import EvaluationSet, Part, Text
 from tasks.engine.lookup import Hit
-from tasks.stages.extract_best import nearest, sentence_bleus
+from tasks.stages.extract_best import sentence_bleus
 from tasks.stages.mix import PREFIX
 
 LAST_STAGE = "score"
@@ -266,7 +266,7 @@ class _Tracer:
         written = _row(sorted(translated.path().glob("*.parquet")), self.pair_id)
         hypotheses = written["hypotheses"] if written else []
         scores = sentence_bleus(hypotheses, cleaned["target"])
-        best = nearest(scores) if scores else 0
+        best = scores.index(max(scores)) if scores else 0
         # With synthetic.references, another row of this pair has the reference.
         pair = _row(extracted.path() / "pairs.parquet", self.pair_id) if hypotheses else None
         says = "the target is the teacher's translation that is nearest to the reference"
@@ -302,6 +302,8 @@ class _Tracer:
         if item != "train":
             in_use = tokenizers.normalising(self.run.filters.normalise)
             source_ids = in_use.encode_source(in_use.read([source]))[0]
+        elif row and self.run.sharding.too_long != "cut" and len(row["target"]) != len(target_ids):
+            row = None  # it is the reference beside a teacher's translation that was dropped
         self.add(
             "encoded",
             "learn_bpe",

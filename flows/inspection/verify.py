@@ -1,7 +1,7 @@
 """Verifies the checksums of artifacts of some runs, or of all artifacts of a site."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from flows.runner.artifact_names import find_artifacts
@@ -30,8 +30,11 @@ def verify(runs: Sequence[str], site_name: str, on_progress: Callable[[int, int,
     """
     site = Site.named(site_name)
     store = open_store(site)
-    todo = list(_artifacts_of(store, runs))
-    checked = []
+    wanted = {(name.stage, key) for text in runs for name, key in find_artifacts(store, text).items()}
+    places = dict.fromkeys([store.local(), store])  # of a remote store, first the artifacts on this machine
+    todo = [(place, *name) for place in places for name in place.names() if not runs or name in wanted]
+    missing = sorted(wanted - {(stage, key) for _, stage, key in todo})
+    checked = [ArtifactCheck(*name, store.address(*name), ("it is missing",)) for name in missing]
     for done, (place, stage, key) in enumerate(todo):
         on_progress(done, len(todo), f"{stage} {key}")
         manifest = place.find(stage, key)
@@ -49,12 +52,3 @@ def _model_damage(store: Store, manifest: Manifest, site: Site) -> list[str]:
     except (Fault, OSError, ValueError, KeyError) as fault:
         damage = f"{fault}"
     return [f"the registered model: {damage}"] if damage else []
-
-
-def _artifacts_of(store: Store, runs: Sequence[str]) -> Iterator[tuple[Store, str, str]]:
-    """Yield the artifacts of the runs, or all; of a remote store, first those on this machine."""
-    wanted = {(name.stage, key) for text in runs for name, key in find_artifacts(store, text).items()}
-    for place in dict.fromkeys([store.local(), store]):
-        for stage, key in place.names():
-            if not runs or (stage, key) in wanted:
-                yield place, stage, key

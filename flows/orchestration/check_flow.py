@@ -23,8 +23,8 @@ def check(run: str = "demo", site: SiteName = "local") -> State[None]:
     """Repeat a run from its downloads to its scores in its own folder; fail if the recorded results differ.
 
     Args:
-        run: The name of a run with recorded results, such as demo. site: Where to compute. The worker that takes this
-        flow run makes all stages.
+        run: The name of a run with recorded results, such as demo.
+        site: Where to compute. The worker that takes this flow run makes all stages.
     """
     claim_and_close_dead_runs(site)
     if duplicate := duplicate_run(check):

@@ -1,7 +1,7 @@
 """Create or update the work pools, deployments and schedules of ``prefect.yaml`` at a Prefect server. Idempotent.
 
-Unlike ``prefect deploy``, it creates missing pools and keeps the state of existing schedules: ``active`` in the file
-applies to new schedules only. Times and overrides of a user stay until the user gives others.
+Unlike ``prefect deploy``, it creates missing pools and keeps existing schedules: ``active`` and times in the file apply
+to new schedules only. Times and overrides of a user stay until the user gives others.
 """
 
 from collections.abc import Callable, Sequence
@@ -177,17 +177,14 @@ def _deploy(
         elif switch == "off" or (switch == "on" and slug in wanted):
             client.update_deployment_schedule(made.id, schedule.id, active=switch == "on")
     states = [
-        f"{_in_words(slug, each.schedule)} {'active' if each.active else 'paused'}"
-        for slug, each in _schedules_of(_read_deployment(client, label)).items()
+        f"{_in_words(each.schedule)} {'active' if each.active else 'paused'}"
+        for each in _schedules_of(_read_deployment(client, label)).values()
     ]
     settings = as_options(parameters.get("overrides", ()))
     say(f"{label}{settings}: pool {declared['work_pool']['name']}, schedule {', '.join(states) or 'none'}")
 
 
-def _in_words(slug: str, times: Any) -> str:
-    """The slug of a schedule that this project declares, else its times."""
-    if not slug.startswith((OWN_TIMES, FROM_PAGE)):
-        return slug
+def _in_words(times: Any) -> str:
     if isinstance(times, IntervalSchedule):
         return f"every {times.interval}"
     return str(times.cron if isinstance(times, CronSchedule) else times.rrule)

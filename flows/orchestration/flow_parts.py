@@ -14,17 +14,17 @@ from prefect.runtime import flow_run
 from flows.reproduce import StageName
 from flows.runner.interrupted import close_dead_runs
 from flows.runner.outcome import Outcome
-from flows.views.tables import metric_names
+from flows.views.tables import score_rows
 from infra.errors import Fault
 from infra.servers import prefect_states
 from infra.site import Site
+from infra.tracking.model_version import headline
 from infra.tracking.run_description import table
-from model.metric_names import BLEU, CHRF
+from model.metric_names import CHRF
 
 OptionalStageName = Literal["", StageName]
 SiteName = Literal["local", "gpu"]
 F = TypeVar("F", bound=Callable[..., Any])
-HEADLINE_METRICS = (BLEU, CHRF)
 
 
 def close_dead_runs_after_kill(flow: Any, flow_run: FlowRun, state: Any) -> None:  # noqa: ARG001
@@ -80,7 +80,8 @@ def known_value() -> Any:
 def summary_line(outcome: Outcome) -> str:
     """Write the message of the flow run: ``demo/3 · dev: bleu 27.31, chrf 55.20 · test: …``."""
     numbers = {
-        name: [f"{n} {card[n]:.2f}" for n in HEADLINE_METRICS if n in card] for name, card in outcome.scores.items()
+        name: [f"{n} {card[n]:.2f}" for n in (headline(card), CHRF) if n in card]
+        for name, card in outcome.scores.items()
     }
     cards = [f"{name}: {', '.join(each)}" for name, each in numbers.items()]
     return " · ".join([outcome.model_version or f"{outcome.run}: no version registered", *cards])
@@ -89,10 +90,7 @@ def summary_line(outcome: Outcome) -> str:
 def scores_markdown(outcome: Outcome) -> str:
     """Write the scores, the model version and the report's path as Markdown."""
     lines = [f"# {outcome.run}", f"Model version: **{outcome.model_version or 'none registered'}**"]
-    rows = []
-    for metric in metric_names(outcome.scores):
-        values = [card.get(metric, "") for card in outcome.scores.values()]
-        rows.append([metric, *(f"{value:.2f}" if isinstance(value, float) else str(value) for value in values)])
+    rows = score_rows(outcome.scores)
     lines += [table(["score", *outcome.scores], rows)] if rows else []
     lines += [f"Report: `{row.path}/report.html`" for row in outcome.rows if row.stage == "report" and row.path]
     return "\n\n".join(lines)

@@ -20,9 +20,9 @@ from infra.errors import Fault, describe
 from infra.processes.threads import run_in_threads
 from infra.site import Site
 from infra.tracking.mlflow_runs import RunFile
+from infra.tracking.model_version import headline
 from infra.tracking.run_description import table
 from infra.tracking.tracker import OVERRIDES, Tracker, ending
-from model.metric_names import BLEU
 
 RunOne = Callable[[RunPlan], Outcome]
 Say = Callable[[str], None]
@@ -87,18 +87,18 @@ class GroupResults:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """BLEU by member and set, ``A1.newstest2013.bleu``, so that one chart shows the members."""
+        """BLEU by member and set, ``A1.newstest2013.bleu``, so that one chart shows the members; see ``headline``."""
         return {
-            f"{member}.{name}.{BLEU}": card[BLEU]
+            f"{member}.{name}.{headline(card)}": card[headline(card)]
             for member, outcome in self.outcomes.items()
             for name, card in outcome.own_scores.items()
-            if BLEU in card
+            if headline(card) in card
         }
 
     @property
     def markdown(self) -> str:
         """The table of members and scores."""
-        rows = [[name.removesuffix(f".{BLEU}"), f"{bleu:.2f}"] for name, bleu in self.facts.items()]
+        rows = [[name, f"{bleu:.2f}"] for name, bleu in self.facts.items()]
         return table([f"{self.group.noun} and set", "BLEU"], rows)
 
     @property
@@ -154,8 +154,9 @@ def run_group(group: Group, run_one: RunOne, say: Say, work: Callable[[Members],
     parent = tracker.start(group.experiment, group.title, {OVERRIDES: " ".join(group.overrides)}, group.params)
     with ending(tracker) as end:
         results = work(Members(group, parent, run_one, say))
+        tracker.describe(results.markdown)  # makes the run too, if MLflow did not answer before
+        parent = tracker.run_id
         tracker.log_files(parent, lambda: [RunFile(file.name, file.read_bytes()) for file in results.files])
-        tracker.describe(results.markdown)
         end.status = "FAILED" if results.failure else "FINISHED"
         tracker.finish_stage(parent, end.status, results.facts)
         return results

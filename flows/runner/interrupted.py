@@ -11,6 +11,7 @@ from typing import Any
 from flows.runner import records
 from flows.runner.recorded_runs import RecordedRun, last_sign, read_headers, with_stages
 from flows.runner.records import FINISHED, KILLED
+from flows.runs.overrides import by_path
 from infra.errors import Fault
 from infra.servers.environment import server_configured
 from infra.servers.prefect_states import close_abandoned
@@ -38,12 +39,22 @@ def unfinished(site: Site) -> list[RecordedRun]:
     return sorted(interrupted, key=lambda record: record.started, reverse=True)
 
 
-def attempt_to_resume(site: Site, run: str, request: Mapping[str, Any]) -> RecordedRun | None:
-    """Return the newest record of the same request of ``run`` if it was interrupted or failed, else None."""
+def same_requests(site: Site, run: str, request: Mapping[str, Any]) -> list[RecordedRun]:
+    """Return the records of the same request of ``run``, newest first."""
     wanted = {name: request[name] for name in records.REQUEST_FIELDS} | {"force": list(request["force"])}
-    for record in read_headers(site.root, run):
-        if record.asked == wanted and record.overrides == tuple(request["overrides"]):
-            return record if record.outcome != FINISHED else None
+    overrides = by_path(request["overrides"])
+    headers = read_headers(site.root, run)
+    return [each for each in headers if (each.asked, by_path(each.overrides)) == (wanted, overrides)]
+
+
+def attempt_to_resume(site: Site, run: str, request: Mapping[str, Any]) -> RecordedRun | None:
+    """Return the newest record of the same request of ``run`` if it was interrupted or failed, else None.
+
+    A run that broke a limit of ``expect`` is complete: it would fail again at once.
+    """
+    for record in same_requests(site, run, request)[:1]:
+        broke_limit = any(not check["holds"] and not check["warns"] for check in record.checks)
+        return None if broke_limit or record.outcome in (FINISHED, records.RUNNING) else record
     return None
 
 

@@ -4,9 +4,10 @@ It considers the records without overrides, or with the given ones, and never tr
 count as an override, since limits change no result.
 
 - Artifacts (``show``, ``verify``, ``api.artifact``): for each stage, the artifacts of the newest record with the whole
-stage, finished or not. - The model (``export``, ``compare``, ``api.scores`` and ``curves``): weights, scores and curves
-of one record: the newest finished record with scores. - A group of seeds (``compare --seeds``): the model of each seed;
-all other overrides are the given ones.
+  stage, finished or not.
+- The model (``export``, ``compare``, ``api.scores`` and ``curves``): weights, scores and curves of one record: the
+  newest finished record with scores.
+- A group of seeds (``compare --seeds``): the model of each seed; all other overrides are the given ones.
 
 ``infra.tracking.registry.resolve`` resolves names of versions: ``demo@champion``, and ``demo`` where only a version is
 allowed.
@@ -19,7 +20,7 @@ from pathlib import Path
 from flows.reproduce import STAGES
 from flows.runner.recorded_runs import RecordedRun
 from flows.runner.records import FINISHED
-from flows.runs.overrides import as_options, changes_results, without_replaced
+from flows.runs.overrides import as_options, by_path, changes_results, without_replaced
 
 Place = tuple[str, str]
 """Stage and item."""
@@ -95,8 +96,8 @@ def _without_seed(overrides: Sequence[str]) -> tuple[str, ...]:
 
 
 def _effective(overrides: Sequence[str]) -> tuple[str, ...]:
-    """Keep the overrides that may change results."""
-    return tuple(each for each in without_replaced(overrides) if changes_results((each,)))
+    """Keep the overrides that may change results, in one order."""
+    return by_path([each for each in without_replaced(overrides) if changes_results((each,))])
 
 
 def _items(record: RecordedRun, stage: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ from infra.errors import BadConfiguration
 from infra.site import Site
 from tasks.evaluation.html import layers_picture
 from tasks.evaluation.paper_figures import PEERS
-from tasks.evaluation.paper_page import as_json, markdown, page
+from tasks.evaluation.paper_page import as_json, render
 from tasks.evaluation.paper_row import PaperComparison, compare_to_paper
 from tasks.evaluation.training_log import LayerCurves, layer_curves
 
@@ -127,7 +127,9 @@ class PaperResults(GroupResults):
 
     @property
     def markdown(self) -> str:
-        return markdown(self.request.heading, self.comparisons(), without_replaced(self.request.overrides))
+        return render(
+            "paper_page.md", self.request.heading, self.comparisons(), without_replaced(self.request.overrides)
+        )
 
     def comparisons(self) -> list[PaperComparison]:
         return [compare_row(self.group.members[row], outcome) for row, outcome in self.outcomes.items()]
@@ -159,7 +161,7 @@ def write_pages(paper: PaperResults) -> None:
         if row in paper.outcomes
     }
     settings = without_replaced(request.overrides)
-    whole = page(request.heading, paper.comparisons(), layers_picture(curves), settings)
+    whole = render("paper_page.html", request.heading, paper.comparisons(), settings, layers_picture(curves))
     pages = {".md": paper.markdown, ".html": whole}
     records.write_paper(request.page(paper.group.site.root), pages, paper.as_json())
 

@@ -4,17 +4,17 @@ All seeds share the stages before training. The run's own seed needs no override
 are runs with an override and move none.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import Any
 
 from flows.reproduce import STAGES
 from flows.runner.group import Group, GroupResults, RunOne, Say, digest, run_members
-from flows.runner.interrupted import attempt_to_resume
+from flows.runner.interrupted import attempt_to_resume, same_requests
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.overrides import run_title
 from infra.errors import BadConfiguration
+from infra.site import Site
 from model.metric_names import DEV_PERPLEXITY
 from tasks.evaluation.seed_spread import SeedSpread, seed_item, seed_spreads
 
@@ -81,13 +81,29 @@ def requests_by_seed(resolved: ResolvedRun, seeds: Sequence[int]) -> Iterator[tu
         )
 
 
+def _finished(site: Site, name: str, requests: Mapping[int, RunRequest]) -> Iterator[int]:
+    """Yield the seeds that an earlier call of this command finished, if it did not finish others.
+
+    These are the seeds before the first unfinished one, and later ones that started after it.
+    """
+    seeds = [*requests]
+    unfinished = [seed for seed in seeds if attempt_to_resume(site, name, vars(requests[seed]))]
+    if not unfinished:
+        return
+    starts = {seed: same_requests(site, name, vars(requests[seed])) for seed in seeds}
+    first, *earlier = starts[unfinished[0]]
+    begin = min(each.started for each in (first, *earlier) if each.forced_attempt == first.forced_attempt)
+    for place, seed in enumerate(seeds):
+        is_later = starts[seed] and starts[seed][0].started >= begin
+        if seed not in unfinished and (place < seeds.index(unfinished[0]) or is_later):
+            yield seed
+
+
 def run_seeds(resolved: ResolvedRun, seeds: Sequence[int], run_one: RunOne, say: Say) -> SeedResults:
     """Run the request for each seed; a seed that fails does not stop the others."""
     name = resolved.run.name
     requests = dict(requests_by_seed(resolved, seeds))
-    # If a repeated command finds a seed that did not finish, the seeds before it did.
-    begun = [seed for seed, each in requests.items() if attempt_to_resume(resolved.site, name, vars(each))]
-    for seed in takewhile(lambda each: each not in begun, seeds if begun else ()):
+    for seed in _finished(resolved.site, name, requests):
         requests[seed] = replace(requests[seed], from_stage="", force=())
     members = {f"{seed}": request.resolve() for seed, request in requests.items()}
     overrides = resolved.request.overrides

@@ -70,19 +70,22 @@ def stop_start(site: Site, start: RecordedRun, say: Callable[[str], None]) -> Re
 
 
 def stop_left_jobs(site: Site, run: str, overrides: Sequence[str], say: Callable[[str], None]) -> RecordedRun | None:
-    """End the jobs that a killed launcher left in a batch queue, for the newest start with these overrides.
+    """End the jobs that a killed launcher left in a batch queue, for any start with these overrides.
 
-    Returns that start; None if there is no such job. Raises Fault for a job that does not end.
+    Returns the newest such start; None if there is no such job. Raises Fault for a job that does not end.
     """
     launcher = LAUNCHERS[site.launcher]()
-    starts = with_overrides(read_headers(site.root, run), overrides)
-    start = with_stages(starts[0]) if starts else None
-    if not isinstance(launcher, QueueLauncher) or start is None or start.outcome == RUNNING:
+    if not isinstance(launcher, QueueLauncher):
         return None
     launcher.say = say
     store = open_store(site)
     found = None
-    for row in start.stages:
+    starts = [*filter(None, map(with_stages, with_overrides(read_headers(site.root, run), overrides)))]
+    rows = [(start, row) for start in starts for row in start.stages]
+    at_work = {row.key for start, row in rows if start.outcome == RUNNING}
+    for start, row in rows:
+        if row.key in at_work:
+            continue
         for out in store.unfinished_folders(row.stage, row.key):
             job = JobSpec(f"model.{row.stage}", {}, {}, out, {})
             is_left = (out / launcher.queue.file).exists() and not store.is_locked(row.stage, row.key)
@@ -90,5 +93,5 @@ def stop_left_jobs(site: Site, run: str, overrides: Sequence[str], say: Callable
                 say(f"{run}: the launcher of {name} is gone; {row.stage} writes a last checkpoint")
                 if not launcher.end(name, job):
                     raise Fault(f"{name} of {row.stage} has not ended")
-                found = start
+                found = found or start
     return found

@@ -4,18 +4,7 @@ Define your own as ``replace(PAPER_BASE, …)``. ``run`` holds the class, ``buil
 hold overrides, cleaning profiles, rows of the paper and initial weights. Loads neither torch nor Prefect nor MLflow.
 """
 
-from flows.runs.built_in_runs import (
-    DEMO,
-    MULTI30K_ENDE,
-    MULTI30K_ENFR,
-    PAPER_BASE,
-    PAPER_BASE_ENFR,
-    PAPER_BIG,
-    PAPER_BIG_ENFR,
-    RUNS,
-    VARIATIONS,
-    WMT14_SAMPLE_ENDE,
-)
+from flows.runs.built_in_runs import DEMO, MULTI30K_ENDE, MULTI30K_ENFR, PAPER_BASE, RUNS, VARIATIONS, WMT14_SAMPLE_ENDE
 from flows.runs.languages import standard_filters
 from flows.runs.run import Run
 
@@ -24,9 +13,6 @@ __all__ = [
     "MULTI30K_ENDE",
     "MULTI30K_ENFR",
     "PAPER_BASE",
-    "PAPER_BASE_ENFR",
-    "PAPER_BIG",
-    "PAPER_BIG_ENFR",
     "RUNS",
     "VARIATIONS",
     "WMT14_SAMPLE_ENDE",

@@ -3,16 +3,17 @@
 import logging
 import re
 import shlex
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from flows.runs.noised_sets import named_sets
 from flows.runs.plain_values import RULE, from_plain, plain
-from flows.runs.presets import NAMED
 from flows.runs.run import Run, fewest_updates
 from flows.runs.unknown_names import unknown_name
 from infra.errors import BadConfiguration
@@ -20,6 +21,8 @@ from tasks.cleaning.filters import Filter
 from tasks.corpus.catalogue import EvaluationSet
 
 log = logging.getLogger(__name__)
+NAMED: Mapping[str, Mapping[str, Sequence[str]]] = tomllib.loads(Path(__file__).with_name("presets.toml").read_text())
+"""The assignments of each ``preset=NAME`` (a published reproduction) and ``profile=NAME`` (of cleaning)."""
 Value = TypeVar("Value")
 ADDED_UP = ("preset", "filters.rules", "sets")
 """Paths whose assignments add up: ``filters.rules=+Length`` changes the present rules."""
@@ -36,7 +39,7 @@ def override(run: Value, assignments: Sequence[str]) -> Value:
 
     A path names fields, and members of tuples by their class: ``filters.rules.LengthRatio.max=1.5``. ``filters.rules``
     also takes a list of rules or of changes to the rules; ``sets`` takes names (``flows.runs.noised_sets``).
-    ``preset=NAME`` and ``profile=NAME`` stand for the assignments in ``flows.runs.presets``; other assignments take
+    ``preset=NAME`` and ``profile=NAME`` stand for the assignments in ``presets.toml``; other assignments take
     precedence over these. The last of two values for one path counts. Otherwise the order does not matter: checks run
     after all values are set.
     """
@@ -129,6 +132,11 @@ def value_of(run: Any, path: str, text: str) -> object:
         members = {type(member).__name__: member for member in found} if isinstance(found, tuple) else vars(found)
         found = members[name]
     return found
+
+
+def by_path(assignments: Sequence[str]) -> tuple[str, ...]:
+    """Sort the assignments by path, since their order does not matter; those of one path keep theirs, which does."""
+    return tuple(sorted(assignments, key=lambda each: each.partition("=")[0]))
 
 
 def changes_results(assignments: Sequence[str]) -> bool:

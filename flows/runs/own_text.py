@@ -276,6 +276,7 @@ def run_of(
         corpus=Corpus(name, *languages, tuple(parts)),
         sets=evaluation,
         dev=evaluation[0].name,
+        evaluate=(),
         filters=filters,
         expect=DATA_LIMITS,  # the scores of a model of this text are unknown
     )
@@ -318,7 +319,7 @@ def remarks_on_text(report: TextReport, filters: Filters, languages: tuple[str, 
     if (known := rejected_by.get(NotIn().name, 0)) > MANY * looked_at:
         yield f"{known:,} pairs have a line of a dev or test set; is a file given twice?"
     most = filters.max_rejected
-    if looked_at >= FEWEST_JUDGED and report.rejected > most * looked_at:
+    if looked_at >= FEWEST_JUDGED and report.rejected / looked_at > most:
         yield (
             f"the run would stop at clean: its filters reject {report.rejected / looked_at:.1%}, filters.max_rejected "
             f"allows {most:.0%}; correct the text or the languages, or raise filters.max_rejected"

@@ -8,8 +8,9 @@ scale, so ``parse_run_name`` can rebuild the run from it.
 import re
 from dataclasses import fields, replace
 
-from flows.runs import PAPER_BASE, PAPER_BASE_ENFR, PAPER_BIG, PAPER_BIG_ENFR, RUNS, VARIATIONS, Run
+from flows.runs.built_in_runs import PAPER_BASE, PAPER_BASE_ENFR, PAPER_BIG, PAPER_BIG_ENFR, RUNS, VARIATIONS
 from flows.runs.overrides import override
+from flows.runs.run import Run
 from infra.errors import BadConfiguration
 from model.config import Averaging, Decoding, Model, Training, supports_varlen_attention
 from tasks.corpus.catalogue import SETS
@@ -84,12 +85,10 @@ MADE = {
 }
 PAPER_RUNS = {row: MADE[row] for row in ROWS}
 """Each row at the paper's size, on the paper's corpus."""
-DEFAULT_SCALE = 8
-"""The default scale on every corpus except the paper's."""
 SHORTENED_UPDATES = {"demo": 400}
 """Updates of rows on a corpus where its run has more: 6 layers take longer than the demo's 2."""
-NAMING = ("name", "about", "sets", "evaluate")
-"""Fields in which a run and its row may differ: ``wmt14-ende-A1`` with the profile ``paper`` is row A1."""
+NAMING = ("name", "about", "sets", "evaluate", "expect", "min_champion_bleu")
+"""Fields that change no result: ``wmt14-ende-A1`` with the profile ``paper`` is row A1."""
 RUN_NAME = re.compile(r"(.+)-paper-(.+)-scale([1-9]\d*)")
 
 
@@ -128,7 +127,7 @@ def effective_scale(scale: int, corpus: str) -> int:
     """Return the scale, or the corpus's default for 0. Raises BadConfiguration for a negative one."""
     if scale < 0:
         raise BadConfiguration(f"--scale is {scale}, allowed is a whole number from 1, or 0 for the corpus's own")
-    return scale or (1 if corpus == PAPER else DEFAULT_SCALE)
+    return scale or (1 if corpus == PAPER else 8)
 
 
 def row_run(row: str, corpus: str, scale: int) -> Run:
@@ -136,7 +135,11 @@ def row_run(row: str, corpus: str, scale: int) -> Run:
     own = PAPER_RUNS[row]
     if corpus == PAPER and scale == 1:
         return own
-    model = scale_model(own.model, scale)
+    widths = {name: max(1, getattr(own.model, name) // scale) for name in ("d_ff", "d_k", "d_v")}
+    try:
+        model = replace(own.model, d_model=max(2, own.model.d_model // scale // 2 * 2), **widths)  # even (§3.5)
+    except ValueError as error:
+        raise BadConfiguration(f"--scale is {scale}, which row {row} cannot have: {error}") from error
     name = row_run_name(row, corpus, scale)
     where = own.about if row in VARIANTS else f"Table {ROWS[row].table}, row {row}"
     about = f"{where}, on {corpus}, widths divided by {scale}"
@@ -155,12 +158,6 @@ def row_run(row: str, corpus: str, scale: int) -> Run:
         averaging=base.averaging if ROWS[row].table == 2 else Averaging(1),
         expect=(),
     )
-
-
-def scale_model(model: Model, scale: int) -> Model:
-    """Divide the model's widths; each stays at least 1, d_model even (§3.5). Layers and heads stay."""
-    widths = {name: max(1, getattr(model, name) // scale) for name in ("d_ff", "d_k", "d_v")}
-    return replace(model, d_model=max(2, model.d_model // scale // 2 * 2), **widths)
 
 
 def parse_run_name(name: str) -> Run | None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from infra.errors import BadConfiguration
 from tasks.corpus.archives import MAGIC
 
-STANDARD_INPUT = "-"
 DESCRIPTORS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 """Paths that begin so name an open file, which can be read only once."""
 
@@ -23,14 +22,14 @@ def save_pipes(words: Sequence[str], name: str, replace: bool) -> Iterator[str]:
     for each in words:
         file, colon, column = each.partition(":")
         path = Path(file)
-        is_pipe = file == STANDARD_INPUT or path.is_fifo() or (file.startswith(DESCRIPTORS) and path.exists())
+        is_pipe = file == "-" or path.is_fifo() or (file.startswith(DESCRIPTORS) and path.exists())
         if is_pipe and file not in saved:
             saved[file] = _save(file, bool(column), f"{name}.piped-{len(saved) + 1}", replace)
         yield f"{saved[file]}{colon}{column}" if is_pipe else each
 
 
 def _save(file: str, is_table: bool, name: str, replace: bool) -> Path:
-    with sys.stdin.buffer if file == STANDARD_INPUT else Path(file).open("rb") as stream:
+    with sys.stdin.buffer if file == "-" else Path(file).open("rb") as stream:
         first = stream.readline()
         if first.startswith(tuple(MAGIC)):
             raise BadConfiguration(f"{file} is compressed, allowed is text; unpack it in the pipe: zstd -dc FILE |")

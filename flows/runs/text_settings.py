@@ -74,6 +74,8 @@ def within(budget: float, runs: list[Run], time_of_update: Callable[[Run], Updat
     training that counts epochs.
     """
     require(runs[0].training.epochs == 0, "training.epochs", runs[0].training.epochs, "0, and a number of updates")
+    alone = not (runs[0].synthetic or runs[0].decoding.ensemble)
+    require(alone, "--like", runs[0].name, "a run with one training (no synthetic, no decoding.ensemble)")
     left = max(0.0, budget * (1 - OTHER_SHARE) - OTHER_STAGES)
     for run in runs:
         time = time_of_update(run)

@@ -22,6 +22,7 @@ from flows.runs.noised_sets import named_sets
 from flows.runs.plain_values import COMPACT, KIND, RULE, RULES, difference, from_plain, merged, plain
 from flows.runs.run import Run
 from infra.errors import BadConfiguration
+from tasks.corpus.catalogue import EMBEDDED
 
 SUFFIX = ".toml"
 EXTENDS = "extends"
@@ -82,7 +83,7 @@ def _locate(value: Any, folder: Path) -> None:
             _locate(each, folder)
     elif isinstance(value, dict):
         url = value.get("url")
-        if isinstance(url, str) and url and ":" not in url:
+        if isinstance(url, str) and url and "://" not in url and not url.startswith(EMBEDDED):
             value["url"] = str(folder.absolute() / url)
         for each in value.values():
             _locate(each, folder)

@@ -14,8 +14,3 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     words = {each.removesuffix(".toml"): each for each in known}  # users also name a run's file without its suffix
     near = difflib.get_close_matches(name, words, n=3, cutoff=cutoff)
     return f"; did you mean {' or '.join(words[each] for each in near)}?" if near else ""
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Find the ``known`` name that was probably mistyped as ``name``; "" for none."""
-    return "".join(difflib.get_close_matches(name, known, n=1, cutoff=0.75))

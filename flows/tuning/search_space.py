@@ -1,5 +1,6 @@
 """Parses the search space of a sweep: ``training.peak=1e-3..1e-2:log``, ``model.p_drop=0.1,0.2,0.3``."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -58,8 +59,8 @@ def _range(text: str, path: str, values: str, run: Run) -> "FloatDistribution | 
     low, high = (_read(run, path, end) for end in span.split("..", 1))
     if isinstance(low, bool) or not isinstance(low, int | float) or not isinstance(high, int | float):
         raise BadConfiguration(f"--space {text}: {path} is no number; give its values as {path}=A,B,C")
-    if not low < high or (scale and low <= 0):
-        raise BadConfiguration(f"--space {text}: allowed is a low end below the high end, above 0 with :log")
+    if not -math.inf < low < high < math.inf or (scale and low <= 0):
+        raise BadConfiguration(f"--space {text}: allowed is a finite low end below the high end, above 0 with :log")
     if isinstance(low, int) and isinstance(high, int):
         return IntDistribution(low, high, log=bool(scale))
     return FloatDistribution(low, high, log=bool(scale))

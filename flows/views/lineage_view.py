@@ -1,6 +1,7 @@
 """Shows a lineage as two trees: the inputs of an artifact, and everything made from it."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 from flows.inspection.artifact_graph import Branch, Name, tree
 from flows.inspection.artifacts import Lineage
@@ -44,8 +45,9 @@ def _line(found: Lineage, name: Name) -> str:
     if node is None:
         return f"{first}  missing: it was removed"
     first = f"{first}  {node.item}" if node.item and node.item not in label else first
+    made = f"{datetime.fromisoformat(node.made).astimezone():%Y-%m-%d %H:%M}" if node.made else ""
     registered = ", ".join(f"version {each}" for each in found.registered_as(name))
-    facts = [size_text(node.bytes), duration(node.seconds), node.made[:16].replace("T", " "), registered]
+    facts = [size_text(node.bytes), duration(node.seconds), made, registered]
     return "  ".join([first, *filter(None, facts)])
 
 
@@ -62,4 +64,5 @@ def _details(found: Lineage, name: Name) -> Iterator[str]:
             yield f"facts    {format_facts(node.facts)}"
     if made_by:
         yield f"made by  {made_by.command}"
-    yield f"runs     {', '.join(found.graph.runs_that_use(name)) or 'none on record'}"
+    users = dict.fromkeys(each.full_name for each in found.graph.used_by.get(name, ()))
+    yield f"runs     {', '.join(users) or 'none on record'}"

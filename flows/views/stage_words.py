@@ -5,8 +5,6 @@ from typing import Any
 from flows.runner.outcome import Outcome
 from tasks.engine.planner import StageResult
 
-JSON_FIELDS = ("stage", "item", "key", "state", "seconds", "path", "facts")
-
 
 def why(row: StageResult, is_short: bool = False) -> str:
     """Say why a stage is not cached, what changed since it was made, or why it failed; "" for no remark.
@@ -23,5 +21,6 @@ def why(row: StageResult, is_short: bool = False) -> str:
 
 def outcome_json(outcome: Outcome) -> dict[str, Any]:
     """Convert the outcome of a run or a plan for ``--json``."""
-    stages = [{name: getattr(row, name) for name in JSON_FIELDS} | {"why": why(row)} for row in outcome.rows]
+    names = ("stage", "item", "key", "state", "seconds", "path", "facts")
+    stages = [{name: getattr(row, name) for name in names} | {"why": why(row)} for row in outcome.rows]
     return {"run": outcome.run, "stages": stages, "scores": outcome.scores, "model_version": outcome.model_version}

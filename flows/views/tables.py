@@ -1,4 +1,4 @@
-"""Makes tables of runs, seeds, sweeps, rows of the paper and the service, and formats their numbers."""
+"""Makes tables of runs, costs, seeds, sweeps, rows of the paper and the service, and formats their numbers."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tasks.evaluation.html import score_text
 from tasks.evaluation.seed_spread import SeedSpread
 
 if TYPE_CHECKING:
+    from flows.inspection.cost import RunCost
     from flows.tuning.sweep import SweepResults
     from infra.service.supervision import ProgramState
 
@@ -46,7 +47,7 @@ def stage_table(rows: Sequence[StageResult]) -> Table:
         seconds = duration(row.seconds) if row.seconds else ""
         state = f"[{colour}]{row.label}[/{colour}]"
         detail = cell(why(row, is_short=True) or format_facts(row.facts))
-        table.add_row(row.stage, row.item, state, seconds, detail)
+        table.add_row(row.stage, cell(row.item), state, seconds, detail)
     return table
 
 
@@ -69,9 +70,7 @@ def score_card(scores: Mapping[str, Mapping[str, Any]]) -> Group:
 
 def score_table(scores: Mapping[str, Mapping[str, Any]]) -> Table:
     """Show scores by every protocol: one row per metric, one column per evaluation set."""
-    names = metric_names(scores)
-    rows = ([name, *(number_text(card.get(name, "")) for card in scores.values())] for name in names)
-    return plain_table("score", *scores, rows=rows, right=scores)
+    return plain_table("score", *scores, rows=score_rows(scores), right=scores)
 
 
 def seed_table(seeds: Sequence[int], spreads: Sequence[SeedSpread]) -> Table:
@@ -138,6 +137,28 @@ def cell(text: str) -> str:
     return escape(shown_lines(text))
 
 
+def cost_table(cost: RunCost) -> Table:
+    """Make one row per stage that is not cached, then the total."""
+    named = ("stage", "item", "state")
+    numbers = ("time", "disk")
+    table = plain_table(*named, *numbers, "estimated from", right=numbers, whole=(*named, *numbers))
+    for each in cost.stages:
+        seconds = "?" if each.seconds is None else duration(each.seconds)
+        size = "?" if each.bytes is None else size_text(round(each.bytes))
+        table.add_row(each.stage, cell(each.item), each.state, seconds, size, cell(each.basis))
+    return table
+
+
+def cost_sentence(cost: RunCost) -> str:
+    """Summarise the cost: ``demo: about 5 min 02 s, 21.30 MB``."""
+    if not cost.stages:
+        return f"{cost.run}: everything is cached; it costs nothing"
+    least = "at least" if cost.unknown else "about"
+    named = ", ".join(cost.unknown) if len(cost.unknown) <= 3 else f"{len(cost.unknown)} stages"
+    unknown = f"; without {named}: times are known after the first run of such a stage" if cost.unknown else ""
+    return f"{cost.run}: {least} {duration(cost.seconds)}, {size_text(round(cost.bytes))}{unknown}"
+
+
 def plain_table(
     *columns: str, rows: Iterable[Sequence[str]] = (), right: Collection[str] = (), whole: Collection[str] = ()
 ) -> Table:
@@ -155,10 +176,11 @@ def plain_table(
     return table
 
 
-def metric_names(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """List the names of all numeric scores of any set, in order of first appearance."""
-    numbers = [name for card in scores.values() for name, value in card.items() if isinstance(value, int | float)]
-    return list(dict.fromkeys(numbers))
+def score_rows(scores: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+    """Make one row per numeric score of any set: its name, then its value in each set."""
+    cards = scores.values()
+    names = dict.fromkeys(name for card in cards for name, value in card.items() if isinstance(value, int | float))
+    return [[name, *(number_text(card.get(name, "")) for card in cards)] for name in names]
 
 
 def format_facts(facts: Mapping[str, Any], limit: int = 6) -> str:

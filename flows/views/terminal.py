@@ -39,7 +39,7 @@ class TerminalDisplay:
         self._shown = time.monotonic()
         self._open[call.label] = (0.0, 0.0)
         self._clear()
-        self._print(f"{self.prefix}[bold]{call.label}[/bold] [dim]{call.key} · {cell(f'{missing}')}[/dim]")
+        self._print(f"{self.prefix}[bold]{cell(call.label)}[/bold] [dim]{call.key} · {cell(f'{missing}')}[/dim]")
 
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
         self._open[call.label] = (done, total)
@@ -65,7 +65,7 @@ class TerminalDisplay:
     def end(self, row: StageResult) -> None:
         self._clear()
         self._open.pop(row.place, None)
-        name = f"[bold]{row.place}[/bold] "
+        name = f"[bold]{cell(row.place)}[/bold] "
         if row.state == "completed":
             facts = f"[dim]{cell(format_facts(row.facts))}[/dim]"
             self._print(f"  {self.prefix}{name}[green]completed[/green] in {duration(row.seconds)}  {facts}")

@@ -4,7 +4,6 @@ All users and roots of a machine share the locks. A container that does not moun
 """
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,8 @@ def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the GPUs that a process with this environment may use: REPRO_GPUS, CUDA_VISIBLE_DEVICES, else all."""
     for variable in ("REPRO_GPUS", "CUDA_VISIBLE_DEVICES"):
         if variable in environment:
-            return tuple(name.strip() for name in environment[variable].split(",") if name.strip() not in ("", "-1"))
+            names = (name.strip() for name in environment[variable].split(","))
+            return tuple(dict.fromkeys(name for name in names if name not in ("", "-1")))
     devices = [path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdigit()]
     return tuple(str(number) for number in range(len(devices)))  # CUDA counts what it sees, whatever the device's name
 
@@ -57,7 +57,7 @@ def lock_gpus(gpus: Sequence[str], count: int, on_wait: Callable[[], None]) -> I
 
 
 def _open(name: str) -> int:
-    folder = LOCK_FOLDER if os.access(LOCK_FOLDER, os.W_OK) else Path(tempfile.gettempdir())
+    folder = LOCK_FOLDER if os.access(LOCK_FOLDER, os.W_OK) else Path("/tmp")
     path = folder / f"repro-gpu-{name.replace('/', '-')}.lock"
     try:
         return os.open(path, os.O_RDONLY)  # works on another user's file too: a lock needs no write permission

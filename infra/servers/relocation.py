@@ -60,8 +60,10 @@ def _former(connection: sqlite3.Connection, root: Path) -> list[str]:
     table, column = COLUMNS[0]
     places = set()
     for (address,) in connection.execute(f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL"):
-        place, artifacts, _ = _path(address).rpartition(f"/{ARTIFACTS}/")
-        if artifacts and place != f"{root}":
+        place, artifacts, name = _path(address).rpartition(f"/{ARTIFACTS}/")
+        # An experiment whose files are only there belongs to another root that shares this database.
+        is_foreign = Path(_path(address)).exists() and not (root / ARTIFACTS / name).exists()
+        if artifacts and place != f"{root}" and not is_foreign:
             places.add(place)
     return sorted(place for place in places if not same_folder(Path(place), root))
 

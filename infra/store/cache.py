@@ -41,21 +41,15 @@ class ArtifactCache:
 
     def evict(self, needed_bytes: int) -> None:
         """Remove the least recently used artifacts until ``needed_bytes`` more fit the limit, if possible."""
-        used = [(self._last_use(m), bytes_of(m), m) for m in self._store.list()]
-        excess = sum(size for _, size, _ in used) + needed_bytes - self._limit_bytes
-        for _, size, manifest in sorted(used, key=lambda each: each[0]):
+        files = {self._use_file(each.stage, each.key): each for each in self._store.list()}
+        excess = sum(map(bytes_of, files.values())) + needed_bytes - self._limit_bytes
+        for _, manifest in sorted(files.items(), key=lambda each: each[0].stat().st_mtime if each[0].exists() else 0.0):
             if excess <= 0:
                 return
             with try_file_lock(self._use_file(manifest.stage, manifest.key)) as free:
                 if free and self._is_backed_up(manifest):
                     self._store.remove(manifest.stage, manifest.key)
-                    excess -= size
-
-    def _last_use(self, manifest: Manifest) -> float:
-        try:
-            return self._use_file(manifest.stage, manifest.key).stat().st_mtime
-        except OSError:
-            return 0.0
+                    excess -= bytes_of(manifest)
 
     def _use_file(self, stage: str, key: str) -> Path:
         return self._store.root / "locks" / f"use-{stage}-{key}"

@@ -36,11 +36,6 @@ class Manifest:
     made: Mapping[str, Any]
     """Time, commit, library versions, and the ``attempt`` of a forced stage."""
 
-    @property
-    def is_adopted(self) -> bool:
-        """Whether an earlier release imported the artifact, so that its stage did not make it from the inputs."""
-        return "adopted" in self.made
-
 
 def is_of_attempt(manifest: Manifest, attempt: str) -> bool:
     """Whether the artifact was made in the forced ``attempt``; "" accepts any."""

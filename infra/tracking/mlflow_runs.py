@@ -79,7 +79,7 @@ class MlflowRuns:
         self.parent_tags = dict(tags)
         token = f"tags.{START_TOKEN} = '{self._start_token}'"
         if created := self.client.search_runs([self.experiment_id], token, max_results=1):
-            run_id = str(created[0].info.run_id)
+            run_id = self._reopen(created[0])
         else:
             tags = {START_TOKEN: self._start_token, **_source_tags(f"repro run {experiment}"), **_tag_texts(tags)}
             run_id = self._create(name, tags, start_ms)
@@ -107,10 +107,11 @@ class MlflowRuns:
         self._log_params(run_id, params)
         return run_id
 
-    def _reopen(self, run: Any, parent: str) -> str:
+    def _reopen(self, run: Any, parent: str = "") -> str:
         run_id = str(run.info.run_id)
         self.client.update_run(run_id, status="RUNNING")
-        self.client.set_tag(run_id, PARENT, parent)
+        if parent:
+            self.client.set_tag(run_id, PARENT, parent)
         self.client.set_tag(run_id, PROCESS_TAG, process_identity())
         if "failure" in run.data.tags:
             self.client.delete_tag(run_id, "failure")

@@ -63,7 +63,8 @@ def log_model(uri: str, run_id: str, name: str, model: TextModel, metrics: Mappi
                 _attach(store, run_id, made.model_id, metrics)
             status = "READY"
         finally:
-            store.finalize_logged_model(made.model_id, status)
+            with refusals(uri, REFUSAL):
+                store.finalize_logged_model(made.model_id, status)
     return str(made.model_id)
 
 

@@ -16,6 +16,8 @@ LIBRARIES = ("torch", "polars", "pyarrow", "tokenizers", "sacrebleu", "sacremose
 def commit() -> str:
     """Return the commit of this code, with ``+`` if the working tree differs from it; empty outside a checkout."""
     root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():  # an installed release: git would find a repository around its environment
+        return ""
     try:
         git = ["git", "-C", str(root), "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
         return subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

@@ -46,7 +46,8 @@ def versions(uri: str, name: str = "") -> list[Version]:
         return []
     rows = mlflow_sqlite.version_rows(file, name) if file else None
     if rows is None:
-        found = _versions_from_client(uri, name)
+        with refusals(uri, "does not list its versions"):
+            found = _versions_from_client(uri, name)
     else:
         found = [
             make_version(model, number, created, run_id, source, json.loads(tags), json.loads(aliases))

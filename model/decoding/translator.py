@@ -81,7 +81,7 @@ class Translator:
         cls,
         weights: Path,
         vocabulary: Path,
-        device: Literal["auto", "cpu", "cuda", "mps"] = "auto",
+        device: Literal["auto", "cpu", "cuda"] = "auto",
         threads: int | None = None,
     ) -> "Translator":
         """Read a folder of weights (``model.safetensors``, ``model.json``) and a vocabulary folder.
@@ -91,7 +91,7 @@ class Translator:
         """
         if threads is not None:
             torch.set_num_threads(threads)
-        where = JobSettings(device=device).search_device()
+        where = JobSettings(device=device).torch_device()
         return cls(load_model(weights, where), TokenizerPair.load(vocabulary), where)
 
     def source_tokens(self, source: Sequence[int]) -> list[int]:

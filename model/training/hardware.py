@@ -10,11 +10,9 @@ VENDORS = {"AuthenticAMD": "AMD", "GenuineIntel": "Intel"}
 
 
 def memory_bytes(device: torch.device) -> float:
-    """Return memory use: on a GPU the peak of tensors, on MPS the driver's, on a CPU this process's resident memory."""
+    """Return memory use: on a GPU the peak of tensors, on a CPU this process's resident memory."""
     if device.type == "cuda":
         return float(torch.cuda.max_memory_allocated(device))
-    if device.type == "mps":
-        return float(torch.mps.driver_allocated_memory())
     [line] = [line for line in STATUS.read_text().splitlines() if line.startswith("VmRSS:")]
     return 1024.0 * int(line.split()[1])
 

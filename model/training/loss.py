@@ -21,8 +21,8 @@ from ..network.transformer import Transformer
 from .coverage import CoverageLoss
 from .softmax_gradient import SoftmaxGradient, softmax_gradient
 
-CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 30, "mps": 1 << 27}
-"""Number of logits in a chunk: about the cache of a CPU, a few GB of a GPU, half a GB of an Apple computer's memory."""
+CHUNK_LOGITS = {"cpu": 1 << 23, "cuda": 1 << 30}
+"""Number of logits in a chunk: about the cache of a CPU, a few GB of a GPU."""
 
 
 class Objective(nn.Module):

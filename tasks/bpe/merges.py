@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from tasks.bpe.symbols import MAX_CODES, SHIFT, Codes, Integers, PairOccurrences, SymbolArray, byte_codes
 from tasks.lazy_libraries import np, pl
@@ -17,14 +16,6 @@ from tasks.lazy_libraries import np, pl
 THRESHOLD_RATIO = 8
 """A pair is kept with its positions if it is at most this many times rarer than the most frequent pair left."""
 PROGRESS_MERGES = 500
-
-
-@dataclass(frozen=True)
-class LearnedMerges:
-    """``vocabulary`` maps pieces to ids; ``merges`` are in the order of application."""
-
-    vocabulary: dict[str, int]
-    merges: list[tuple[str, str]]
 
 
 def learn_merges(
@@ -35,8 +26,10 @@ def learn_merges(
     letters: Mapping[str, int],
     on_progress: Callable[[int, int], None] = lambda *_: None,
     codes_of: Codes = byte_codes,
-) -> LearnedMerges:
+) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """Learn at most ``size`` pieces: ``first`` (specials and the alphabet), then merges of the most frequent pair.
+
+    Returns the ids of the pieces, and the merges in the order of application.
 
     ``counts`` are any number of frames of distinct chunks with their counts (columns ``chunk`` and ``count``).
     ``letters`` maps each piece of one letter to the letter's code. ``codes_of`` returns the codes of the chunks'
@@ -69,7 +62,7 @@ def learn_merges(
         queue.update(*symbols.merge_pair(a, b, new, positions))
         if len(merges) % PROGRESS_MERGES == 0:
             on_progress(len(ids), size)
-    return LearnedMerges(ids, merges)
+    return ids, merges
 
 
 class MergeQueue:

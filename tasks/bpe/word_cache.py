@@ -48,18 +48,17 @@ class Ragged:
     def take(self, rows: Integers) -> Ragged:
         """The rows with these indices, which may repeat."""
         starts = np.cumsum(self.lengths) - self.lengths
-        lengths = self.lengths[rows]
-        shifts = starts[rows] - (np.cumsum(lengths) - lengths)
-        at = np.repeat(shifts, lengths)
-        at += np.arange(len(at))
-        return Ragged(self.ids[at], lengths)
+        return self._slices(starts[rows], self.lengths[rows])
 
     def cut(self, most: int) -> Ragged:
         """The first ``most`` ids of each row."""
         starts = np.cumsum(self.lengths) - self.lengths
-        lengths = np.minimum(self.lengths, most)
-        shifts = starts - (np.cumsum(lengths) - lengths)
-        return Ragged(self.ids[np.repeat(shifts, lengths) + np.arange(lengths.sum())], lengths)
+        return self._slices(starts, np.minimum(self.lengths, most))
+
+    def _slices(self, starts: Integers, lengths: Integers) -> Ragged:
+        at = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+        at += np.arange(len(at))
+        return Ragged(self.ids[at], lengths)
 
     def join(self, counts: Integers) -> Ragged:
         """Join the first ``counts[0]`` rows into one, the next ``counts[1]`` into another, and so on."""

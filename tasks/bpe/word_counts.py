@@ -18,7 +18,7 @@ from model.data.bpe import BYTE_DECODER, of_characters
 from model.data.word_splitting import WordSplitting
 from model.lazy_import import LazyModule
 from tasks.bpe.word_cache import WordSplitter
-from tasks.cleaning.filters import SIDES, text_hash
+from tasks.cleaning.filters import SIDES
 from tasks.cleaning.partitions import read_batch, write_batches
 from tasks.corpus.noise import NO_NOISE, PAIR, Augment
 from tasks.engine.stage import progress
@@ -125,7 +125,7 @@ class ChunkCounter:
     def count(self, number: int, groups: tuple[int, ...]) -> int:
         """Write the chunks of range ``number``, partitioned by hash; returns its number of pairs."""
         found = count_chunks(self.tokenizer, self._lines(groups))
-        hashed = found.select(text_hash(pl.col("chunk")).alias("value"), *_COLUMNS)
+        hashed = found.select(pl.col("chunk").hash(seed=1).alias("value"), *_COLUMNS)
         write_batches(self._range(number), hashed, self.parts)
         with pq.ParquetFile(self.pairs) as file:
             return sum(file.metadata.row_group(group).num_rows for group in groups)

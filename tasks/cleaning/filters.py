@@ -243,11 +243,6 @@ class CrossPairFilter(NamedFilter, ABC):
         return columns.map_batches(lambda values: values.struct.unnest().select(self.stays()).to_series())
 
 
-def text_hash(text: pl.Expr) -> pl.Expr:
-    """A 64-bit hash of the text (probability of any collision among 4.5M pairs: 5e-7)."""
-    return text.hash(seed=1)
-
-
 @dataclass(frozen=True)
 class Distinct(CrossPairFilter):
     """Removes repetitions of a ``pair``, or of a ``source`` or ``target`` side, and keeps the first in reading order.
@@ -266,7 +261,8 @@ class Distinct(CrossPairFilter):
 
     def values(self) -> tuple[pl.Expr, ...]:
         sides = [self.compared(side) for side in SIDES if self.on in ("pair", side)]
-        return (text_hash(pl.struct(sides) if self.on == "pair" else sides[0]).alias("value"),)
+        text = pl.struct(sides) if self.on == "pair" else sides[0]
+        return (text.hash(seed=1).alias("value"),)  # 64 bits: any collision among 4.5M pairs has probability 5e-7
 
     def stays(self) -> pl.Expr:
         return pl.col("value").is_first_distinct()

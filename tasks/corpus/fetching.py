@@ -26,16 +26,8 @@ class _ChecksumMismatch(Exception):
     """The URL has another file."""
 
 
-def candidate_urls(file: File, mirrors: tuple[str, ...]) -> tuple[str, ...]:
-    """The URLs to try, in order: each mirror, then upstream. Embedded files have their own URL only."""
-    if file.url.startswith(EMBEDDED):
-        return (file.url,)
-    mirrored = tuple(f"{mirror.rstrip('/')}/{file.path}" for mirror in mirrors)
-    return mirrored + ((file.url,) if file.url else ())
-
-
 def fetch_file(file: File, folder: Path, mirrors: tuple[str, ...]) -> Facts:
-    """Download ``file`` into ``folder`` under its own name; returns its ``bytes``, ``sha256`` and ``origin``.
+    """Download ``file`` into ``folder`` from a mirror or its own URL; returns its ``bytes``, ``sha256`` and ``origin``.
 
     Resumes a partial file in ``folder`` if the server supports ranges. Raises BadData if no URL has the right file,
     NetworkFault if a URL did not answer and no other had the file, and NoSpace before the disk is full. The partial
@@ -45,7 +37,8 @@ def fetch_file(file: File, folder: Path, mirrors: tuple[str, ...]) -> Facts:
     kind: type[Fault] = BadData
     partial = PartialFile(folder / file.name, file)
     try:
-        for url in candidate_urls(file, mirrors):
+        mirrored = [] if file.url.startswith(EMBEDDED) else [f"{mirror.rstrip('/')}/{file.path}" for mirror in mirrors]
+        for url in filter(None, (*mirrored, file.url)):
             place = public_address(url)
             try:
                 _download(partial, url)
@@ -115,7 +108,12 @@ def _append_from(partial: PartialFile, url: str, offset: int) -> int:
         total = source.begin + source.length if source.announced else file.size
         if file.size and total > file.size:
             raise _ChecksumMismatch(f"{total} bytes instead of {file.size}")
-        _check_space(partial.path.parent, total - partial.size, file.path)
+        needed, free = total - partial.size, shutil.disk_usage(partial.path.parent).free
+        if needed > free:
+            raise NoSpace(
+                f"no space left under {partial.path.parent}: {file.path} needs {needed:,} bytes and {free:,} are free; "
+                "free some, or set REPRO_ROOT to another disk"
+            )
         for block in source.blocks():
             partial.append(block)
             if file.size and partial.size > file.size:
@@ -124,16 +122,6 @@ def _append_from(partial: PartialFile, url: str, offset: int) -> int:
         if not source.announced and partial.size < file.size:
             raise Unreachable(f"broke off after {partial.size:,} of {file.size:,} bytes")
     return offset
-
-
-def _check_space(folder: Path, size: int, name: str) -> None:
-    """Report a full disk before the first byte is written."""
-    free = shutil.disk_usage(folder).free
-    if size > free:
-        raise NoSpace(
-            f"no space left under {folder}: {name} needs {size:,} bytes and {free:,} are free; "
-            "free some, or set REPRO_ROOT to another disk"
-        )
 
 
 def _open_source(url: str, offset: int) -> AbstractContextManager[Download]:

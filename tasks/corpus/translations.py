@@ -9,7 +9,7 @@ from typing import Literal
 from xml.etree import ElementTree
 
 from infra.errors import BadData
-from tasks.corpus.catalogue import text_suffix
+from tasks.corpus.catalogue import TABLES, text_suffix
 from tasks.corpus.reading import read_lines
 
 
@@ -38,6 +38,9 @@ def read_side(path: Path, side: Literal["hyp", "ref"], wanted: str = "") -> list
 
     Raises BadData for a damaged file.
     """
+    if text_suffix(path.name) in TABLES:
+        ids = " or a .tsv of ids and translations" if side == "hyp" else ""
+        raise BadData(f"{path.name} is a table, allowed is text with a sentence on each line, .sgm, .xml{ids}")
     lines = _column(path, "")
     if text_suffix(path.name) != ".xml":
         return lines
@@ -45,8 +48,11 @@ def read_side(path: Path, side: Literal["hyp", "ref"], wanted: str = "") -> list
         root = ElementTree.fromstring("\n".join(lines))  # loads nothing, and limits the expansion of entities
     except ElementTree.ParseError as error:
         raise BadData(f"{path.name} is no XML, or cut short or damaged ({error})") from error
+    parts = [*root.iter(side)]
+    if not parts and any(part.tag in ("src", "ref", "hyp") for part in root.iter()):
+        raise BadData(f"{path.name} has no <{side}>")
     found: dict[str, list[str]] = {}
-    for part in [*root.iter(side)] or [root]:  # the older form holds only one side
+    for part in parts or [root]:  # the older form holds only one side
         texts = ("".join(segment.itertext()) for segment in part.iter("seg"))
         author = part.get("system") or part.get("translator") or ""
         found.setdefault(author, []).extend(" ".join(text.split()) for text in texts)

@@ -14,7 +14,7 @@ from infra.store.store import Artifact
 from model import metric_names
 
 FORM = "[warn] STAGE[.ITEM].FACT >= or <= NUMBER, as in score.dev.bleu >= 20"
-_PATTERN = re.compile(r"(warn +)?(\w+)\.(?:(\S+)\.)?(\w+) *(>=|<=) *([-+]?\d[\d.]*(?:[eE][-+]?\d+)?)")
+_PATTERN = re.compile(r"(warn +)?(\w+)\.(?:(\S+)\.)?(\w+) *(>=|<=) *([-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
 SHARES: Mapping[str, tuple[str, str]] = {
     "rejected_share": ("rejected", "read"),
     "length_ratio": ("source_pieces", "target_pieces"),

@@ -75,8 +75,7 @@ def look_up(store: Store, site: Site, call: StageCall, attempt: str = "") -> Hit
         return Miss(MissReason.FORCED, manifest)
     if manifest is None:
         return Miss(MissReason.NOT_MADE)
-    # Artifacts that an earlier release adopted were not made by the project's code.
-    if site.strict and not manifest.is_adopted and "modules" not in manifest.made:
+    if site.strict and "modules" not in manifest.made:
         return Miss(MissReason.CODE_UNKNOWN, manifest)
     if site.strict and change != UNCHANGED:
         return Miss(MissReason.CODE_CHANGED, manifest, change=change)
@@ -97,12 +96,8 @@ def code_of(store: Store, call: StageCall) -> StageCode:
 
 def changed_input(call: StageCall, manifest: Manifest) -> str:
     """The stage of the first input that differs from the content in ``manifest``; "" if none differs."""
-    if manifest.is_adopted:  # it was not made from the inputs
-        return ""
-    for name, content in call.input_contents.items():
-        if manifest.inputs.get(name) != content:
-            return name.partition("/")[0]
-    return ""
+    inputs = call.input_contents.items()
+    return next((name.partition("/")[0] for name, content in inputs if manifest.inputs.get(name) != content), "")
 
 
 def store_for(store: Store, site: Site, call: StageCall) -> Store:

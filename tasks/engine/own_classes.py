@@ -59,6 +59,7 @@ class _Loaded(MetaPathFinder):
 
     def __init__(self) -> None:
         self.file: _UserFile | None = None
+        self.folder: Path | None = None
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
         source = self.file.sources.get(name) if self.file else None
@@ -79,9 +80,10 @@ class _Loaded(MetaPathFinder):
 
         The folder comes after the project's packages: an editable install finds these only after all of ``sys.path``.
         """
-        if self.file and self.file.path.parent != folder:
-            sys.path.remove(f"{self.file.path.parent}")
+        if self.folder not in (None, folder):
+            sys.path.remove(f"{self.folder}")
             self.forget()
+        self.folder = folder
         sys.path += [place for place in (PROJECT, f"{folder}") if place not in sys.path]
 
 

@@ -96,13 +96,14 @@ def _neighbour(folder: Path, name: str) -> dict[str, Source]:
     """The modules that ``import name`` loads from ``folder``; none if Python finds this name elsewhere."""
     if _is_foreign(name) or not name.isidentifier():
         return {}
+    package = folder / name
+    file = folder / f"{name}.py"
+    own = {path.resolve() for path in (file, package / "__init__.py")}
     present = sys.modules.get(name)
     with suppress(ValueError, ImportError):
         spec = present.__spec__ if present else importlib.util.find_spec(name)
-        if spec and spec.origin and not Path(spec.origin).is_relative_to(folder):
+        if spec and spec.origin and Path(spec.origin).resolve() not in own:
             return {}
-    package = folder / name
-    file = folder / f"{name}.py"
     is_file = file.is_file() and not (package / "__init__.py").is_file()
     found = {}
     for path in [file] if is_file else sorted(package.rglob("*.py")):

@@ -35,17 +35,13 @@ class Attempt:
         return Attempt(stages, uuid.uuid4().hex if stages else "")
 
 
-UNFORCED = Attempt()
-"""Any artifact counts."""
-
-
 @dataclass(frozen=True)
 class Scope:
     """Which stages may run, and which run although they are cached."""
 
     order: tuple[str, ...]
     until: str = ""
-    attempt: Attempt = UNFORCED
+    attempt: Attempt = Attempt()
     counted_as: Mapping[str, str] = field(default_factory=dict)
     """Maps an item to the stage that its calls serve. This stage decides whether they may run and are forced."""
 

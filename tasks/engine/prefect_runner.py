@@ -131,7 +131,7 @@ class PrefectRunner(Runner):
             name=stage.name,
             description=(stage.__doc__ or "").strip().split("\n")[0],
             version=str(stage.version),
-            task_run_name=call.label,
+            task_run_name=lambda: call.label,  # Prefect formats a string: braces of a file name would be fields
             tags=[] if planned else limited,
             retries=RETRIES,
             retry_delay_seconds=exponential_backoff(FIRST_PAUSE_SECONDS),

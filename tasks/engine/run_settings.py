@@ -14,9 +14,6 @@ from tasks.engine.planner import Scope
 from tasks.engine.progress import Display
 from tasks.engine.stage import StageCall
 
-StageFiles = Callable[[StageCall, Artifact], Iterable[RunFile]]
-"""Selects the files of a new artifact that the MLflow run of its stage shows."""
-
 
 @dataclass(frozen=True)
 class RunSettings:
@@ -30,7 +27,7 @@ class RunSettings:
     plan: Mapping[str, Hit | Miss] = field(default_factory=dict)
     """The lookups of the plan by key; its hits are not looked up again."""
     limits: Limits = field(default_factory=Limits)
-    files: StageFiles = lambda *_: ()
+    files: Callable[[StageCall, Artifact], Iterable[RunFile]] = lambda *_: ()
     on_completed: Callable[[], None] = lambda: None
     """Called after each completed stage, so that the run's record names it even if the run is killed later."""
     hint: str = ""

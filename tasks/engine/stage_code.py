@@ -98,11 +98,6 @@ def module_file(module: str) -> Path | None:
     return next((path for path in (place.with_suffix(".py"), package) if path.is_file()), None)
 
 
-def syntax(path: Path) -> ast.Module:
-    """The syntax of a file without comments and docstrings."""
-    return syntax_of_text(path.read_bytes())
-
-
 def syntax_of_text(text: bytes) -> ast.Module:
     """The syntax of a file's text without comments and docstrings."""
     with _PARSING:
@@ -158,7 +153,7 @@ class CodeIndex:
         kept = self._kept.get(name)
         if isinstance(kept, list) and len(kept) == 3 and kept[0] == [f"{path}", stamps]:
             return ModuleCode(kept[1], tuple(kept[2]))
-        tree = syntax(path)
+        tree = syntax_of_text(path.read_bytes())
         text = ast.dump(tree) + "".join(file.read_text() for file in files[1:])
         digest = hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
         imports = dict.fromkeys(_imports(name, path, tree))

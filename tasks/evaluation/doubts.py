@@ -1,4 +1,4 @@
-"""Finds signs that translations do not belong to a set: empty or copied lines, words of another side or sentence."""
+"""Finds signs that translations do not belong to a set: broken, empty or copied lines, words of others."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,9 @@ CLEARLY = 1.1
 def doubts(hypotheses: Sequence[str], references: Sequence[str], sources: Sequence[str] = ()) -> Iterator[str]:
     """A sentence for each doubt; ``sources`` may be unknown. All are lists of lines of equal length."""
     count = len(references)
-    pairs = enumerate(zip(hypotheses, references, strict=True), 1)
+    pairs = [*enumerate(zip(hypotheses, references, strict=True), 1)]
+    if broken := [number for number, texts in pairs if "\ufffd" in "".join(texts)]:
+        yield f"{len(broken):,} of {count:,} lines are not UTF-8, the first is line {broken[0]}"
     if empty := [number for number, (line, reference) in pairs if reference.strip() and not line.strip()]:
         yield f"{len(empty):,} of {count:,} lines are empty, the first is line {empty[0]}"
     if 2 * (same := sum(map(str.__eq__, hypotheses, references))) > max(count, 100):  # a few short lines may be equal

@@ -23,13 +23,8 @@ Cells = dict[str, str]
 """A row by the names of its columns, which are short as in the paper, since a terminal is narrow."""
 
 
-def row_cells(line: PaperComparison) -> Cells:
-    """One row of the table; a missing number is an empty cell."""
-    return _cells(line.row.row, line)
-
-
-def _cells(name: str, line: PaperComparison | None) -> Cells:
-    """The cells of a row; if it was not run, the paper's figures only."""
+def row_cells(name: str, line: PaperComparison | None) -> Cells:
+    """The cells of a row, empty for a missing number; if it was not run, the paper's figures only."""
     published = ROWS[name]
     paper = published.figures
     ours = line.ours if line else {}
@@ -64,7 +59,7 @@ def run_table(line: PaperComparison) -> dict[str, Any]:
         "table": line.row.published.table,
         "row": line.row.row,
         "conditions": line.row.conditions,
-        "cells": [(name, cell) for name, cell in row_cells(line).items() if cell],
+        "cells": [(name, cell) for name, cell in row_cells(line.row.row, line).items() if cell],
         "notes": NOTES,
     }
 
@@ -108,9 +103,9 @@ class PaperTable:
 def paper_tables(lines: Sequence[PaperComparison]) -> list[PaperTable]:
     """Rows beyond the paper if any, Table 2, Table 3, and other systems."""
     by_row = {line.row.row: line for line in lines}
-    table_2 = [_cells(name, by_row.get(name)) for name, row in ROWS.items() if row.table == 2]
+    table_2 = [row_cells(name, by_row.get(name)) for name, row in ROWS.items() if row.table == 2]
     table_3 = [_with_shape(name, by_row) for name, row in ROWS.items() if row.table == 3]
-    beyond = [row_cells(line) for name, line in by_row.items() if ROWS[name].table == NOT_IN_PAPER]
+    beyond = [row_cells(name, line) for name, line in by_row.items() if ROWS[name].table == NOT_IN_PAPER]
     variants = " ".join(f"{name}: {row.about}." for name, row in ROWS.items() if row.about and name in by_row)
     shapes = "Shapes are the paper's; empty cells are those of base."
     compared = "One hypothesis file gives many scores: compare only within one protocol and one set."
@@ -158,25 +153,21 @@ def _with_shape(name: str, by_row: Mapping[str, PaperComparison]) -> Cells:
     cells = own if name == "base" else [value if value != plain else "" for value, plain in zip(own, base, strict=True)]
     if TABLE_3[name][0].positions == "learned":
         cells[-1] = "learned positions"
-    found = _cells(name, by_row.get(name))
+    found = row_cells(name, by_row.get(name))
     return {"row": found["row"], **dict(zip(SHAPE_COLUMNS, cells, strict=True)), **found}
 
 
-def markdown(title: str, lines: Sequence[PaperComparison], settings: Sequence[str] = ()) -> str:
-    """The tables as Markdown; ``settings`` are the settings that every row was given."""
-    return _render("paper_page.md", title, lines, settings)
-
-
-def page(
-    title: str, lines: Sequence[PaperComparison], picture: Picture | None = None, settings: Sequence[str] = ()
+def render(
+    template: str,
+    title: str,
+    lines: Sequence[PaperComparison],
+    settings: Sequence[str] = (),
+    picture: Picture | None = None,
 ) -> str:
-    """The tables as a self-contained HTML page, with a picture of the trainings."""
-    return _render("paper_page.html", title, lines, settings, picture)
+    """The tables as Markdown (``paper_page.md``) or as a self-contained HTML page with a picture of the trainings.
 
-
-def _render(
-    template: str, title: str, lines: Sequence[PaperComparison], settings: Sequence[str], picture: Picture | None = None
-) -> str:
+    ``settings`` are the settings that every row was given.
+    """
     values = {
         "title": title,
         "settings": settings,

@@ -28,14 +28,9 @@ def attention_examples(folder: Path) -> list[tuple[JsonObject, NDArray[np.float6
 
 
 def all_heads(folder: Path) -> dict[str, tuple[NDArray[np.float64], list[str], list[str]]]:
-    """Each attention of the first example, for ``network_plots.attention_heads``.
-
-    Empty for older translations, which hold only the cross-attention.
-    """
+    """Each attention of the first example, for ``network_plots.attention_heads``."""
     described = json.loads((folder / "attention.json").read_text())
     with np.load(folder / "attention.npz") as arrays:
-        if "encoder_0" not in arrays:
-            return {}
         encoder, decoder, cross = (arrays[f"{kind}_0"].astype(np.float64) for kind in ("encoder", "decoder", "cross"))
     source = described[0]["source_pieces"]
     hypothesis = described[0]["hypothesis_pieces"]
@@ -86,10 +81,11 @@ def picture_specs(
         alt = f"BLEU of single sentences, {name}"
         yield f"sentence_bleu_{number}", alt, partial(plots.sentence_bleu, bleu, name)
     translated = list(hypotheses.values())[-1].path()
-    for number, (sentence, weights) in enumerate(attention_examples(translated)):
+    examples = attention_examples(translated)
+    for number, (sentence, weights) in enumerate(examples):
         alt = f"Cross-attention of {sentence['pair_id']}"
         sides = sentence["source_pieces"], sentence["hypothesis_pieces"]
         yield f"attention_{number}", alt, partial(network_plots.attention, weights, *sides)
-    if heads := all_heads(translated):
+    if examples:
         alt = "All heads of encoder, decoder and cross-attention"
-        yield "heads", alt, partial(network_plots.attention_heads, heads, "")
+        yield "heads", alt, partial(network_plots.attention_heads, all_heads(translated), "")

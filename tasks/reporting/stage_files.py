@@ -132,10 +132,8 @@ def _average(call: StageCall, made: Artifact) -> Iterator[RunFile]:
     first, last = (made.facts[f"{end}_update"] for end in ("first", "last"))
     kept = {int(folder.name) for folder in (training / "checkpoints").glob("*") if folder.name.isdigit()}
     within = {update for update in kept | {first, last} if first <= update <= last}
-    # A selection that leaves out some between the first and the last is not recorded.
-    inside = "yes" if len(within) == made.facts["checkpoints"] else "perhaps"
     dev = {int(row["done"]): row.get(DEV_PERPLEXITY, "") for row in metric_rows(training / "metrics.jsonl")}
-    rows = [(update, inside if update in within else "no", dev.get(update, "")) for update in sorted(kept | within)]
+    rows = [(update, "yes" if update in within else "no", dev.get(update, "")) for update in sorted(kept | within)]
     yield table("checkpoints.json", ("update", "in the average", "dev perplexity"), rows)
 
 

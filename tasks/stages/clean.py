@@ -159,7 +159,7 @@ def check_share(corpus: Corpus, filters: Filters, facts: Mapping[str, Any], rema
     counts = {name: by_rule.get(name, 0) for name in judged}
     read = facts.get("read", 0)
     rejected = sum(counts.values())
-    if read >= FEWEST_JUDGED and rejected > filters.max_rejected * read:
+    if read >= FEWEST_JUDGED and rejected / read > filters.max_rejected:
         most = sorted(judged, key=lambda name: -counts[name])[:3]
         enough = ceil(100 * rejected / read) / 100
         raise BadData(

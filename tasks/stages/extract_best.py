@@ -31,11 +31,6 @@ def sentence_bleus(hypotheses: Sequence[str], reference: str) -> list[float]:
     return [metric.sentence_score(hypothesis, [reference]).score for hypothesis in hypotheses]
 
 
-def nearest(scores: Sequence[float]) -> int:
-    """The index of the greatest score; the first if several are equal."""
-    return max(range(len(scores)), key=scores.__getitem__)
-
-
 def _translated(pairs: Path, blocks: list[Path]) -> Iterator[pl.DataFrame]:
     """The pairs with a column of their hypotheses, some blocks at a time; both files have the same order."""
     first = 0
@@ -71,7 +66,7 @@ def extract_best(out: Path, pairs: Artifact, translated: Artifact, references: b
             targets = []
             for reference, hypotheses in ended.select("target", "hypotheses").iter_rows():
                 scores = sentence_bleus(hypotheses, reference)
-                best = nearest(scores)
+                best = scores.index(max(scores))
                 targets.append(hypotheses[best])
                 taken.append(scores[best])
                 first.append(scores[0])

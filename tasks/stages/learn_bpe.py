@@ -192,14 +192,19 @@ def train_from_counts(counts: Iterable[pl.DataFrame], vocabulary: Vocabulary) ->
     # A letter in no piece is <unk>, and no merge reaches across it.
     letters = {piece: code for piece, code in letters.items() if not (vocabulary.scripts and code in foreign)}
     first = (*SPECIAL_TOKENS, *sorted(letters))
+    if len(first) > vocabulary.size:
+        found = f"{len(first):,} special tokens and characters"
+        raise BadConfiguration(f"vocabulary.size is {vocabulary.size}, but this text has {found}")
     on_progress = partial(progress, text="pieces learnt")
-    learnt = learn_merges(counts, vocabulary.size, vocabulary.min_frequency, first, letters, on_progress, codes_of)
-    if len(learnt.vocabulary) < vocabulary.size:
+    pieces, merges = learn_merges(
+        counts, vocabulary.size, vocabulary.min_frequency, first, letters, on_progress, codes_of
+    )
+    if len(pieces) < vocabulary.size:
         raise BadConfiguration(
-            f"vocabulary.size is {vocabulary.size}, but this corpus gives at most {len(learnt.vocabulary)} pieces "
+            f"vocabulary.size is {vocabulary.size}, but this corpus gives at most {len(pieces)} pieces "
             f"(vocabulary.min_frequency {vocabulary.min_frequency})"
         )
-    tokenizer.model = _model(vocabulary, learnt.vocabulary, learnt.merges)
+    tokenizer.model = _model(vocabulary, pieces, merges)
     tokenizer.add_special_tokens(list(SPECIAL_TOKENS))
     return tokenizer
 

@@ -34,10 +34,7 @@ def read_set(evaluation: EvaluationSet, source: Path, target: Path) -> pl.DataFr
                 "convert it, for example by iconv -f latin1 -t utf-8, and give its new checksum"
             )
     pair_id = pl.format("{}:{}", pl.lit(evaluation.name), pl.int_range(pl.len()))
-    return _with_noise(pairs.select(pair_id.alias("pair_id"), "source", "target"), evaluation)
-
-
-def _with_noise(pairs: pl.DataFrame, evaluation: EvaluationSet) -> pl.DataFrame:
+    pairs = pairs.select(pair_id.alias("pair_id"), "source", "target")
     if not evaluation.noise:
         return pairs
     names = (f"{evaluation.clean_name}:{number}" for number in range(pairs.height))

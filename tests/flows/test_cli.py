@@ -42,6 +42,13 @@ def test_runs_are_listed_one_a_line_and_table_3_on_one() -> None:
     assert [line.split()[0] for line in lines] + listed == list(RUNS)
 
 
+def test_runs_are_listed_as_one_json_object(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "show", "--json") == 0
+    assert list(json.loads(capsys.readouterr().out)["runs"]) == list(RUNS)
+
+
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help_has_an_example(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, *filter(None, [command]), "--help") == 0

@@ -35,7 +35,7 @@ SAYS = {
     "repro plan my-run.toml": "train",
     "repro run my-run.toml --set training.updates=300": "my-run/1",
     'repro promote my-run/1 --why "to see the whole way"': "my-run@champion is my-run/1",
-    "repro deploy demo --activate": "nightly active",
+    "repro deploy demo --activate": "0 3 * * * active",
     'repro deploy demo --cron "* * * * *"': "* * * * * active",
     "repro deploy demo --pause": "* * * * * paused",
     "repro status": "repro run demo --set training.seed=2",

@@ -17,11 +17,11 @@ def test_the_environment_completes_a_site(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("REPRO_RANK_TIMEOUT", "9")
     monkeypatch.setenv("REPRO_COMPILE", "always")
     monkeypatch.setenv("REPRO_PACKED_ATTENTION", "own")
-    monkeypatch.setenv("REPRO_DEVICE", "mps")
+    monkeypatch.setenv("REPRO_DEVICE", "cuda")
     site = Site.named()
     assert (site.root, site.mirrors, site.ranks, site.threads_each) == (tmp_path, ("/here", "http://there"), 2, 3)
     assert (site.rank_timeout_seconds, site.compile, site.packed_attention) == (9, "always", "own")
-    assert (site.device, site.gpus) == ("mps", ())
+    assert (site.device, site.gpus) == ("cuda", ())
     assert site.tracking == f"sqlite:///{tmp_path}/mlflow.db"
     monkeypatch.setenv("REPRO_LAUNCHER", "slurm")
     monkeypatch.setenv("REPRO_NODES", "2")
@@ -56,6 +56,9 @@ def test_the_root_is_the_nearest_one_above(monkeypatch: pytest.MonkeyPatch, tmp_
         ("REPRO_PACKED_ATTENTION", "flash", "REPRO_PACKED_ATTENTION"),
         ("REPRO_COMPILE", "yes", "REPRO_COMPILE"),
         ("REPRO_DEVICE", "tpu", "REPRO_DEVICE"),
+        ("REPRO_ROOT", "some*", "REPRO_ROOT is some.*allowed is a path without"),
+        ("REPRO_ROOT", "some?", "REPRO_ROOT is some.*allowed is a path without"),
+        ("REPRO_ROOT", "[some]/root", "REPRO_ROOT is .some.*allowed is a path without"),
     ],
 )
 def test_invalid_variables_are_named(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, named: str) -> None:

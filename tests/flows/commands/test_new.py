@@ -24,7 +24,9 @@ from flows.runs.piped_text import save_pipes
 from flows.runs.text_settings import UpdateTime, fitting
 from infra.errors import BadConfiguration, BadData, Fault, NetworkFault
 from infra.store.files import write_atomically
+from model.config.normalise import STANDARD
 from tasks.cleaning.filters import Length
+from tasks.cleaning.partitions import normalise_sides
 from tasks.corpus.catalogue import files
 from tasks.demo import corpus as demo_corpus
 
@@ -108,6 +110,17 @@ def test_without_a_dev_set_pairs_are_held_out_and_excluded(text: Path, capsys: p
     new("mine", source="more.en", target="more.de", dev=kept, replace=True)
     assert (text / "mine.toml.before").read_text() == by_hand, "an earlier copy stays"
     assert (text / "mine.toml.before2").read_text() == f"{by_hand}again\n"
+
+
+def test_held_out_lines_with_control_characters_are_those_of_the_text(text: Path) -> None:
+    sides = [[line.replace(" ", "\x1f", 1) for line in side] for side in train_lines()]
+    for name, side in zip(SIDES, sides, strict=True):
+        write_atomically(text / f"odd.{name}", "".join(f"{line}\n" for line in side))
+    new("odd", source="odd.en", target="odd.de")
+    held = [(text / f"odd.dev.{name}").read_text().split("\n")[:-1] for name in SIDES]
+    frames = [pl.DataFrame(dict(zip(("source", "target"), each, strict=True))) for each in (held, sides)]
+    found, known = ({*normalise_sides(frame, STANDARD).rows()} for frame in frames)
+    assert found <= known, "otherwise NotIn does not remove them"
 
 
 def test_columns_of_a_table(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,6 +213,16 @@ def test_no_budget_is_given_to_a_training_counted_in_epochs(text: Path, capsys: 
         new("mine", **words, like="like.toml", budget="30m")
     new("mine", **words, like="like.toml")
     assert "3 epochs in updates of 9 pairs;" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("settings", ["[decoding]\nensemble = [1, 2]", "[training]\nminutes = 5"])
+def test_no_time_is_claimed_of_several_trainings_or_with_a_clock(
+    settings: str, text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (text / "like.toml").write_text(f'extends = "demo"\nname = "like"\n{settings}\n')
+    words = {"source": "data/train.en.gz", "target": "data/train.de.gz", "dev": ("dev.en", "dev.de")}
+    new("mine", **words, like="like.toml")
+    assert "the run takes about" not in capsys.readouterr().err
 
 
 def test_only_what_can_be_read_once_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,6 +320,13 @@ def test_a_file_like_another(text: Path) -> None:
     new("other", **words, like="mine.toml")
     assert (text / "other.toml").read_text().startswith('extends = "mine.toml"\n')
     assert find_run("other.toml").model == find_run("mine.toml").model
+
+
+def test_the_sets_that_another_run_evaluates_are_not_kept(text: Path) -> None:
+    (text / "like.toml").write_text('extends = "demo"\nname = "like"\nevaluate = ["dev"]\n')
+    words = {"source": "data/train.en.gz", "target": "data/train.de.gz", "dev": ("dev.en", "dev.de")}
+    new("mine", **words, like="like.toml")
+    assert find_run("mine.toml").evaluate == ()
 
 
 def test_filters_follow_the_languages() -> None:

@@ -4,11 +4,14 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from made_up_roots import artifact, record, row_of
 from s3_server import Server
 from small_pipeline import run_small
 from toy_stages import Untracked
@@ -20,6 +23,7 @@ from flows.runner.outcome import cached_outcome
 from flows.runner.request import RunRequest, plan
 from infra.errors import BadConfiguration, BadData, Fault
 from infra.site import Site, open_store
+from infra.store.local import LocalStore
 from infra.store.s3 import S3Store
 
 SHARDS = RunRequest("small", until="shard")
@@ -117,6 +121,20 @@ def test_what_no_kept_run_needs_goes_and_only_when_printed(root: str, capsys: py
     assert {row.state for row in plan(more).rows if row.key in own} <= {"miss", "waits"}
     if isinstance(store, S3Store):
         assert not [name for name in store.bucket.list("") if any(key in name for key in own)]
+
+
+def test_a_named_artifact_that_is_gone_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
+    made = [artifact(LocalStore(tmp_path), stage, f"{stage}1") for stage in ("download", "clean", "learn_bpe")]
+    record(tmp_path, "x", datetime(2026, 11, 1, tzinfo=UTC), [*map(row_of, made)])
+    shutil.rmtree(made[0].folder)
+    (made[1].folder / "manifest.json").unlink()
+    with pytest.raises(Fault, match="2 of 3 artifacts are damaged"):
+        verify("x", as_json=True)
+    wrong = {each["stage"]: each["wrong"] for each in printed(capsys)["damaged"]}
+    assert wrong == {stage: ["it is missing"] for stage in ("download", "clean")}
 
 
 @pytest.mark.parametrize("root", ["folder"], indirect=True)

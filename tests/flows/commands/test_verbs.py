@@ -2,7 +2,11 @@
 
 import os
 import re
+import shutil
 import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +21,7 @@ from flows.commands.stop import stop
 from flows.inspection.deletion import plan_deletion, read_by_training
 from flows.inspection.garbage_collection import find_garbage
 from flows.runner import records, stopping
-from flows.runner.recorded_runs import read_headers, read_run
+from flows.runner.recorded_runs import RecordedRun, read_headers, read_run
 from flows.runner.records import FINISHED, KILLED, RUNNING
 from flows.runner.request import RunRequest, plan
 from flows.web.at_work import announced
@@ -86,14 +90,21 @@ def test_what_cannot_be_stopped_is_said(monkeypatch: pytest.MonkeyPatch, capsys:
     assert "small finished before it could be stopped" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("small")
-def test_a_queue_keeps_a_job_that_another_run_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    site = configured_site()
-    start = next(read_headers(site.root, "small"))
+@dataclass
+class LeftJob:
+    """A job of a killed start's training that a queue still has; ``ended`` names it once it was cancelled."""
+
+    start: RecordedRun
+    key: str
+    ended: list[str]
+
+
+@pytest.fixture
+def left_job(small: Path, monkeypatch: pytest.MonkeyPatch) -> LeftJob:
+    start = next(read_headers(small, "small"))
     records.change(start.path, outcome=KILLED)
-    row = next(row for row in read_run(start.path).stages if row.stage == "train")
-    store = open_store(site)
-    out = store.root / "train" / f"{row.key}.partial-1"
+    key = next(row.key for row in read_run(start.path).stages if row.stage == "train")
+    out = open_store(configured_site()).root / "train" / f"{key}.partial-1"
     out.mkdir()
     (out / "job.sh").touch()
     ended: list[str] = []
@@ -101,11 +112,31 @@ def test_a_queue_keeps_a_job_that_another_run_waits_for(monkeypatch: pytest.Monk
     launcher = QueueLauncher(queue)  # type: ignore[arg-type]
     monkeypatch.setattr(launcher, "end", lambda name, _: not ended.append(name))
     monkeypatch.setitem(stopping.LAUNCHERS, "local", lambda: launcher)
-    with file_lock(store.lock_file("train", row.key), print), pytest.raises(Fault, match="small is not at work"):
+    return LeftJob(start, key, ended)
+
+
+def test_a_queue_keeps_a_job_that_another_run_waits_for(left_job: LeftJob) -> None:
+    lock = open_store(configured_site()).lock_file("train", left_job.key)
+    with file_lock(lock, print), pytest.raises(Fault, match="small is not at work"):
         stop("small")
-    assert not ended
+    assert not left_job.ended
     stop("small")
-    assert ended == ["job 1"]
+    assert left_job.ended == ["job 1"]
+
+
+@pytest.mark.parametrize("is_at_work", [False, True])
+def test_a_job_left_by_an_older_start_is_ended_unless_a_running_start_has_its_key(
+    left_job: LeftJob, is_at_work: bool
+) -> None:
+    site, older = configured_site(), left_job.start
+    if is_at_work:
+        running = older.path.with_name(f"{older.started - timedelta(hours=1):{records.NAME_FORMAT}}.json")
+        shutil.copy(older.path, running)
+        records.change(running, outcome=RUNNING, process=process_identity())
+    else:
+        records.write(site.root, "small", vars(RunRequest("small")), [], "FAILED", older.started + timedelta(hours=1))
+    found = stopping.stop_left_jobs(site, "small", (), print)
+    assert (found.path if found else None, left_job.ended) == ((None, []) if is_at_work else (older.path, ["job 1"]))
 
 
 @pytest.mark.usefixtures("small")

@@ -1,6 +1,8 @@
 """``repro show``: every way to name a start, both directions, nearest names, nothing written."""
 
 import json
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -118,6 +120,22 @@ def test_a_finished_run(small: Path) -> None:
     raw = find_lineage("train.en", site)
     assert raw.versions == version.versions == ["small/1 (champion, candidate)"]
     assert len(version.graph.ancestors(version.start)) == len(version.graph.nodes), "all of it is behind the version"
+
+
+@pytest.fixture
+def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process nine hours ahead of UTC."""
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "XYZ-9")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_east")
+def test_times_are_local(tmp_path: Path) -> None:
+    sealed(LocalStore(tmp_path), "d0ffee", stage="download", made={"at": "2026-11-01T20:30:00+00:00"})
+    assert "  2026-11-02 05:30" in lineage_text(find_lineage("d0ffee", Site(root=tmp_path)))
 
 
 def test_secrets_of_addresses_in_old_manifests_are_not_shown(tmp_path: Path) -> None:

@@ -73,6 +73,12 @@ def test_a_training_that_was_resumed_took_the_time_of_all_its_parts(root: Path) 
     assert of(cost("training.updates=300"), "train").seconds == pytest.approx(150, rel=1e-3)
 
 
+def test_the_start_of_a_training_takes_as_long_whatever_follows(root: Path) -> None:
+    row = planned("train", "", "training.updates=100")
+    record(root, row, 1000, 30.0, seconds=20.0, updates=100, parameters=PARAMETERS, device="cpu")
+    assert of(cost("training.updates=300"), "train").seconds == pytest.approx(10 + 20 * 3, rel=1e-3)
+
+
 def test_stages_of_text_scale_with_what_they_read_by_estimate_of_inputs_not_made_yet(root: Path) -> None:
     for size, name in ((100, "train.en"), (300, "train.de"), (10, "test.en"), (10_000, "test.de")):
         record(root, planned("download", f"demo/{name}"), size, 2.0)

@@ -54,9 +54,10 @@ def found(name: str) -> Check:
 
 
 def test_a_device_that_torch_does_not_have_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
-    monkeypatch.setenv("REPRO_DEVICE", "mps")
-    assert (found("torch").verdict, "MPS" in found("torch").advice) == ("failure", True)
+    monkeypatch.setattr(checks, "GPU", tmp_path / "none")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setenv("REPRO_DEVICE", "cuda")
+    assert (found("torch").verdict, "needs a GPU" in found("torch").advice) == ("failure", True)
 
 
 def test_each_check_is_a_line_and_nothing_is_created(
@@ -99,6 +100,8 @@ def test_limits_of_a_container_count(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert memory.found == "2.0 of 3.0 GiB free"
     (tmp_path / "memory.current").write_text(f"{3 * GIB}\n")
     assert found("memory").verdict == "failure"
+    (tmp_path / "memory.stat").write_text(f"anon {GIB}\ninactive_file {2 * GIB}\nactive_file 0\n")
+    assert found("memory").found == "2.0 of 3.0 GiB free", "the kernel drops such files"
 
 
 def test_a_load_above_the_cores_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

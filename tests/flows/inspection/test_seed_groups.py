@@ -83,7 +83,8 @@ def challenge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
         def compared(*_: Any) -> Any:
             groups = (SeedScores(np.array(each), np.repeat([each], 9, axis=0).T) for each in both.values())
-            return SimpleNamespace(difference=compare_groups(*groups), measure="bleu")
+            a, b = (dict(enumerate(each)) for each in both.values())
+            return SimpleNamespace(difference=compare_groups(*groups), measure="bleu", a=a, b=b)
 
         monkeypatch.setattr(promotion, "find_group", group)
         monkeypatch.setattr(promotion, "compare_on", compared)
@@ -110,6 +111,21 @@ def test_three_seeds_move_the_champion_where_their_mean_is_better(
     assert now.version == (2 if moves else 1)
     assert said.startswith("ende/2 is now champion: " if moves else "ende/2 is not champion: ") or len(challenger) < 3
     assert not moves or now.promotions[-1].reason.startswith("mean dev BLEU of 3 seeds less that of")
+
+
+@pytest.mark.parametrize("compared", [2, 3])
+def test_the_compared_seeds_count_and_not_all_on_record(
+    challenge: Callable[..., tuple[FinishedRun, Site]], compared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, site = challenge([39.1, 39.2, 39.0][:compared], [39.5, 39.6, 39.4][:compared])
+
+    def find_four(label: str, _: Site) -> Any:
+        return {seed: SimpleNamespace(scores={"val": SimpleNamespace(key=f"{label}{seed}")}) for seed in range(4)}
+
+    monkeypatch.setattr(promotion, "find_group", find_four)
+    said = promote("ende/2", 1.0, site, by_score=False)
+    start = "ende/2 is now champion: mean dev BLEU of 3 seeds less that of the champion, version 1 (3 seeds): "
+    assert said.startswith(start) if compared == 3 else not said
 
 
 def test_seeds_of_the_champions_own_run_and_too_poor_versions_move_nothing(

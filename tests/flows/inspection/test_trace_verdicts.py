@@ -105,8 +105,8 @@ def test_the_noise_of_a_set_is_not_said_to_be_published(toy: Toy, tmp_path: Path
     assert step.says.endswith(" of dev.en, changed by caps, changed by lower")
 
 
-@pytest.mark.parametrize("hypotheses", [["Der Hund rennt."], []])
-def test_a_reference_beside_translations_is_not_the_teachers(toy: Toy, tmp_path: Path, hypotheses: list[str]) -> None:
+def distilled(toy: Toy, tmp_path: Path, hypotheses: list[str]) -> Toy:
+    """The run with a teacher's translations, those of ``first:0`` as given, and the references beside them."""
     run, found = toy
     pairs = pl.read_parquet(found.made["clean", ""].path() / "pairs.parquet")
     translated = Artifact("translate_text", "t", tmp_path / "translated", facts={"lines": pairs.height})
@@ -117,12 +117,24 @@ def test_a_reference_beside_translations_is_not_the_teachers(toy: Toy, tmp_path:
     rows = pairs.select("pair_id", "source").with_columns(hypotheses=pl.Series(written, dtype=pl.List(pl.String)))
     rows.write_parquet(translated.path() / "00000.parquet")
     extract_best.body(extracted.path(), found.made["clean", ""], translated, references=True)
-    made = found.made | {("translate_text", ""): translated, ("extract_best", ""): extracted}
-    distilled = replace(run, synthetic=Distillation(run.model, references=True))
-    step = trace(distilled, Site(), RunArtifacts(made, {}), "first:0").steps[2]
+    sharded = Artifact("shard", "distilled", tmp_path)
+    shard.body(sharded.path(), extracted, found.made["learn_bpe", ""], run.sharding)
+    made = {("translate_text", ""): translated, ("extract_best", ""): extracted, ("shard", "train"): sharded}
+    student = replace(run, synthetic=Distillation(run.model, references=True))
+    return student, RunArtifacts(found.made | made, {})
+
+
+@pytest.mark.parametrize("hypotheses", [["Der Hund rennt."], []])
+def test_a_reference_beside_translations_is_not_the_teachers(toy: Toy, tmp_path: Path, hypotheses: list[str]) -> None:
+    step = trace_of(distilled(toy, tmp_path, hypotheses), "first:0").steps[2]
     assert step.values["target"] == "".join(hypotheses)
     assert step.says.endswith("; the reference is a further pair")
     assert step.says.startswith("the target is" if hypotheses else "no translation by the teacher ended")
+
+
+def test_the_reference_is_not_taken_for_a_translation_that_no_shard_holds(toy: Toy, tmp_path: Path) -> None:
+    student = distilled(toy, tmp_path, [LONG])
+    assert [step.kind for step in trace_of(student, "first:0").steps[2:]] == ["distilled", "encoded", "dropped"]
 
 
 def test_a_pair_that_no_shard_holds_ends_with_the_limits(toy: Toy) -> None:

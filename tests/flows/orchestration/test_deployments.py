@@ -11,6 +11,7 @@ import pytest
 import yaml
 from prefect import Flow
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
+from prefect.utilities.callables import parameter_schema
 
 from flows.commands.deploy import deploy as deploy_command
 from flows.orchestration import check_flow, prefect_flows
@@ -124,11 +125,16 @@ def test_a_check_is_deployed_for_a_run_whose_results_are_recorded() -> None:
         deploy_command(check=True)
 
 
-def test_schedules_are_named_by_their_slug_or_times() -> None:
-    assert deploying._in_words("nightly", CronSchedule(cron="0 3 * * *")) == "nightly"
-    assert deploying._in_words("own-times", IntervalSchedule(interval=timedelta(hours=6))) == "every 6:00:00"
-    assert deploying._in_words("page-1", CronSchedule(cron="15 1 * * *")) == "15 1 * * *"
-    assert deploying._in_words("page-1", RRuleSchedule(rrule="FREQ=DAILY")) == "FREQ=DAILY"
+def test_the_form_of_a_check_explains_each_field() -> None:
+    fields = parameter_schema(check_flow.check).properties
+    described = {name: field["description"].partition(".")[0] for name, field in fields.items()}
+    assert described == {"run": "The name of a run with recorded results, such as demo", "site": "Where to compute"}
+
+
+def test_schedules_are_named_by_their_times() -> None:
+    assert deploying._in_words(CronSchedule(cron="0 3 * * *")) == "0 3 * * *"
+    assert deploying._in_words(IntervalSchedule(interval=timedelta(hours=6))) == "every 6:00:00"
+    assert deploying._in_words(RRuleSchedule(rrule="FREQ=DAILY")) == "FREQ=DAILY"
 
 
 def test_settings_of_the_paper_are_checked_as_those_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:

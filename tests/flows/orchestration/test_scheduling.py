@@ -67,7 +67,7 @@ def ended(prefect: Services, run: str) -> dict[str, Any]:
 def test_deploying_twice_changes_nothing_and_keeps_schedules_active_or_paused(prefect: Services) -> None:
     before = deployed(prefect)
     assert set(before["pools"]) == {"cpu", "gpu"}
-    assert "nightly active" in deploy(prefect, "demo", "--activate")
+    assert "0 3 * * * active" in deploy(prefect, "demo", "--activate")
     now = deployed(prefect)
     ((was, is_),) = zip(
         before["deployments"]["demo"]["schedules"], now["deployments"]["demo"]["schedules"], strict=True
@@ -130,7 +130,7 @@ def test_several_runs_and_a_run_of_a_file_are_deployed_and_activated(prefect: Se
     assert said.count(" active") == 2, said
     own = tmp_path / "my-run.toml"
     own.write_text('name = "my-run"\nextends = "demo"\n')
-    assert "nightly active" in deploy(prefect, f"{own}", "--activate")
+    assert "0 2 * * * active" in deploy(prefect, f"{own}", "--activate")
     assert "my-run" in deployed(prefect)["deployments"]
     deploy(prefect, "demo", "multi30k-ende", f"{own}", "--pause")
 

@@ -15,6 +15,7 @@ from infra.processes.identity import process_identity
 from infra.site import Site
 from infra.tracking.client import mlflow_client
 from infra.tracking.tracker import Tracker
+from tasks.engine.limits import Check, Limits
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
@@ -74,6 +75,24 @@ def test_only_the_very_same_request_goes_on_and_only_if_it_did_not_finish(
         replace(forced, site="gpu"),
     ):
         assert not found(other)
+
+
+@pytest.mark.parametrize(("limit", "resumes"), [("score.dev.bleu >= 2", False), ("warn score.dev.bleu >= 2", True)])
+def test_a_failed_run_is_resumed_unless_it_broke_a_limit(limit: str, resumes: bool) -> None:
+    request, site = RunRequest("demo"), Site.named()
+    broken = Check(Limits.parse([limit]).limits[0], 1.0)
+    records.write(site.root, "demo", vars(request), [], "FAILED", NOON, checks=[broken])
+    assert (attempt_to_resume(site, "demo", vars(request)) is not None) == resumes
+
+
+def test_a_run_at_work_is_not_resumed_and_the_order_of_settings_does_not_matter(
+    dead: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, other = (RunRequest("demo", overrides=words) for words in (("a.b=1", "a.c=2"), ("a.c=2", "a.b=1")))
+    record(dead, request, "RUNNING", 0, monkeypatch)
+    assert attempt_to_resume(Site.named(), "demo", vars(other))
+    record(process_identity(), other, "RUNNING", 1, monkeypatch)
+    assert attempt_to_resume(Site.named(), "demo", vars(request)) is None
 
 
 @pytest.mark.parametrize("outcome", ["FINISHED", "FAILED", "RUNNING"])

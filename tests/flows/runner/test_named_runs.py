@@ -106,6 +106,12 @@ def test_a_limit_is_no_override_of_a_name(tmp_path: Path) -> None:
     assert set(named(tmp_path).artifacts.values()) == {f"2{stage}" for stage in STAGES}
 
 
+def test_the_order_of_settings_does_not_matter(tmp_path: Path) -> None:
+    several = [*SET, "model.p_drop=0.3"]
+    start(tmp_path, 1, overrides=several)
+    assert model(tmp_path, *several) == model(tmp_path, *reversed(several)) == {"1"}
+
+
 def test_of_a_stage_with_a_failed_item_the_older_whole_one_counts(tmp_path: Path) -> None:
     def scored(hour: int, **states: str) -> None:
         rows = [{"stage": "score", "item": item, "key": f"{hour}{item}", "state": s} for item, s in states.items()]

@@ -17,7 +17,7 @@ from flows.runner.request import ResolvedRun, RunPlan, RunRequest, make_plan
 from flows.runs import DEMO, PAPER_BASE, RUNS, WMT14_SAMPLE_ENDE, Run
 from flows.runs.overrides import override
 from flows.runs.paper_rows import PAPER, PAPER_RUNS, corpora, paper_row_of, parse_rows, row_run, row_run_name, rows_on
-from infra.errors import BadData
+from infra.errors import BadConfiguration, BadData
 from infra.launch.job import JobSpec
 from infra.processes import signals
 from infra.tracking.client import mlflow_client
@@ -79,13 +79,20 @@ def test_a_row_on_another_corpus_is_the_paper_s_model_on_that_corpus_s_text() ->
 
 def test_a_run_that_is_no_row_has_none_and_a_changed_row_is_not_the_paper_s() -> None:
     assert paper_row_of(DEMO) == paper_row_of(WMT14_SAMPLE_ENDE) == ()
-    settings = ((), ("profile=paper",), ("profile=paper", "training.updates=90000"))
-    (cleaned,), (own,), (changed,) = (paper_row_of(override(PAPER_BASE, words)) for words in settings)
+    limits = ("profile=paper", "expect=train.loss <= 4", "min_champion_bleu=1")
+    settings = ((), ("profile=paper",), limits, ("profile=paper", "training.updates=90000"))
+    (cleaned,), (own,), (limited,), (changed,) = (paper_row_of(override(PAPER_BASE, words)) for words in settings)
     assert (cleaned.row, cleaned.exact) == ("table2-base", False)
     assert "corpus wmt14-ende, cleaned text" in cleaned.conditions
     assert (own.row, own.exact, own.conditions) == ("table2-base", True, "")
+    assert (limited.exact, limited.conditions) == (True, "")
     assert (changed.row, changed.exact) == ("table2-base", False)
     assert "Not the paper's setting" in changed.conditions
+
+
+def test_a_scale_that_a_row_cannot_have_is_refused() -> None:
+    with pytest.raises(BadConfiguration, match=r"--scale is 100, which row torch-beam cannot have: model\.d_k"):
+        row_run("torch-beam", "demo", 100)
 
 
 def test_the_runs_of_wmt14_clean_and_the_rows_do_not() -> None:

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from flows.runs import RUNS
-from flows.runs.overrides import override
+from flows.runs.overrides import NAMED, override
 from flows.runs.plain_values import plain
-from flows.runs.presets import NAMED
 from tasks.evaluation.paper_figures import PEERS
 
 OFFICIAL = {

@@ -120,12 +120,13 @@ def test_a_bare_name_means_the_file_of_that_run_in_the_working_folder_alone(
     assert "the run mine was asked for as mine.toml, which means no run" in caplog.text
 
 
-def test_a_relative_url_is_a_path_beside_the_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("url", ["data/train.en", "data/of 12:30.en"])
+def test_a_relative_url_is_a_path_beside_the_file(tmp_path: Path, url: str) -> None:
     file = tmp_path / "mine.toml"
-    table = toml_of(DEMO).replace('url = "embedded:demo/train.en"', 'url = "data/train.en"')
+    table = toml_of(DEMO).replace('url = "embedded:demo/train.en"', f'url = "{url}"')
     file.write_text(table)
     found = find_run(f"{file}").corpus.parts[0]
-    assert found.source.file.url == f"{tmp_path}/data/train.en"
+    assert found.source.file.url == f"{tmp_path}/{url}"
     assert found.target.file.url == "embedded:demo/train.de"
 
 

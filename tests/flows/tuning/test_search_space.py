@@ -30,6 +30,8 @@ def test_a_text_becomes_a_distribution(text: str, distribution: BaseDistribution
         (("training.peak=1e-3",), "two or more values"),
         (("training.peak=2..1",), "low end below the high end"),
         (("training.peak=0..1:log",), "above 0 with :log"),
+        (("training.peak=1..inf",), "a finite low end"),
+        (("training.factor=-inf..1",), "a finite low end"),
         (("training.peak=1..2:square",), "the scale is 'square', allowed is log or none"),
         (("model.norm=a..b",), "allowed is"),
         (("training.warmup=1.5..3",), "whole number"),

@@ -14,8 +14,9 @@ from rich.console import Console
 
 from flows.commands import run
 from flows.inference.line_blocks import STDIO, open_output
+from flows.inspection.cost import RunCost, StageCost
 from flows.views.filters_view import print_rejections
-from flows.views.tables import stage_table, sweep_table
+from flows.views.tables import cost_table, stage_table, sweep_table
 from flows.views.terminal import TerminalDisplay, print_text, say
 from flows.views.trace_view import visible
 from infra.site import Site
@@ -73,6 +74,18 @@ def test_escape_sequences_are_shown_and_not_sent(
     assert r"[bold]a\x1b[2J" in found
     for sign in ("\x1b[2J", "\x1b]", "\x07", "\x9b", "\u202e"):
         assert sign not in found, ascii(sign)
+
+
+def test_square_brackets_of_an_item_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    item = "[en]a[/en]"
+    display, row = TerminalDisplay(), StageResult("download", item, "k", "completed")
+    call: Any = SimpleNamespace(label=f"download {item}", key="k")
+    display.begin(call, Miss(MissReason.NOT_MADE))
+    display.end(row)
+    console = Console(width=300, stderr=True)
+    console.print(stage_table([row]))
+    console.print(cost_table(RunCost("x", (StageCost("download", item, "miss", 1.0, 1.0, ""),))))
+    assert capsys.readouterr().err.count(item) == 4
 
 
 def test_results_are_exact_in_a_pipe_and_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

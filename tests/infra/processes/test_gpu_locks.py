@@ -83,6 +83,7 @@ def test_a_gpu_of_a_killed_holder_is_free_when_its_job_ends(
 
 def test_the_environment_selects_the_visible_gpus() -> None:
     assert visible_gpus({"REPRO_GPUS": "2, 3", "CUDA_VISIBLE_DEVICES": "0"}) == ("2", "3")
+    assert visible_gpus({"REPRO_GPUS": "0,0, 1"}) == ("0", "1"), "a GPU named twice is one"
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": "MIG-a"}) == ("MIG-a",)
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": "-1"}) == visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == ()
     assert len(visible_gpus({})) == len(list(Path("/dev").glob("nvidia[0-9]*")))

@@ -117,6 +117,18 @@ def test_addresses_outside_the_root_are_unchanged(copy: Path, original: Path, tm
     assert others <= stored(copy)
 
 
+def test_experiments_of_another_root_that_shares_the_database_are_unchanged(copy: Path, tmp_path: Path) -> None:
+    relocate(copy)
+    other = tmp_path / "other"
+    tracker = Tracker(sqlite_uri(copy / "mlflow.db"), other / "mlflow-artifacts")
+    tracker.start("theirs", "run", {}, {})
+    tracker.log_files(tracker.run_id, lambda: [RunFile("note.txt", b"theirs")])
+    before = stored(copy)
+    assert any(f"{other.as_uri()}/" in address for address in before if address)
+    relocate(copy)
+    assert stored(copy) == before
+
+
 def test_a_database_of_another_mlflow_version_is_unchanged(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with closing(sqlite3.connect(copy / "mlflow.db")) as database:
         database.execute("UPDATE alembic_version SET version_num = 'later'")

@@ -9,13 +9,14 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from unittest.mock import MagicMock
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from infra.errors import BadConfiguration
+from infra.errors import BadConfiguration, NetworkFault
 from infra.servers import mlflow_sqlite
-from infra.tracking import registry
+from infra.tracking import model_logging, registry
 from infra.tracking.client import mlflow_client
 from infra.tracking.model_version import DETAILS, Version, grouped_tags, history, make_version, ordered
 from infra.tracking.registry import create_version, resolve, set_alias, source_run, version_exists, versions
@@ -160,6 +161,19 @@ def test_only_the_same_version_of_the_same_run_exists(registered: Registered, tm
 
 def test_an_unreachable_server_does_not_make_a_version_missing() -> None:
     assert version_exists("http://127.0.0.1:9", "ende", 2, "run")
+
+
+def test_an_mlflow_that_does_not_answer_is_a_network_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(NetworkFault, match="does not list its versions"):
+        versions("http://127.0.0.1:9")
+    store = MagicMock()
+    store.finalize_logged_model.side_effect = ConnectionError("refused")
+    monkeypatch.setattr(model_logging, "mlflow_client", lambda _: store)
+    for name in ("fail_pending_models", "_save", "_attach"):
+        monkeypatch.setattr(model_logging, name, lambda *_: None)
+    with pytest.raises(NetworkFault, match="refuses the model"):
+        model_logging.log_model("http://127.0.0.1:9", "run", "ende", MagicMock(), {})
 
 
 class Protected(BaseHTTPRequestHandler):

@@ -169,6 +169,19 @@ def test_a_failed_stage_names_its_failure_until_a_retry_succeeds(root: Path) -> 
     assert (retried.info.status, "failure" in retried.data.tags) == ("FINISHED", False)
 
 
+def test_a_continued_group_is_at_work_again_in_this_process(root: Path) -> None:
+    killed = Tracker("", root / "mlflow-artifacts", token="group")
+    run_id = killed.start("continued", "group", {}, {})
+    for tag in ("process", "failure"):
+        killed.client.set_tag(run_id, tag, "of a process that is gone")
+    killed.client.set_terminated(run_id, "KILLED")
+    again = Tracker("", root / "mlflow-artifacts", token="group")
+    assert again.start("continued", "group", {}, {}) == run_id
+    run = again.client.get_run(run_id)
+    assert (run.info.status, run.data.tags["process"]) == ("RUNNING", process_identity())
+    assert not {"failure", PARENT} & {*run.data.tags}
+
+
 def test_a_cached_stage_links_to_the_run_that_made_it_in_any_experiment(root: Path) -> None:
     maker = started_tracker(root, "maker")
     made = maker.start_stage("score", "val", "k5", {})

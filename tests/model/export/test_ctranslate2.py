@@ -153,11 +153,7 @@ def test_text_is_read_as_by_the_version(tmp_path: Path, vocabulary: Vocabulary) 
 
 
 @settings(max_examples=200)
-@given(
-    source=st.integers(2, 60),
-    shortest=st.integers(0, 9),
-    extra=st.integers(1, 60),
-)
+@given(source=st.integers(2, 60), shortest=st.integers(0, 9), extra=st.integers(1, 60))
 def test_lengths_are_a_decodings(source: int, shortest: int, extra: int) -> None:
     decoding = Decoding(max_extra=extra, min_length=shortest)
     assert ctranslate2_runtime.lengths(asdict(decoding), source) == decoding.lengths(source)

@@ -84,10 +84,13 @@ def test_a_later_attempt_resumes_the_partial_file(out: Path, mirror: Mirror) -> 
 
 @pytest.mark.parametrize("begin", [b"not of this file at all", DATA[:1000] + b"x", DATA + b"more", DATA[::-1]])
 @pytest.mark.parametrize("file", [FILE, UNSIZED])
-def test_a_wrong_beginning_is_downloaded_again(out: Path, mirror: Mirror, begin: bytes, file: File) -> None:
-    (out / "train.en.gz").write_bytes(begin)
-    fetch_file(file, out, (mirror.address,))
-    assert whole(out)
+def test_a_wrong_beginning_is_downloaded_again(
+    tmp_path: Path, out: Path, mirror: Mirror, begin: bytes, file: File
+) -> None:
+    for place in (mirror.address, in_folder(tmp_path / "mirror", DATA)):
+        (out / "train.en.gz").write_bytes(begin)
+        fetch_file(file, out, (place,))
+        assert whole(out)
 
 
 def test_wrong_bytes_are_logged_and_the_next_mirror_is_used(

@@ -3,6 +3,7 @@
 import gzip
 from html import escape
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -43,6 +44,31 @@ def test_xml_with_several_systems_is_read_by_name(tmp_path: Path) -> None:
         read_side(file, "ref")
     file.write_text(xml("A")[:-30])
     with pytest.raises(BadData, match="cut short"):
+        read_side(file, "hyp")
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "allowed"),
+    [
+        *((f"x.{end}", "hyp", "a .tsv of ids and translations") for end in ("csv", "jsonl", "parquet", "tmx")),
+        *((f"x.{end}", "ref", r"\.xml$") for end in ("csv", "parquet", "tsv")),
+    ],
+)
+def test_a_table_is_refused_with_what_is_allowed(
+    name: str, side: Literal["hyp", "ref"], allowed: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text("id,text\n1,Ein Hund\n")
+    with pytest.raises(BadData, match=rf"{name} is a table, allowed is text with .*{allowed}"):
+        read_side(tmp_path / name, side)
+
+
+def test_xml_of_other_sides_alone_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "wmt.xml"
+    file.write_text(xml("A").replace("<src/>", '<src><seg id="1">A dog</seg></src>'))
+    with pytest.raises(BadData, match="wmt.xml has no <ref>"):
+        read_side(file, "ref")
+    file.write_text("<dataset><src><seg>A dog</seg></src></dataset>")
+    with pytest.raises(BadData, match="wmt.xml has no <hyp>"):
         read_side(file, "hyp")
 
 

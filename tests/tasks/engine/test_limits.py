@@ -54,7 +54,15 @@ def test_shares_and_rates_are_facts_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["bleu >= 20", "score.dev.bleu > 20", "score.dev.bleu >= high", "fail score.bleu >= 1", "train.loss@9 <= 1", ""],
+    [
+        "bleu >= 20",
+        "score.dev.bleu > 20",
+        "score.dev.bleu >= high",
+        "score.dev.bleu >= 1.2.3",
+        "fail score.bleu >= 1",
+        "train.loss@9 <= 1",
+        "",
+    ],
 )
 def test_another_form_is_named(text: str) -> None:
     with pytest.raises(ValueError, match=r"expect has .*, allowed is \[warn\] STAGE\[\.ITEM\]\.FACT >= or <= NUMBER"):

@@ -11,6 +11,7 @@ from infra.errors import BadConfiguration
 from tasks.cleaning.filters import Empty
 from tasks.engine.keys import canonical
 from tasks.engine.own_classes import load_user_file, own_code
+from tasks.engine.own_files import read_sources
 
 RULES = """
 from dataclasses import dataclass
@@ -62,6 +63,26 @@ def test_a_class_of_an_older_text_is_refused_until_it_is_loaded_again(tmp_path: 
     with pytest.raises(BadConfiguration, match=r"Empty is of an older text of .*rules\.py"):
         own_code(first)
     assert own_code(own_class(tmp_path)) == digest
+
+
+def test_a_neighbour_counts_also_if_python_reaches_its_folder_by_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, link = tmp_path / "own", tmp_path / "link"
+    folder.mkdir()
+    link.symlink_to(folder)
+    monkeypatch.syspath_prepend(link)
+    (folder / "rules.py").write_text("import linked_words\n")
+    (folder / "linked_words.py").write_text("FAR = 9\n")
+    assert read_sources(folder / "rules.py").keys() == {"", "linked_words"}
+
+
+def test_a_file_that_failed_leaves_no_neighbours_to_the_next(tmp_path: Path) -> None:
+    for name in ("failed", "next"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(ZeroDivisionError):
+        own_class(tmp_path / "failed", "import helpers\n1 / 0\n")
+    assert own_class(tmp_path / "next", helpers=HELPERS.replace("9", "8"))(2).keep() == 8
 
 
 def test_a_class_of_this_project_has_the_version_of_its_stage_instead(tmp_path: Path) -> None:

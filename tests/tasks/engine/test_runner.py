@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import json
 import os
 import threading
 import time
@@ -23,6 +22,7 @@ from infra.store.manifest import Manifest
 from tasks.engine import jobs
 from tasks.engine.lookup import Hit
 from tasks.engine.planner import Planner, Scope
+from tasks.engine.prefect_runner import PrefectRunner
 from tasks.engine.runner import Runner
 from tasks.engine.stage import Facts, JobRequest, StageCall, current_stage, engine, stage
 from tasks.engine.stage_code import UNCHANGED, StageCode
@@ -252,13 +252,8 @@ def test_failed_tries_are_kept_with_the_result(tmp_path: Path) -> None:
     assert (row.state, row.failures) == ("completed", ("not yet", "not yet", "a rank was killed"))
 
 
-def test_an_artifact_that_an_earlier_release_adopted_is_a_hit_whatever_its_inputs(tmp_path: Path) -> None:
-    rows = run(tmp_path)
-    file = Path(rows[1].path) / "manifest.json"
-    origin = {"from": "/old/n", "by": "ada", "on": "2026-11-22"}
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"inputs": {}, "made": {"adopted": origin}}))
-    assert plan(tmp_path) == ["cached"] * 3
-    strict = Planner(LocalStore(tmp_path), Site(root=tmp_path, strict=True), Scope(ORDER))
-    with engine(strict):
-        build(3)
-    assert strict.rows[1].state == "cached"
+def test_braces_in_a_label_are_no_fields_to_prefect(tmp_path: Path) -> None:
+    call = StageCall(make, "a{1}.txt", {"number": Number()})
+    name = PrefectRunner(settings(tmp_path))._task(call, []).task_run_name
+    assert callable(name)
+    assert name() == "make a{1}.txt"

@@ -44,6 +44,15 @@ def test_each_mistake_is_named() -> None:
     assert "of another set" in found(OTHERS, [])
 
 
+def test_lines_that_are_not_utf_8_are_a_doubt() -> None:
+    def broken(lines: list[str]) -> list[str]:
+        return [f"{line}\ufffd" if n in (4, 6) else line for n, line in enumerate(lines)]
+
+    bad = [bad_translation(line, number) for number, line in enumerate(REFERENCES)]
+    for hypotheses, references in ((broken(bad), REFERENCES), (bad, broken(REFERENCES))):
+        assert [*doubts(hypotheses, references)] == ["2 of 200 lines are not UTF-8, the first is line 5"]
+
+
 def test_copied_references_are_a_doubt() -> None:
     bad = [bad_translation(line, number) for number, line in enumerate(REFERENCES)]
     assert [*doubts([*REFERENCES[:101], *bad[101:]], REFERENCES, SOURCES)] == [

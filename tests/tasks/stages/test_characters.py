@@ -108,5 +108,7 @@ def test_no_piece_is_a_special_token(tmp_path: Path) -> None:
 def test_a_corpus_of_too_few_pieces_is_refused() -> None:
     with pytest.raises(BadConfiguration, match="vocabulary.size is 600, but this corpus gives at most"):
         train_tokenizer([pa.array(["ein Hund"])], CHARACTERS)
+    with pytest.raises(BadConfiguration, match="vocabulary.size is 600, but this text has 70. special tokens and char"):
+        train_tokenizer([pa.array(["".join(map(chr, range(0x4E00, 0x4E00 + 700)))])], CHARACTERS)
     with pytest.raises(ValueError, match="vocabulary.moses is True, allowed is false where vocabulary.tokens is spacy"):
         Vocabulary(moses=True, tokens="spacy")

@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flows.runs import DEMO
+from flows.runs.own_text import TextReport, remarks_on_text
 from infra.errors import BadData
 from infra.store.store import Artifact
 from model.config.normalise import Normalise
@@ -211,3 +212,16 @@ def test_ruined_text_stops_the_run(tmp_path: Path) -> None:
         cleaned(tmp_path / "c", corpus, archives, Filters((Empty(),), max_rejected=0.001))
     _, kept, _ = cleaned(tmp_path / "b", corpus, archives, Filters((Empty(),), max_rejected=0.25))
     assert kept.height == 750
+
+
+@given(read=st.integers(clean.FEWEST_JUDGED, 10_000), share=st.floats(0.01, 1))
+@example(read=3_000, share=0.29)
+def test_the_share_that_a_refusal_recommends_is_enough(read: int, share: float) -> None:
+    rejected = round(share * read)
+    facts = {"read": read, "rejected_by": {"empty": rejected}}
+    with pytest.raises(BadData, match="--set filters.max_rejected=") as refused:
+        clean.check_share(DEMO.corpus, Filters((Empty(),), max_rejected=0.001), facts)
+    enough = Filters((Empty(),), max_rejected=float(f"{refused.value}".rpartition("=")[2]))
+    clean.check_share(DEMO.corpus, enough, facts)
+    report = TextReport(read, read, {"empty": rejected})
+    assert not [*remarks_on_text(report, enough, ("en", "de"))]

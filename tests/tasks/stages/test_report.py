@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -55,7 +56,9 @@ def evaluated(folder: Path, name: str) -> dict[str, Artifact]:
     hypotheses.write_parquet(made["translate"].path() / "hypotheses.parquet")
     pieces = {"source_pieces": ["▁A", "▁dog", "</s>"], "hypothesis_pieces": ["▁<i>", "$"]}
     (made["translate"].path() / "attention.json").write_text(json.dumps([{"pair_id": ids[0], **pieces}]))
-    np.savez(made["translate"].path() / "attention.npz", cross_0=np.full((2, 2, 2, 3), 1 / 3, np.float16))
+    sides = {"cross_0": (2, 3), "encoder_0": (3, 3), "decoder_0": (2, 2)}
+    weights = {name: np.full((2, 2, *shape), 1 / shape[1], np.float16) for name, shape in sides.items()}
+    np.savez(made["translate"].path() / "attention.npz", **weights)  # type: ignore[arg-type]
     score.body(made["score"].path(), made["translate"], made["prepare_sets"], name, "de")
     return made
 
@@ -109,7 +112,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     corpus, shards = data(folder / "data")
     (folder / "out").mkdir()
     facts = report.body(folder / "out", "toy & run", corpus, shards, training(folder / "train"), *kinds)
-    assert facts == {"bytes": (folder / "out/report.html").stat().st_size, "pictures": 8}
+    assert facts == {"bytes": (folder / "out/report.html").stat().st_size, "pictures": 9}
     return folder / "out"
 
 
@@ -185,6 +188,19 @@ def test_the_paper_s_row_limits_and_synthetic_pairs_have_a_part_of_the_page_wher
     tags.feed(page)
     assert not tags.open
     assert not [part for part in (*parts, said) if part not in page]
+
+
+@pytest.mark.parametrize(("source_input", "loss"), [("noise 0.1", "-1.50"), ("lower-cased", "-2.25")])
+def test_the_loss_in_a_tile_is_that_of_its_score(out: Path, tmp_path: Path, source_input: str, loss: str) -> None:
+    shutil.copytree(out.parent / "score" / "val", tmp_path / "score")
+    card = json.loads((tmp_path / "score" / "card.json").read_text())
+    losses = {name: {"loss": each, "low": 0.0, "high": 9.0} for name, each in (("bleu", 1.5), ("bleu_lc", 2.25))}
+    card |= {"source_input": source_input, "clean_set": "clean", "losses": losses}
+    (tmp_path / "score" / "card.json").write_text(json.dumps(card))
+    sets, translated = ({"val": unsealed(out.parent, kind, "val")} for kind in ("prepare_sets", "translate"))
+    scores = {"val": Artifact("score", "val", tmp_path / "score")}
+    report.body(tmp_path, "toy", *data(tmp_path / "data"), training(tmp_path / "train"), sets, translated, scores)
+    assert f'<div class="note">{loss} against clean</div>' in (tmp_path / "report.html").read_text()
 
 
 def test_tokens_and_lengths_are_those_of_the_run_s_shards(out: Path, tmp_path: Path) -> None:
