@@ -140,9 +140,8 @@ async def load(url: str, clients: int, chosen: argparse.Namespace, seed: int) ->
     import httpx
 
     texts = sentences(chosen.file, chosen.words, seed)
-    end = time.perf_counter() + chosen.seconds
 
-    async def one(client: httpx.AsyncClient) -> list[float]:
+    async def one(client: httpx.AsyncClient, end: float) -> list[float]:
         answered = []
         while (begun := time.perf_counter()) < end:
             response = await client.post(f"{url}/api/translate", json={"text": next(texts), "beam": chosen.beam})
@@ -153,7 +152,9 @@ async def load(url: str, clients: int, chosen: argparse.Namespace, seed: int) ->
 
     limits = httpx.Limits(max_connections=clients)
     async with httpx.AsyncClient(timeout=120, limits=limits) as client:
-        return [seconds for each in await asyncio.gather(*(one(client) for _ in range(clients))) for seconds in each]
+        end = time.perf_counter() + chosen.seconds  # opening the client takes a while on a busy machine
+        answered = await asyncio.gather(*(one(client, end) for _ in range(clients)))
+        return [seconds for each in answered for seconds in each]
 
 
 def serve(chosen: argparse.Namespace) -> None:

@@ -144,7 +144,6 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
             "model.job",
             "model.metric_names",
             "model.network",
-            "model.numerics",
             "model.training",
         },
         "model.training": {
