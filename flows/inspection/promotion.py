@@ -42,7 +42,7 @@ def _seeds_win(own: Version, champion: Version | None, min_bleu: float, site: Si
     except BadConfiguration as error:
         return False, f"its seeds were not compared: {error}"
     both = [system.scores.get(own.dev) for system in (*theirs.values(), *ours.values())]
-    if None in both or len({score.key for score in both if score}) < len(both):
+    if None in both or len(ours) < FEWEST_SEEDS or len({score.key for score in both if score}) < len(both):
         return False, ""
     found = compare_on(own.dev, theirs, ours, site)
     if len(found.b) < FEWEST_SEEDS:

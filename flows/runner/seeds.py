@@ -91,8 +91,8 @@ def _finished(site: Site, name: str, requests: Mapping[int, RunRequest]) -> Iter
     if not unfinished:
         return
     starts = {seed: same_requests(site, name, vars(requests[seed])) for seed in seeds}
-    first, *earlier = starts[unfinished[0]]
-    begin = min(each.started for each in (first, *earlier) if each.forced_attempt == first.forced_attempt)
+    again = starts[unfinished[0]]
+    begin = min(each.started for each in again if each.forced_attempt == again[0].forced_attempt)
     for place, seed in enumerate(seeds):
         is_later = starts[seed] and starts[seed][0].started >= begin
         if seed not in unfinished and (place < seeds.index(unfinished[0]) or is_later):
