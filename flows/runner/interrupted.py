@@ -4,7 +4,7 @@
 at Prefect's server, the runs in MLflow and the records that would otherwise stay "Running" for ever.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,12 +39,12 @@ def unfinished(site: Site) -> list[RecordedRun]:
     return sorted(interrupted, key=lambda record: record.started, reverse=True)
 
 
-def same_requests(site: Site, run: str, request: Mapping[str, Any]) -> list[RecordedRun]:
-    """Return the records of the same request of ``run``, newest first."""
+def same_requests(site: Site, run: str, request: Mapping[str, Any]) -> Iterator[RecordedRun]:
+    """Yield the records of the same request of ``run``, newest first; reads no more than are taken."""
     wanted = {name: request[name] for name in records.REQUEST_FIELDS} | {"force": list(request["force"])}
     overrides = by_path(request["overrides"])
     headers = read_headers(site.root, run)
-    return [each for each in headers if (each.asked, by_path(each.overrides)) == (wanted, overrides)]
+    return (each for each in headers if (each.asked, by_path(each.overrides)) == (wanted, overrides))
 
 
 def attempt_to_resume(site: Site, run: str, request: Mapping[str, Any]) -> RecordedRun | None:
@@ -52,10 +52,10 @@ def attempt_to_resume(site: Site, run: str, request: Mapping[str, Any]) -> Recor
 
     A run that broke a limit of ``expect`` is complete: it would fail again at once.
     """
-    for record in same_requests(site, run, request)[:1]:
-        broke_limit = any(not check["holds"] and not check["warns"] for check in record.checks)
-        return None if broke_limit or record.outcome in (FINISHED, records.RUNNING) else record
-    return None
+    record = next(same_requests(site, run, request), None)
+    if record is None or record.outcome in (FINISHED, records.RUNNING):
+        return None
+    return None if any(not check["holds"] and not check["warns"] for check in record.checks) else record
 
 
 def forget(site: Site, interrupted: Iterable[RecordedRun]) -> None:

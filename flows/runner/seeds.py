@@ -90,7 +90,7 @@ def _finished(site: Site, name: str, requests: Mapping[int, RunRequest]) -> Iter
     unfinished = [seed for seed in seeds if attempt_to_resume(site, name, vars(requests[seed]))]
     if not unfinished:
         return
-    starts = {seed: same_requests(site, name, vars(requests[seed])) for seed in seeds}
+    starts = {seed: [*same_requests(site, name, vars(requests[seed]))] for seed in seeds}
     again = starts[unfinished[0]]
     begin = min(each.started for each in again if each.forced_attempt == again[0].forced_attempt)
     for place, seed in enumerate(seeds):
