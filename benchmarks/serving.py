@@ -162,8 +162,7 @@ def serve(chosen: argparse.Namespace) -> None:
     from flows.web.app import application
     from flows.web.limits import Limits
     from flows.web.served_version import ServedVersion
-    from flows.web.server import address, bind_socket
-    from flows.web.server import serve as serve_until_stopped
+    from flows.web.server import address, bind_socket, server
     from infra.tracking.model_version import Version
 
     limits = Limits(**WAYS[chosen.serve])
@@ -179,7 +178,7 @@ def serve(chosen: argparse.Namespace) -> None:
         where = address("127.0.0.1", bound)
         name = Version("served", 1, datetime.now(UTC), (), {}, "", "")
         page = application([ServedVersion(name, served)], limits)
-        serve_until_stopped(page, bound, limits, lambda: print(where, flush=True))
+        server(page, limits, lambda: print(where, flush=True)).run(sockets=[bound])
 
 
 def table(report: Mapping[str, Any]) -> str:

@@ -97,7 +97,8 @@ def plan(
     ``state`` (``cached``, ``miss``, ``waits``), ``seconds``, ``why`` it runs, ``key`` and ``path``. Raises
     BadConfiguration for an unknown run, stage or field.
     """
-    return _stage_frame(make_plan(_resolved(name, overrides, from_stage, until, force, site)).outcome)
+    with signals.handled():
+        return _stage_frame(make_plan(_resolved(name, overrides, from_stage, until, force, site)).outcome)
 
 
 def run(

@@ -1,4 +1,4 @@
-"""Averages the last or all kept checkpoints of a training (§6.1), or selects the best or the moving average.
+"""Averages the last or all kept checkpoints of a training (§6.1), or selects the best.
 
 ``python -m model.average job.json``
 
@@ -30,7 +30,7 @@ def last_checkpoints(run: Path, count: int) -> list[Path]:
     if len(paths) < max(count, 1):
         raise bad_data(
             f"averaging.count is {count}, but {folder} holds {len(paths)} checkpoints: "
-            "lower it, or raise training.keep or training.updates"
+            "lower it, raise training.keep, or train longer"
         )
     return [path / WEIGHTS for path in paths[-count:]]
 

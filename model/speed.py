@@ -26,7 +26,7 @@ TIMED = 3
 def work(job: Job) -> Facts:
     """Time updates of larger and larger parts of a batch, until one takes long enough or is the whole batch."""
     config, training = read_configuration(job)
-    training = replace(training, batching="buckets")
+    training = replace(training, batching="buckets", warmup=max(1, training.warmup), warmup_epochs=0)
     device = prepare_device(job, config, training, own_attention=False)
     size = job.config["vocabulary"]
     model = new_model(config, training, (size, size), device)

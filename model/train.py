@@ -6,20 +6,16 @@ config  {"model": Model, "training": Training}
 out     checkpoints/<update>/model.safetensors, model.json (written last), metrics.jsonl, exit.json
 """
 
-import os
-
 from .config import Training, check_whole_updates, from_json
 from .config.keying import require
 from .experimental import packed_attention
 from .experimental.check_attention import compare_with_torch
 from .experimental.whole_step import WholeStep
 from .job import Facts, Job, StopSignal, job_of_command_line
-from .metric_names import UPDATES
 from .network.weights import MODEL_CONFIG
-from .training.checkpoint import CheckpointPolicy, Checkpoints
 from .training.distributed import Ranks
 from .training.metrics import read_facts
-from .training.setup import build_trainer, counted_training
+from .training.setup import build_trainer
 from .training.trainer import Trainer
 
 
@@ -31,14 +27,8 @@ def work(job: Job) -> Facts:
     of seed, update and rank. For another number of ranks see ``model.training.distributed``.
     """
     stop = StopSignal()
-    if (job.out / MODEL_CONFIG).exists():  # the training is complete, but files for resuming may remain
-        facts = read_facts(job.out)
-        if os.environ.get("RANK", "0") == "0":
-            training = from_json(Training, job.config["training"])
-            policy = CheckpointPolicy(counted_training(job) if training.keep_epochs else training)
-            policy.last = facts[UPDATES]
-            Checkpoints(job.out, policy).finish()
-        return facts
+    if (job.out / MODEL_CONFIG).exists():  # the training is complete
+        return read_facts(job.out)
     with Ranks.join(job.site.rank_timeout_seconds) as ranks:
         trainer = trainer_for(job, ranks)
         trainer.run(stop)

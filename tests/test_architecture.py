@@ -142,7 +142,6 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
             "model.config",
             "model.experimental",
             "model.job",
-            "model.metric_names",
             "model.network",
             "model.training",
         },

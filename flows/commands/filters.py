@@ -32,6 +32,8 @@ def filters(
 
     if samples < 0:
         raise BadConfiguration(f"--samples is {samples}, allowed is a whole number of at least 0")
+    if seed < 0:
+        raise BadConfiguration(f"--seed is {seed}, allowed is a whole number of at least 0")
     resolved = RunRequest(run, until="clean", overrides=overrides, site=site).resolve()
     planned = make_plan(resolved)
     found = find_made(planned)

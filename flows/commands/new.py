@@ -1,5 +1,6 @@
 """``repro new``."""
 
+import dataclasses
 import re
 from functools import partial
 from pathlib import Path
@@ -8,11 +9,11 @@ from typing import Annotated, Literal
 import polars as pl
 from cyclopts import Parameter
 
-from flows.runner.find_run import find_run, is_file
+from flows.runner.find_run import extendable_name, find_run
 from flows.runner.update_time import time_of_update
 from flows.runs import RUNS, Run, own_text
 from flows.runs.own_text import TextFile, TextReport, remarks_on_columns, remarks_on_set, remarks_on_text
-from flows.runs.paper_rows import parse_run_name
+from flows.runs.paper_rows import RUN_NAME
 from flows.runs.piped_text import save_pipes
 from flows.runs.reversal import SWAPPED
 from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, fitting, for_pairs, within
@@ -81,8 +82,8 @@ def new(
         require_name(name, "name")
     except ValueError as error:
         raise BadConfiguration(f"{error}") from error
-    if name.removesuffix(SWAPPED) in RUNS or parse_run_name(name):
-        raise BadConfiguration(f"{name} is a built-in run; give another name")
+    if name in RUNS or name.endswith(SWAPPED) or RUN_NAME.fullmatch(name):
+        raise BadConfiguration(f"{name} is the name of a built-in or swapped run; give another name")
     if size and like:
         raise BadConfiguration("--size and --like exclude each other; give one of them")
     file = Path(f"{name}{SUFFIX}")
@@ -101,6 +102,11 @@ def new(
     known = _languages(languages, sides, first)
     pairs, length = own_text.measure(*sides)
     likes = [find_run(like)] if like else fitting(pairs, size or "")
+    try:
+        corpus = dataclasses.replace(likes[0].corpus, source_language=known[0], target_language=known[1])
+        dataclasses.replace(likes[0], corpus=corpus)  # before held-out pairs are written
+    except ValueError as error:
+        raise BadConfiguration(f"--like {like}: {error}") from error
     tests = {"test" if len(test) == 1 else f"test{n}": _files(each, "--test") for n, each in enumerate(test, 1)}
     filters = own_text.filters_of(likes[0], known, ("dev", *tests))
     sets = dict(tests)
@@ -113,6 +119,8 @@ def new(
         paths = _held_out_paths(name, known, sides, replace)
         held = own_text.hold_out(*sides, pairs, filters)
     frames = {each: pl.concat([first.head(0), *own_text.read(*pair)]) for each, pair in sets.items()}
+    if empty := [each for each, frame in frames.items() if not frame.height]:
+        raise BadConfiguration(f"the files of {empty[0]} hold no line")
     if held is not None:
         frames["dev"] = held
     shifts = {each: find_line_shift(*frame.select(SIDES)) for each, frame in frames.items()}
@@ -132,7 +140,7 @@ def new(
     except ValueError as error:
         raise BadConfiguration(f"{error}") from error
     base = find_run(like or fitted.name)
-    text = toml_of(run, base, like if is_file(like) else "")
+    text = toml_of(run, base, like and extendable_name(like))
     if file.exists() and file.read_text() != text:
         names = (Path(f"{file}.before{number}") for number in ("", *range(2, 1000)))
         kept = next(each for each in names if not each.exists())

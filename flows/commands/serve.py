@@ -8,7 +8,6 @@ from cyclopts import Parameter
 from flows.commands.options import EngineOption, QuantizationOption
 from flows.views.terminal import say, show
 from infra.errors import BadConfiguration
-from infra.extras import check_installed
 from infra.processes.compute import keep_pages
 from infra.servers.credentials import read_credentials
 from infra.servers.loopback import host_names, on_loopback
@@ -42,11 +41,8 @@ def serve(
     """
     if not 0 <= port < 2**16:
         raise BadConfiguration(f"--port is {port}, allowed is 0 to 65535")
-    if engine == "ctranslate2":
-        check_installed("ctranslate2", "--engine ctranslate2")
     from flows.web.limits import Limits
-    from flows.web.server import address, bind_socket, end_at_once
-    from flows.web.server import serve as serve_until_stopped
+    from flows.web.server import address, bind_socket, end_at_once, server
 
     inside = on_loopback(host)
     credentials = read_credentials(os.environ)
@@ -86,7 +82,7 @@ def serve(
         print(where, flush=True)
 
     with announced(site.root, [each.name for each in versions], where):
-        serve_until_stopped(guarded, taken, limits, ready)
+        server(guarded, limits, ready).run(sockets=[taken])
     say("stopped")
     if app.batcher.busy:
         end_at_once()

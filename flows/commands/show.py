@@ -101,7 +101,7 @@ def _list_runs(as_json: bool) -> None:
 def _toml(name: str, extends: str, overrides: tuple[str, ...], site: Site) -> str | None:
     """Write the run of this name as TOML; None if no run has it, but something in the root may."""
     from flows.runner.artifact_names import is_version
-    from flows.runner.find_run import find_run, is_file, split_name
+    from flows.runner.find_run import extendable_name, find_run, is_file, split_name
     from flows.runner.recorded_runs import findable
     from flows.runner.systems import SYSTEM
     from flows.runs.overrides import override
@@ -115,7 +115,9 @@ def _toml(name: str, extends: str, overrides: tuple[str, ...], site: Site) -> st
         if is_file(name):
             raise
         return None
-    return toml_of(override(run, overrides), find_run(extends) if extends else None, extends)
+    return toml_of(
+        override(run, overrides), find_run(extends) if extends else None, extends and extendable_name(extends)
+    )
 
 
 def _details(version: "Version", site: Site, as_json: bool) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from flows.runner.interrupted import close_dead_runs, unfinished
 from flows.views.tables import state_table
 from flows.views.terminal import say, show
 from infra.errors import JobFailed
+from infra.processes.gpu_locks import visible_gpus
 from infra.servers.credentials import FILE_VARIABLE, read_credentials
 from infra.servers.environment import NO_TELEMETRY, configure_libraries
 from infra.servers.service_settings import MLFLOW_PORT, PREFECT_PORT, Service
@@ -23,7 +24,7 @@ from infra.site import Site
 
 LIBRARY_VARIABLES = ("PREFECT_HOME", "PREFECT_API_URL", "PREFECT_SERVER_DATABASE_CONNECTION_URL", *NO_TELEMETRY)
 """Variables of ``configure_libraries`` that `prefect` and `mlflow` need to find the same state."""
-GPU_WORKERS = int(Path("/dev/nvidia0").exists())
+GPU_WORKERS = int(bool(visible_gpus(os.environ)))
 
 
 def up(
@@ -35,7 +36,7 @@ def up(
     mlflow_port: int = MLFLOW_PORT,
     cpu: Annotated[int, Parameter(help="number of workers for the pool cpu")] = 1,
     gpu: Annotated[
-        int, Parameter(help="number of workers for the pool gpu; each of several gets its own device")
+        int, Parameter(help="number of workers for the pool gpu; each job locks its own devices")
     ] = GPU_WORKERS,
     database_url: Annotated[
         str,
@@ -80,8 +81,7 @@ def up(
     with _stop_at_exit(service) if foreground else nullcontext():
         _show(running)
         _close_and_list_interrupted(site)
-        if foreground and running.supervisor:
-            status = running.supervisor.wait()
+        if foreground and running.supervisor and (status := running.supervisor.wait()):
             raise JobFailed(f"the supervisor exited with status {status}; see {service.folder / 'logs'}")
 
 
@@ -124,8 +124,11 @@ def _print_environment(site: Site) -> None:
     print('# for sh, bash and zsh: eval "$(repro up --print-env)"')
     for name, value in variables.items():
         print(f"export {name}={quote(value)}")
-    for line in (*_credentials(), *_programs()):
+    for line in _credentials():
         print(f"export {line}")
+    programs = Path(sys.executable).parent
+    if shutil.which("prefect") != f"{programs / 'prefect'}":  # else the shell finds this environment's programs
+        print(f'export PATH={quote(f"{programs}")}:"$PATH"')
 
 
 def _credentials() -> Iterator[str]:
@@ -137,10 +140,3 @@ def _credentials() -> Iterator[str]:
     yield f"PREFECT_API_AUTH_STRING={held}"
     yield 'MLFLOW_TRACKING_USERNAME="${PREFECT_API_AUTH_STRING%%:*}"'
     yield 'MLFLOW_TRACKING_PASSWORD="${PREFECT_API_AUTH_STRING#*:}"'
-
-
-def _programs() -> Iterator[str]:
-    """Yield a line that puts this environment's programs first in PATH, unless the shell already finds them."""
-    programs = Path(sys.executable).parent
-    if shutil.which("prefect") != f"{programs / 'prefect'}":
-        yield f'PATH={quote(f"{programs}")}:"$PATH"'

@@ -57,6 +57,13 @@ def is_file(name: str) -> bool:
     return ".py:" in name or name.removesuffix(SWAPPED).endswith(SUFFIX)
 
 
+def extendable_name(name: str) -> str:
+    """Return the name by which a file can extend a run: ``my-run.toml`` for ``my-run``."""
+    bare = name.removesuffix(SWAPPED)
+    is_known = is_file(name) or bare in RUNS or parse_run_name(bare)
+    return name if is_known else f"{bare}{SUFFIX}{name[len(bare) :]}"
+
+
 def split_name(text: str) -> tuple[str, str]:
     """Split ``../mine.toml/clean`` into run and rest, here ``/clean``; for a file also ``@champion``."""
     match = RUN.match(text)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from os.path import expanduser
 from pathlib import Path
 
 import polars as pl
@@ -12,6 +13,7 @@ from flows.runs.hugging_face import SCHEME, hub_files
 from flows.runs.languages import SCRIPT_OF, WITHOUT_SPACES, standard_filters
 from flows.runs.run import Run
 from infra.errors import BadConfiguration, BadData
+from infra.guards.path_names import is_path_name
 from infra.store.files import sha256_of
 from tasks.cleaning.filters import KNOWN, SIDES, Filters, InvalidUnicode, Length, NotIn
 from tasks.cleaning.language_filters import STOP_WORDS, Language, Swapped
@@ -57,15 +59,17 @@ class TextFile:
         """Parse ``FILE`` or ``FILE:COLUMN``. Raises BadConfiguration for a file or column that does not fit."""
         if words.startswith(SCHEME):
             return cls._on_hub(words, option)
-        whole = Path(words).expanduser()
+        whole = Path(expanduser(words))  # noqa: PTH111 - leaves ~data alone; Path.expanduser raises
         file, _, column = words.rpartition(":")
-        path = Path(file).expanduser()
+        path = Path(expanduser(file))  # noqa: PTH111
         if whole.exists() or not file:
             path = whole
             column = ""
         if not path.is_file():
             raise BadConfiguration(f"{option} is {words!r}, allowed is an existing FILE, or FILE:COLUMN")
-        if path.name.endswith(ARCHIVES):
+        if not is_path_name(path.name):
+            raise BadConfiguration(f"{option} is {words!r}; rename the file: too long, or an unusual character in it")
+        if path.name.lower().endswith(ARCHIVES):
             raise BadConfiguration(f"{option} is {words!r}, an archive; unpack it and give the file of text in it")
         if text_suffix(path.name) in TABLES and not column:
             raise BadConfiguration(
@@ -216,12 +220,6 @@ def look(
     return report
 
 
-def exchanged(frame: pl.DataFrame, filters: Filters) -> int:
-    """Count the pairs whose sides seem to be exchanged; 0 if no filter can recognise the languages."""
-    found = (~rule.keep() for rule in filters.rules if isinstance(rule, Swapped))
-    return int(frame.select(pl.any_horizontal(pl.lit(value=False), *found).sum()).item())
-
-
 def guess_language(file: TextFile, frame: pl.DataFrame, side: str) -> str:
     """Guess the language from the file's name (``train.de.gz``) or from common words; "" if unknown."""
     name = file.path.name
@@ -330,7 +328,9 @@ def remarks_on_set(
     name: str, frame: pl.DataFrame, filters: Filters, languages: tuple[str, str], shift: LineShift | None
 ) -> Iterator[str]:
     """Yield warnings about a dev or test set; ``frame`` holds its pairs, ``shift`` what find_line_shift found."""
-    if (count := exchanged(frame, filters)) > MANY * frame.height:
+    exchanged = (~rule.keep() for rule in filters.rules if isinstance(rule, Swapped))
+    count = frame.select(pl.any_horizontal(pl.lit(value=False), *exchanged).sum()).item()
+    if count > MANY * frame.height:
         yield f"{name}: " + _exchanged(f"in {count:,} pairs", languages, "give its files in the other order")
     if shift:
         yield f"{name}: {_shifted(shift)}"

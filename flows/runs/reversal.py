@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from flows.runs.languages import WITHOUT_SPACES
 from flows.runs.run import Run
 from flows.runs.synthetic import further_training
 from infra.errors import BadConfiguration
@@ -63,9 +64,10 @@ def _swap_sides(run: Run, **changes: Any) -> Run:
 
 def monolingual_filters(run: Run) -> Filters:
     """Choose filters for monolingual text: of single lines as in the run, of lines of its sets, of repetitions."""
-    rules: list[Filter] = [Empty(), InvalidUnicode(), NoLetters(), OverlongWord()]
-    rules += [rule for rule in run.filters.rules if isinstance(rule, Length)]
     language = run.corpus.target_language
+    rules: list[Filter] = [Empty(), InvalidUnicode(), NoLetters()]
+    rules += [] if language in WITHOUT_SPACES else [OverlongWord()]
+    rules += [rule for rule in run.filters.rules if isinstance(rule, Length)]
     rules += [
         replace(rule, source=language, target=language) for rule in run.filters.rules if isinstance(rule, Language)
     ]

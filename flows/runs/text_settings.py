@@ -37,7 +37,8 @@ def _of_length(run: Run, updates: int) -> Run:
     """Set the number of updates; scales warm-up, checkpoint and dev intervals with it."""
     share = updates / run.training.updates
     names = ("warmup", "checkpoint_every", "dev_every")
-    shortened = {name: max(1, round(getattr(run.training, name) * share)) for name in names}
+    given = {name: getattr(run.training, name) for name in names}
+    shortened = {name: max(1, round(value * share)) for name, value in given.items() if value}
     return replace(run, training=replace(run.training, updates=updates, **shortened))
 
 

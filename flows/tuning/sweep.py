@@ -70,7 +70,12 @@ class SweepRequest:
             allowed = f"{', '.join(MEASURES)}; a sweep chooses on the dev set alone"
             raise BadConfiguration(f"--on is {self.on!r}, allowed is {allowed}")
         base = RunRequest(self.run, overrides=self.overrides, site=self.site).resolve()
-        return ResolvedSweep(self, base, parse_space(sorted(self.spaces), base.run, self.overrides))
+        space = parse_space(sorted(self.spaces), base.run, self.overrides)
+        if self.on == BY_PERPLEXITY and (path := next((path for path in space if path.startswith("vocabulary.")), "")):
+            raise BadConfiguration(
+                f"--on is {self.on}, which depends on {path}; allowed for it is dev.bleu or dev.chrf"
+            )
+        return ResolvedSweep(self, base, space)
 
 
 @dataclass(frozen=True)
@@ -110,14 +115,15 @@ class ResolvedSweep:
         return RunRequest(request.run, until=until, overrides=overrides, site=request.site).resolve()
 
     def value_of(self, outcome: Outcome) -> float:
-        """Return the dev score of a trial's outcome: BLEU without case if its model writes lower case."""
+        """Return the dev score of a trial's outcome: BLEU without case if every trial's model writes lower case."""
         if self.request.on == BY_PERPLEXITY:
             assert outcome.training, "a trial runs until its training"
             facts = outcome.training.facts
             return float(facts.get(BEST_DEV_PERPLEXITY, facts[DEV_PERPLEXITY]))
         card = outcome.scores[self.base.run.dev]
         metric = self.request.on.removeprefix("dev.")
-        return float(card[headline(card) if metric == BLEU else metric])
+        is_mixed = "vocabulary.lowercase" in self.space
+        return float(card[headline(card) if metric == BLEU and not is_mixed else metric])
 
     def run(self, run_one: RunOne, say: Say) -> "SweepResults":
         """Run trials until ``trials`` have ended; trials of earlier calls of the same sweep count.
@@ -248,7 +254,7 @@ def write_results(found: SweepResults) -> list[Path]:
     for place, (path, distribution) in enumerate(found.resolved.space.items()):
         texts = [row.settings[place].partition("=")[2] for row in done]
         if isinstance(distribution, CategoricalDistribution):
-            settings[path] = plots.SearchedSetting(texts)
+            settings[path] = plots.SearchedSetting(texts, choices=[f"{each}" for each in distribution.choices])
         else:
             settings[path] = plots.SearchedSetting([float(text) for text in texts], distribution.log)
     scores = {row.number: row.value for row in done if row.value is not None}

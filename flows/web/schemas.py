@@ -18,8 +18,11 @@ from model.decoding.translation import Search
 MAX_ALPHA = 5.0
 """Above this alpha, length alone would decide."""
 
+SENTENCE_FIELDS = (
+    "sentences of each paragraph: source, its pieces, engine, and hypotheses, best first: text, ids, pieces, score, "
+    "log_probability (natural), finished (false if it was cut)"
+)
 SURROGATE = re.compile("[\ud800-\udfff]")
-
 """JSON may contain a lone surrogate, but UTF-8 cannot encode it."""
 Text = Annotated[str, AfterValidator(lambda text: SURROGATE.sub("\ufffd", text))]
 
@@ -85,7 +88,7 @@ class TranslateResponse:
 
     model: str
     search: SearchSettings
-    paragraphs: tuple[tuple[SentenceJson, ...], ...]
+    paragraphs: Annotated[tuple[tuple[SentenceJson, ...], ...], Field(description=SENTENCE_FIELDS)]
     text: str
 
 

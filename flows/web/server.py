@@ -30,8 +30,9 @@ def bind_socket(host: str, port: int) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
         bound.listen(BACKLOG)  # else another process could bind it too
-    except OSError as error:
-        raise BadConfiguration(f"cannot serve with --host {host} --port {port}: {error.strerror or error}") from error
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", "") or error
+        raise BadConfiguration(f"cannot serve with --host {host} --port {port}: {why}") from error
     return bound
 
 
@@ -60,7 +61,10 @@ class Server(uvicorn.Server):
 
 
 def server(application: ASGIApp, limits: Limits, ready: Callable[[], None]) -> Server:
-    """Build a server; it calls ``ready`` when it answers requests."""
+    """Build a server; it calls ``ready`` when it answers requests.
+
+    After a signal, open requests have ``limits.stop_seconds`` to finish.
+    """
     config = uvicorn.Config(
         application,
         http="h11",
@@ -78,11 +82,6 @@ def server(application: ASGIApp, limits: Limits, ready: Callable[[], None]) -> S
         timeout_graceful_shutdown=limits.stop_seconds,
     )
     return Server(config, ready)
-
-
-def serve(application: ASGIApp, bound: socket.socket, limits: Limits, ready: Callable[[], None]) -> None:
-    """Serve until a signal; open requests then have ``limits.stop_seconds`` to finish."""
-    server(application, limits, ready).run(sockets=[bound])
 
 
 def end_at_once() -> None:

@@ -11,12 +11,13 @@ from flows.inspection.model_cards import artifact_file, version_card
 from flows.runner.systems import ForeignScore, foreign_scores
 from flows.website.plots import over_versions, training_curves
 from flows.website.registry import ModelEntry, VersionEntry, read_registry
-from flows.website.render import render, static_files
+from flows.website.render import FOLDER, render
 from flows.website.scripts import list_script, version_script
 from infra.site import Site, open_store
 from infra.store.manifest import Manifest
 from infra.store.store import Store
 from infra.tracking.provenance import commit
+from tasks.evaluation import html
 from tasks.registration.differences import Lineage, differing_fields
 from tasks.registration.model_card import as_markdown
 from tasks.stages.gap import PAGE
@@ -80,7 +81,8 @@ def contents(root: Root) -> Iterator[tuple[str, str | Path]]:
         preferred = model.preferred.read_lineage()
         for entry in model.versions:
             yield from _version(root, model, preferred, entry)
-    yield from static_files().items()
+    yield "static/base.css", html.BASE / "base.css"
+    yield from ((f"static/{file.name}", file) for file in (FOLDER / "static").rglob("*") if file.is_file())
 
 
 def _version(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import groupby
 from typing import Any
 
 from infra.guards.path_names import file_name
 from infra.site import Site, open_store
-from infra.store.manifest import Manifest
 from infra.tracking.model_version import PREFERRED, Promotion, Version, finite, history
 from infra.tracking.registry import versions
 from tasks.registration.differences import Lineage, settings_of
@@ -91,25 +90,21 @@ class ModelEntry:
 
     @cached_property
     def varying(self) -> Sequence[str]:
-        """Names of the settings that differ between versions."""
+        """Names of the settings that differ between versions, those with the fewest values first."""
         known = [entry.settings for entry in self.versions if entry.settings]
         names = dict.fromkeys(name for settings in known for name in settings)
-        return [name for name in names if len({settings.get(name) for settings in known}) > 1]
+        values = {name: len({settings.get(name) for settings in known}) for name in names}
+        return sorted((name for name in names if values[name] > 1), key=values.__getitem__)
 
 
 def read_registry(site: Site) -> list[ModelEntry]:
     """Read all models, sorted by name; empty if none is registered."""
     found = versions(site.registry)
     store = open_store(site)
-
-    @lru_cache(MANIFESTS_IN_MEMORY)
-    def manifest(stage: str, key: str) -> Manifest | None:
-        return store.find(stage, key)
+    manifest = lru_cache(MANIFESTS_IN_MEMORY)(store.find)
 
     def entry(version: Version) -> VersionEntry:
-        def read_lineage() -> Lineage:
-            return version_lineage(manifest, version.tags)
-
+        read_lineage = partial(version_lineage, manifest, version.tags)
         lineage = read_lineage()
         stages = (*SETTING_STAGES, f"translate.{version.dev}")
         train = lineage.get("train")
@@ -127,8 +122,9 @@ def read_registry(site: Site) -> list[ModelEntry]:
 def _scores(tags: Mapping[str, str], prefix: str) -> dict[str, Score]:
     numbers: dict[str, float] = {}
     for tag, text in tags.items():
-        if tag.startswith(prefix) and (value := finite(text)) is not None:
-            numbers[tag.removeprefix(prefix)] = value
+        measure = tag.removeprefix(prefix)
+        if tag.startswith(prefix) and "." not in measure and (value := finite(text)) is not None:
+            numbers[measure] = value
     return {
         name: Score(value, numbers.get(f"{name}_low"), numbers.get(f"{name}_high"))
         for name, value in numbers.items()

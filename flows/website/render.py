@@ -1,6 +1,5 @@
 """Renders the templates of the site. Escapes everything, since names, tags and sentences are not trusted."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -29,12 +28,6 @@ def render(template: str, page: str, **values: object) -> str:
     """Render the page for the path ``page`` below the site's folder; its links are relative to that path."""
     up = "../" * page.count("/")
     return _environment().get_template(template).render(values, up=up, page=page)
-
-
-def static_files() -> Mapping[str, Path]:
-    """List the files beside the pages, by path: style, scripts and the plot library."""
-    found = {f"static/{file.name}": file for file in (FOLDER / "static").rglob("*") if file.is_file()}
-    return {"static/base.css": html.BASE / "base.css", **found}
 
 
 def moment(value: datetime) -> str:

@@ -5,15 +5,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flows.website.registry import ModelEntry, VersionEntry
-
-MADE = ("machine", "commit", "python", "torch", "polars", "tokenizers", "sacrebleu")
-"""Facts of the training to compare, besides the settings."""
+from tasks.registration.differences import library_versions
 
 
 def version_script(entry: VersionEntry, curves: Mapping[str, Any]) -> str:
     """Write a call of ``addVersion``: from ``file://``, browsers load scripts but no JSON."""
     text = {name: entry.training.get(name) for name in ("parameters", "device", "ranks")}
-    made = {f"made.{name}": entry.made.get(name) for name in MADE}
+    made = {f"made.{name}": entry.made.get(name) for name in ("machine", "commit")}
+    made |= {f"library.{name}": text for name, text in library_versions(entry.read_lineage()).items()}
     digests = {f"digest.{name}": digest[:16] for name, digest in entry.version.digests.items()}
     others = {name: f"{value}" for name, value in {**text, **made, **digests}.items() if value is not None}
     scores = {name: {measure: vars(score) for measure, score in found.items()} for name, found in entry.scores.items()}

@@ -56,8 +56,8 @@ def write_site(site: Site, out: Path) -> WrittenSite:
 
 def _known_files(out: Path) -> set[str]:
     """List the files of an existing or unfinished site; empty for a new or an empty folder."""
-    if out.exists() and not out.is_dir():
-        raise BadConfiguration(f"--out is {out}, which is a file, allowed is a folder")
+    if any(each.exists() and not each.is_dir() for each in (out, *out.parents)):
+        raise BadConfiguration(f"--out is {out}, which is a file or lies below one, allowed is a folder")
     if not out.is_dir() or not any(out.iterdir()):
         return set()
     begun = out / BEGUN

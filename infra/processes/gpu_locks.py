@@ -62,4 +62,6 @@ def _open(name: str) -> int:
     try:
         return os.open(path, os.O_RDONLY)  # works on another user's file too: a lock needs no write permission
     except FileNotFoundError:
-        return os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT)
+        os.fchmod(descriptor, 0o644)  # whatever the umask: other users must be able to open it
+        return descriptor

@@ -1,7 +1,7 @@
 """Runs independent calls on threads so that an interrupt ends all of them."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import copy_context
 from typing import TypeVar
 
@@ -30,7 +30,10 @@ def run_in_threads(calls: Sequence[Callable[[], T]], at_once: int, name: str) ->
         futures = [pool.submit(copy_context().run, run, call) for call in calls]
         try:
             while wait(futures, signals.POLL_SECONDS).not_done:
-                _raise_interrupt(futures)
+                for future in futures:
+                    error = future.exception() if future.done() else None
+                    if error is not None and not isinstance(error, Exception):  # an interrupt of this call
+                        raise error
                 signals.check()
         except BaseException:
             for future in futures:
@@ -38,11 +41,3 @@ def run_in_threads(calls: Sequence[Callable[[], T]], at_once: int, name: str) ->
             signals.stop_all_threads()
             raise
     return [future.result() for future in futures]
-
-
-def _raise_interrupt(futures: Sequence[Future[T]]) -> None:
-    """Raise the interrupt of a call, if there is one. An Exception is a failure of that call alone."""
-    for future in futures:
-        error = future.exception() if future.done() else None
-        if error is not None and not isinstance(error, Exception):
-            raise error

@@ -105,8 +105,8 @@ class Service:
                 with socket.socket(family, socket.SOCK_STREAM) as probe:
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     probe.bind(address)
-            except OSError as error:
-                taken = f"port {port} at {self.host} is not free ({error.strerror})"
+            except (OSError, UnicodeError) as error:
+                taken = f"port {port} at {self.host} is not free ({getattr(error, 'strerror', '') or error})"
                 raise BadConfiguration(f"{taken}: choose another with --{name.replace('_', '-')}") from None
 
     def write(self) -> None:
@@ -120,7 +120,8 @@ class Service:
         if self.host not in WILDCARD_HOSTS:
             return f"[{self.host}]" if ":" in self.host else self.host
         try:
-            socket.getaddrinfo(socket.gethostname(), None)
+            family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+            socket.getaddrinfo(socket.gethostname(), None, family)  # a server on :: does not answer over IPv4
         except OSError:
             return WILDCARD_HOSTS[self.host]
         return socket.gethostname()

@@ -59,8 +59,6 @@ def programs(service: Service) -> tuple[Program, ...]:
         link = f"{ui}/v2/work-pools/work-pool/{pool}"
         health = f"http://127.0.0.1:{port}/health"
         variables = {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(port)}
-        if pool == "gpu" and service.gpu_workers > 1:  # each has its own GPU
-            variables["CUDA_VISIBLE_DEVICES"] = str(number - 1)
         workers.append(Program(name, words, health, link, is_worker=True, variables=variables))
     return (*servers, *workers)
 

@@ -58,7 +58,7 @@ class Decoding:
     def __post_init__(self) -> None:
         require_choices(self, "decoding")
         require(1 <= self.beam <= 1_000, "decoding.beam", self.beam, "a whole number from 1 to 1,000")
-        require(self.alpha >= 0, "decoding.alpha", self.alpha, "0 or above")
+        require(0 <= self.alpha <= 100, "decoding.alpha", self.alpha, "0 to 100")
         require(self.max_extra >= 1, "decoding.max_extra", self.max_extra, "a whole number of at least 1")
         require(self.min_length >= 0, "decoding.min_length", self.min_length, "0 (off) or above")
         exact = self.numerics == "fast" or self.precision == "fp32"

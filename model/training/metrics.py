@@ -94,12 +94,11 @@ class MetricsLogger:
                     raise self.diverged("the loss of", update, rate)
 
     def means(self) -> Values:
-        """Return losses per token, their exp (``perplexity``: §6.2) and the share of padding since the last row."""
+        """Return losses per token, ``perplexity`` (exp of ``nll``: §6.2), and padding since the last row."""
         parts = [losses for _, _, losses in self.window]
         loss, nll = (self.sums().sum(0) / max(1, sum(part.pieces for part in parts))).tolist()
         padding = sum(part.padding for part in parts) / sum(part.num_positions for part in parts)
-        perplexities = {names.PERPLEXITY: to_perplexity(nll), names.SMOOTHED_PERPLEXITY: to_perplexity(loss)}
-        return {names.LOSS: loss, names.NLL: nll, names.PADDING: padding} | perplexities
+        return {names.LOSS: loss, names.NLL: nll, names.PADDING: padding, names.PERPLEXITY: to_perplexity(nll)}
 
     def sums(self) -> Tensor:
         return torch.stack([losses.sums for _, _, losses in self.window]).cpu().double()

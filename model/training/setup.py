@@ -114,12 +114,6 @@ def sampler_of(config: Model, training: Training, shards: Shards) -> BatchSample
     )
 
 
-def counted_training(job: Job) -> Training:
-    """Return the job's training with epochs converted to updates (``count_updates``)."""
-    config, training = read_configuration(job)
-    return count_updates(training, sampler_of(config, training, Shards(job.inputs["shards"])))
-
-
 def count_updates(training: Training, sampler: BatchSampler) -> Training:
     """Convert the training's numbers of epochs to numbers of updates and checkpoints by counting batches."""
     if training.epochs:

@@ -152,10 +152,10 @@ class Trainer:
             self.policy.last = self.position.update
             if self.training.patience:
                 self.checkpoints.write_best(self.position)
-            # With model.json the training counts as finished, also after a loss of power.
             sync(self.out / "metrics.jsonl")
-            save_model_config(self.out, self.step.model)
             self.checkpoints.finish()
+            # With model.json the training counts as finished, also after a loss of power.
+            save_model_config(self.out, self.step.model)
         return facts
 
     def facts(self) -> Facts:

@@ -55,12 +55,14 @@ class _Bounded(io.RawIOBase):
 
 def open_text(path: Path, member: str, stack: ExitStack) -> io.BufferedReader:
     """The decompressed bytes of a file, or of one member of a tar archive, read once from front to back."""
-    if not member and path.name.endswith(ARCHIVES):
+    if path.name.lower().endswith((".zip", ".7z", ".rar")):
+        raise BadData(f"{path.name} is no tar archive: unpack it and name the file of text")
+    if not member and path.name.lower().endswith(ARCHIVES):
         raise BadData(f"{path.name} is an archive: name the member that is the text")
     file = stack.enter_context(path.open("rb"))
     limit = max(ALWAYS_ALLOWED_BYTES, MAX_EXPANSION * path.stat().st_size)
     if not member:
-        return _decompressed(file, _suffix(path.name), limit, path.name, stack)
+        return _decompressed(file, _suffix(path.name) or _compression(file), limit, path.name, stack)
     archive = _decompressed(file, _compression(file), limit, path.name, stack)
     inner = _member(archive, member, path.name, stack)
     return _decompressed(inner, _suffix(member), limit, f"{path.name}, member {member}", stack)

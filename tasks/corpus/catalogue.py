@@ -79,7 +79,7 @@ class Text:
     def __post_init__(self) -> None:
         name = self.member or self.file.path
         require(self.member == "" or is_path_name(self.member), "text.member", self.member, "a path inside the archive")
-        in_archive = self.member != "" or not name.endswith(ARCHIVES)
+        in_archive = self.member != "" or not name.lower().endswith(ARCHIVES)
         require(in_archive, f"text.member of {name}", self.member, "the member of the archive that is the text")
         if text_suffix(name) in TABLES:
             wanted = "a column by name or number, in .tmx a language"

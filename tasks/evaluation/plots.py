@@ -141,6 +141,8 @@ class SearchedSetting:
     values: Sequence[float] | Sequence[str]
     log: bool = False
     """Whether its range was searched logarithmically."""
+    choices: Sequence[str] = ()
+    """The list of choices in its order; empty for numbers."""
 
 
 def sweep(
@@ -159,7 +161,9 @@ def sweep(
     legend(panels[0], theme)
     for axes, (name, setting) in zip(panels[1:], settings.items(), strict=True):
         dress(axes, theme, name, score)
-        width = max(8, AXIS_CHARACTERS // max(len(set(setting.values)), 1))
+        width = max(8, AXIS_CHARACTERS // max(len(setting.choices), 1))
+        if setting.choices:  # else the order of the trials would be that of the axis
+            axes.xaxis.update_units([textwrap.fill(each, width) for each in setting.choices])
         places = [textwrap.fill(each, width) if isinstance(each, str) else each for each in setting.values]
         axes.plot(places, numbers, "o", color=theme.source, ms=4.5)
         if setting.log:

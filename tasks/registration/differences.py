@@ -160,7 +160,7 @@ def _made_by(systems: Sequence[Lineage]) -> Iterator[DifferingField]:
     """What made the artifacts: code by stage, versions of libraries, machine and device."""
     for entry in dict.fromkeys(entry for system in systems for entry in system):
         yield DifferingField(f"code.{entry}", _codes([system.get(entry) for system in systems]))
-    libraries = [_libraries(system) for system in systems]
+    libraries = [library_versions(system) for system in systems]
     for name in sorted({name for each in libraries for name in each}):
         yield DifferingField(f"library.{name}", tuple(each.get(name, NONE) for each in libraries))
     machines = ({f"{manifest.made.get('machine', '')}" for manifest in system.values()} for system in systems)
@@ -187,7 +187,7 @@ def _codes(made: Sequence[Manifest | None]) -> tuple[str, ...]:
     return tuple(text for _, text in texts) if any(names for names, _ in texts) else ("",) * len(texts)
 
 
-def _libraries(system: Lineage) -> dict[str, str]:
+def library_versions(system: Lineage) -> dict[str, str]:
     """Each library's versions over the stages of a system."""
     found: dict[str, set[str]] = {}
     for manifest in system.values():

@@ -1,4 +1,4 @@
-"""Averages checkpoints into one set of weights (§6.1): the mean of the last few, the best, or the moving average.
+"""Averages checkpoints into one set of weights (§6.1): the mean of the last few, or the best.
 
 model.safetensors  model.json
 """

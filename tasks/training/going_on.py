@@ -29,7 +29,8 @@ from tasks.engine.stage import Origin, StageCall
 STATE_FILES = ("state.safetensors", "position.json")
 LENGTH = ("updates", "epochs", "minutes")
 SAME = ("shards", "dev", "vocabulary", "model")
-SAME_TRAINING = ("seed", "batch_tokens", "batch_sentences", "batching", "optimizer", "target_ends", "checkpoint_every")
+BATCHES = ("seed", "batch_tokens", "batch_sentences", "batching", "target_ends")
+SAME_TRAINING = (*BATCHES, "optimizer", "checkpoint_every", "keep_epochs")
 """Settings that a training with ``continued`` must share with the finished training."""
 
 
@@ -153,6 +154,7 @@ def begin_from(origin: Origin, out: Path) -> None:
     if (partial / "best").exists():
         best = int(json.loads((partial / "best.json").read_text())["update"])
         (partial / "best").rename(partial / f"{best:08d}")
+    (partial / "best.json").unlink(missing_ok=True)  # the end of the longer training writes its own
     for name in STATE_FILES:
         shutil.copy(state_folder(artifact.folder) / name, partial / f"{origin.done:08d}")
     rows = (finished / "metrics.jsonl").read_text().splitlines(keepends=True)

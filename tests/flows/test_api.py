@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import polars as pl
@@ -13,6 +14,8 @@ from small_pipeline import write_run_file
 from flows import api
 from flows.runs import RUNS
 from infra.errors import BadConfiguration, BadData
+from infra.processes import signals
+from infra.processes.threads import run_in_threads
 
 LINE = "The old woman sees a dog."
 BLEU = ("dev_bleu", "test_bleu")
@@ -33,6 +36,16 @@ def test_a_plan_is_that_of_the_overrides(small: Path) -> None:
     assert changed.filter(state="miss").select("stage", "item").rows() == [("train", "seed-2"), ("average", "seed-2")]
     with pytest.raises(BadConfiguration, match="unknown stage"):
         api.plan("small", force=["trian"])
+
+
+def test_an_interrupted_plan_does_not_end_the_next_call(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    del small
+    interrupt = Mock(side_effect=KeyboardInterrupt)
+    with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
+        interrupted.setattr(api, "make_plan", lambda _: run_in_threads([interrupt], 1, "call"))
+        api.plan("small")
+    signals.check()
+    assert set(api.plan("small")["state"]) == {"cached"}
 
 
 def test_scores_curves_and_sentences_of_a_run_and_a_version(small: Path) -> None:

@@ -105,6 +105,10 @@ def test_a_training_goes_on_with_other_rates_where_that_is_asked_for(small: Path
         (("training.updates=200", "training.minutes=0.001"), "training.minutes is 0.001, allowed is above .*; or 0"),
         (("training.updates=0", "training.epochs=1"), "training.epochs is 1, allowed is above .*; or 0"),
         (("training.updates=200", "training.checkpoint_every=10"), "a training of the same training.checkpoint_every"),
+        (
+            ("training.updates=200", "training.keep=0", "training.keep_epochs=2"),
+            "a training of the same training.keep_epochs",
+        ),
         (("training.updates=200", "training.seed=2"), "allowed is a training of the same training.seed: 1 -> 2"),
         (
             ("training.updates=200", "training.target_ends=eos+eos"),

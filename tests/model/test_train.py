@@ -35,6 +35,7 @@ from model.data.shards import Shards
 from model.job import Job
 from model.network.weights import load_model
 from model.numerics import has_bf16
+from model.training import trainer as training_loop
 from model.training.distributed import Ranks
 from model.training.setup import build_trainer, sampler_of
 
@@ -121,6 +122,29 @@ def test_a_training_counts_as_finished_when_its_results_are_on_the_disk(tmp_path
     assert said[end - 4 : end] == [*best, "synced metrics.jsonl", "synced model.json.partial"]
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"patience": 20, "peak": 1.0, "dev_every": 5, "keep": 1},  # the best is far behind
+        {"updates": 0, "epochs": 2, "warmup": 0, "warmup_epochs": 1, "keep": 0, "keep_epochs": 1},
+    ],
+)
+def test_killed_before_it_counts_as_finished_ends_with_the_same_files(tmp_path: Path, changes: dict[str, Any]) -> None:
+    whole, killed = (write_job(tmp_path, name=n, training=replace(TRAINING, **changes)) for n in ("whole", "killed"))
+    kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
+    facts = run(whole)["facts"]
+    child = fork(killed, before=lambda: setattr(training_loop, "save_model_config", kill))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert not (killed.parent / "model.json").exists()
+    kept = {path.relative_to(whole.parent) for path in whole.parent.glob("checkpoints/**/*")}
+    assert kept == {path.relative_to(killed.parent) for path in killed.parent.glob("checkpoints/**/*")}
+    again = run(killed)["facts"]
+    assert {**again, "seconds": 0, "epoch_minutes": 0} == {**facts, "seconds": 0, "epoch_minutes": 0}
+    assert kept == {path.relative_to(killed.parent) for path in killed.parent.glob("checkpoints/**/*")}
+    assert weights(killed) == weights(whole)
+
+
 def test_lengths_in_epochs_are_those_of_their_updates(tmp_path: Path) -> None:
     linear = replace(TRAINING, schedule="linear")
     in_epochs = replace(linear, updates=0, epochs=3, warmup=0, warmup_epochs=1, keep=0, keep_epochs=2)
@@ -140,11 +164,6 @@ def test_lengths_in_epochs_are_those_of_their_updates(tmp_path: Path) -> None:
     same = write_job(tmp_path, name="updates", training=counted)
     run(same)
     assert weights(same) == weights(job)
-    earlier = job.parent / "checkpoints" / f"{TRAINING.checkpoint_every:08}"
-    assert TRAINING.checkpoint_every <= batches[0]
-    earlier.mkdir()
-    assert run(job)["reason"] == "done", "a complete training that is started again removes what it does not keep"
-    assert not earlier.exists()
     out = tmp_path / "average"
     out.mkdir()
     chosen = Job({"averaging": {"count": 1, "which": "kept"}}, {"run": job.parent}, out)

@@ -69,8 +69,10 @@ function requestFor(name) {
   const request = { text: at("text").value, model: BESIDE[name] ? at("model").value : name };
   const beam = name === "@greedy" ? 1 : Number(name === "@beam" ? 0 : at("beam").value) || 0;
   if (beam) request.beam = beam;
-  if (at("alpha").value) request.alpha = Number(at("alpha").value);
-  request.nbest = name === "@greedy" ? 1 : Number(at("nbest").value) || 1;
+  if (at("alpha").value && name !== "@beam") request.alpha = Number(at("alpha").value);
+  const nbest = Number(at("nbest").value) || 1;
+  const most = 2 * (beam || cardOf(request.model).beam) - 1;
+  request.nbest = name === at("model").value ? nbest : Math.min(nbest, most);
   return request;
 }
 
@@ -171,20 +173,19 @@ function restoreView() {
   const number = (name) => Math.max(0, Math.trunc(Number(parameters.get(name))) || 0);
   at("text").value = parameters.get("text") || "";
   const card = cardOf(parameters.get("model") || "") || known[0];
-  if (parameters.get("model") && !cardOf(parameters.get("model"))) showError("The version that this link names is not served here.");
   at("model").value = card.name;
   updateOptions();
   const beside = parameters.get("beside") || "";
   at("beside").value = BESIDE[beside] ? beside : cardOf(beside)?.name || "";
   for (const name of ["beam", "alpha"]) at(name).value = parameters.get(name) || "";
-  if (at("beam").selectedIndex < 0) at("beam").value = "";
-  if (at("beside").selectedIndex < 0) at("beside").value = "";
   at("nbest").value = `${number("nbest") || 1}`;
   const kind = ["cross", "encoder", "decoder"].find((each) => each === parameters.get("kind")) || "cross";
   Object.assign(attentionView.view, { kind, layer: number("layer"), head: number("head"), hypothesis: number("hypothesis") });
   chosen = { side: number("side") === 1 ? 1 : 0, key: parameters.get("sentence") || "" };
   updateOptions();
   if (at("text").value) run(true);
+  const missing = [parameters.get("model"), BESIDE[beside] ? "" : beside].some((name) => name && !cardOf(name));
+  if (missing) showError("A version that this link names is not served here.");
 }
 
 async function start() {

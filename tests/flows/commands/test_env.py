@@ -1,16 +1,21 @@
-"""``repro up --print-env``: what a shell needs so that plain prefect and mlflow commands use the root."""
+"""``repro up``: what a shell needs so that plain prefect and mlflow commands use the root; the foreground's end."""
 
 import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from flows.commands.up import up
+from infra.errors import JobFailed
 from infra.processes.identity import process_identity
 from infra.servers.service_settings import Service
+from infra.service import lifecycle
 from infra.site import Site
 
 
@@ -79,3 +84,15 @@ def test_passwords_are_referred_to_and_not_printed(
     monkeypatch.setenv("REPRO_AUTH_FILE", f"{file}")
     up(print_env=True)
     assert expected.items() <= in_a_shell(capsys.readouterr().out).items()
+
+
+@pytest.mark.parametrize(("status", "end"), [(0, nullcontext()), (1, pytest.raises(JobFailed, match="status 1"))])
+def test_the_foreground_fails_only_if_its_supervisor_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, end: Any
+) -> None:
+    monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
+    running = lifecycle.RunningService(Service(tmp_path), [], Mock(**{"wait.return_value": status}))
+    monkeypatch.setattr(lifecycle, "up", lambda *_: running)
+    monkeypatch.setattr(sys.modules[up.__module__], "_close_and_list_interrupted", lambda _: None)
+    with end:
+        up(foreground=True)

@@ -47,6 +47,8 @@ def test_text_that_is_not_cleaned_is_named(tmp_path: Path, monkeypatch: pytest.M
         filters("demo")
     with pytest.raises(BadConfiguration, match="--samples is -1"):
         filters("demo", samples=-1)
+    with pytest.raises(BadConfiguration, match="--seed is -1"):
+        filters("demo", seed=-1)
 
 
 @pytest.mark.usefixtures("small")

@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 
 from flows.commands.new import new
+from flows.commands.show import show
 from flows.runner.find_run import find_run
 from flows.runner.request import RunRequest
 from flows.runs import languages
@@ -153,8 +154,17 @@ def test_columns_of_a_table(text: Path, capsys: pytest.CaptureFixture[str]) -> N
         ({"size": "tiny", "like": "demo"}, "--size and --like"),
         ({"name": "../mine"}, "name is '../mine'"),
         ({"name": "demo"}, "built-in"),
+        ({"name": "foo-swapped"}, "foo-swapped is the name of a built-in or swapped run"),
+        ({"name": "my-paper-a-scale2"}, "my-paper-a-scale2 is the name of a built-in"),
         ({"languages": ("English", "de")}, "--languages has 'English'"),
         ({"source": "text.tgz"}, "an archive"),
+        ({"source": "text.ZIP"}, "an archive; unpack it"),
+        ({"source": "no\xa0break.en"}, "rename the file"),
+        ({"test": (("empty.en", "empty.de"),)}, "the files of test hold no line"),
+        (
+            {"like": "multi30k-ende-bt", "languages": ("en", "fr"), "dev": None, "replace": True},
+            "--like multi30k-ende-bt: ",
+        ),
         ({"dev": ("rows.txt", "dev.de")}, "JSON object"),
         ({"dev": ("rows.jsonl", "dev.de")}, "a field such as"),
         ({"dev": ("few.en", "few.de")}, "--dev has 2 pairs, allowed are at least 50"),
@@ -167,19 +177,23 @@ def test_columns_of_a_table(text: Path, capsys: pytest.CaptureFixture[str]) -> N
     ],
 )
 def test_mistakes_are_named(text: Path, words: dict[str, str], named: str) -> None:
-    for name in ("text.tgz", "mine.dev.de"):
+    for name in ("text.tgz", "text.ZIP", "no\xa0break.en", "mine.dev.de", "mine.dev.fr"):
         (text / name).write_bytes(b"its content")
+    for name in ("empty.en", "empty.de"):
+        (text / name).touch()
     for name in ("rows.jsonl", "rows.txt"):
         (text / name).write_text('{"english": "A dog runs."}\n' * 9)
     for side in ("en", "de"):
         (text / f"few.{side}").write_bytes(b"".join((text / f"dev.{side}").read_bytes().splitlines(keepends=True)[:2]))
-    (text / "mine.dev.en").write_bytes((text / "dev.en").read_bytes())
+    before = (text / "dev.en").read_bytes()
+    (text / "mine.dev.en").write_bytes(before)
     given = {"name": "mine", "source": "data/train.en.gz", "target": "data/train.de.gz", "dev": ("dev.en", "dev.de")}
     with pytest.raises((BadConfiguration, Fault, ValueError)) as found:
         new(**given | words)
     assert named in f"{found.value}"
     assert not list(text.glob("*.toml"))
-    assert (text / "mine.dev.de").read_bytes() == b"its content"
+    assert (text / "mine.dev.en").read_bytes() == before
+    assert {(text / f"mine.dev.{side}").read_bytes() for side in ("de", "fr")} == {b"its content"}
 
 
 def test_the_amount_of_text_and_the_budget_choose_the_settings(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -320,6 +334,26 @@ def test_a_file_like_another(text: Path) -> None:
     new("other", **words, like="mine.toml")
     assert (text / "other.toml").read_text().startswith('extends = "mine.toml"\n')
     assert find_run("other.toml").model == find_run("mine.toml").model
+    new("third", **words, like="mine-swapped")
+    assert (text / "third.toml").read_text().startswith('extends = "mine.toml-swapped"\n')
+    assert find_run("third.toml").model == find_run("mine.toml").model
+
+
+def test_what_a_shown_run_extends_can_be_read(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (text / "mine.toml").write_text('extends = "demo"\n[model]\nlayers = 3\n')
+    for name in ("mine", "mine-swapped", "demo", "demo-paper-A1-scale8", "mine.toml"):
+        show(name, extends=name)
+        (text / "shown.toml").write_text(capsys.readouterr().out)
+        assert find_run("shown.toml") == find_run(name), name
+
+
+def test_a_folder_may_begin_with_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("~data").mkdir()
+    for name in ("train.en", "pairs.tsv"):
+        (tmp_path / "~data" / name).write_text("A dog.\n")
+    assert TextFile.parse("~data/train.en", "--source") == TextFile(Path("~data/train.en"))
+    assert TextFile.parse("~data/pairs.tsv:1", "--source") == TextFile(Path("~data/pairs.tsv"), "1")
 
 
 def test_the_sets_that_another_run_evaluates_are_not_kept(text: Path) -> None:

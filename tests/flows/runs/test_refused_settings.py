@@ -43,6 +43,7 @@ from tasks.corpus.catalogue import CORPORA
         ("demo", "model.d_model=100000000", "model.d_model"),
         ("demo", "decoding.beam=100000", "decoding.beam"),
         ("demo", "decoding.alpha=inf", "decoding.alpha"),
+        ("demo", "decoding.alpha=101", "decoding.alpha"),
         ("demo", "profile=thorough", "profile"),
         ("demo", "preset=t2t", "preset"),
         ("demo", "training=3", "training"),

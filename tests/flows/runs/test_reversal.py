@@ -8,7 +8,10 @@ import pytest
 from flows.commands.options import RunOptions
 from flows.runner.find_run import find_run, swapped_name
 from flows.runs import RUNS
+from flows.runs.languages import standard_filters
+from flows.runs.reversal import monolingual_filters
 from infra.errors import BadConfiguration
+from tasks.cleaning.filters import Length, OverlongWord
 from tasks.cleaning.language_filters import Language
 
 
@@ -39,3 +42,11 @@ def test_a_file_and_an_artifact_have_names_of_the_other_direction(
 def test_a_run_with_text_of_the_target_language_alone_cannot_be_swapped() -> None:
     with pytest.raises(BadConfiguration, match="multi30k-ende-bt-swapped: synthetic.monolingual is 'de'"):
         find_run("multi30k-ende-bt-swapped")
+
+
+@pytest.mark.parametrize(("language", "is_measured"), [("de", True), ("ja", False), ("zh", False)])
+def test_words_of_monolingual_text_are_measured_where_spaces_separate_them(language: str, is_measured: bool) -> None:
+    run = RUNS["multi30k-ende"]
+    filters = standard_filters("en", language, Length(), ())
+    run = replace(run, corpus=replace(run.corpus, target_language=language), filters=filters)
+    assert (OverlongWord() in monolingual_filters(run).rules) == is_measured

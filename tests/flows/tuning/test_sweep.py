@@ -136,6 +136,7 @@ def test_the_order_of_the_options_changes_nothing(small: Path, monkeypatch: pyte
 
     def draw(on: str, scores: Any, maximize: bool, settings: Any, theme: Any) -> bytes:
         drawn.append({path: list(each.values) for path, each in settings.items()})
+        assert settings["model.p_drop"].choices == ["0.1", "0.2"]
         return b""
 
     monkeypatch.setattr("tasks.evaluation.plots.sweep", draw)
@@ -152,6 +153,17 @@ def test_a_model_of_lower_case_is_judged_without_case(small: Path) -> None:
     for source, value in (("lower-cased", 40.0), ("", 4.0)):
         card = {"bleu": 4.0, "bleu_lc": 40.0, "chrf": 50.0, "source_input": source}
         assert asked.value_of(Outcome("small", [StageResult("score", "dev", "k", "completed", facts=card)])) == value
+
+
+def test_trials_with_and_without_case_are_judged_alike(small: Path) -> None:
+    asked = request(on="dev.bleu", spaces=("vocabulary.lowercase=true,false",)).resolve()
+    card = {"bleu": 4.0, "bleu_lc": 40.0, "chrf": 50.0, "source_input": "lower-cased"}
+    assert asked.value_of(Outcome("small", [StageResult("score", "dev", "k", "completed", facts=card)])) == 4
+
+
+def test_no_perplexity_is_compared_between_vocabularies(small: Path) -> None:
+    with pytest.raises(BadConfiguration, match="dev.perplexity, which depends on vocabulary.size; allowed for it is"):
+        request(spaces=(*SPACE, "vocabulary.size=300,400")).resolve()
 
 
 def test_a_teacher_is_not_the_trained_model(small: Path) -> None:

@@ -9,6 +9,8 @@ from keyboard import walk
 from playwright.sync_api import Browser, Page, Route, expect
 from web_fake import Fake, Site, served
 
+from model.config import Decoding
+
 SECONDS = 30_000
 TEXT = "One dog. Two dogs.\n\nA cat."
 EVIL = "<img src=x onerror=document.title='evil'><script>document.title='evil'</script>"
@@ -136,6 +138,19 @@ def test_a_version_stands_beside_its_own_greedy_search(page: Page) -> None:
     expect(page.locator("#out-1 mark").first).to_be_visible()
 
 
+def test_the_search_as_scored_beside_another_has_no_setting_of_the_form(page: Page, fakes: list[Fake]) -> None:
+    page.locator("#beam").select_option("6")
+    page.locator("#alpha").fill("0")
+    page.locator("#nbest").fill("9")
+    page.locator("#beside").select_option("@beam")
+    fakes[0].batches.clear()
+    translate(page, "One dog.")
+    expect(page.locator("#name-1")).to_have_text("fake/1, beam 4")
+    expect(page.locator("#out-1 .sentence")).to_have_text("ONE DOG.")
+    searches = {(search.decoding.beam, search.decoding.alpha, n) for _, search, n in fakes[0].batches}
+    assert searches == {(6, 0.0, 9), (4, Decoding().alpha, 7)}
+
+
 def test_a_link_restores_the_same_view(page: Page, browser: Browser, site: Site) -> None:
     page.locator("#beam").select_option("2")
     page.locator("#alpha").fill("0")
@@ -161,9 +176,17 @@ def test_a_link_restores_the_same_view(page: Page, browser: Browser, site: Site)
     assert paragraphs(again, 1) == paragraphs(page, 1)
     again.goto("about:blank")
     again.goto(f"{site.url}/#text=a&model=..%2Fx&beam=99&layer=-1&head=x&sentence=9.9&kind=x")
-    expect(again.locator("#trouble")).to_have_text("")
     expect(again.locator("#out-0")).to_contain_text("A")
+    expect(again.locator("#trouble")).to_have_text("A version that this link names is not served here.")
     again.close()
+
+
+@pytest.mark.parametrize("named", ["model=fake%2F9", "beside=fake%2F9", "model=other%2F2&beside=fake%40x"])
+def test_a_link_to_a_version_that_is_not_served_says_so(page: Page, site: Site, named: str) -> None:
+    page.goto(f"{site.url}/#text=A%20cat.&{named}")
+    expect(page.locator("#out-0 .sentence")).to_have_text("A CAT.")
+    expect(page.get_by_role("alert")).to_have_text("A version that this link names is not served here.")
+    expect(page.locator("#pane-1")).to_be_hidden()
 
 
 def test_hostile_text_is_shown_as_text(page: Page) -> None:

@@ -1,6 +1,7 @@
 """Tests of a real server: connection timeouts, limits and an orderly shutdown."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,7 +24,7 @@ sys.path.insert(0, "tests/support")
 from web_fake import Fake
 from flows.web.app import application
 from flows.web.limits import Limits
-from flows.web.server import address, bind_socket, end_at_once, serve
+from flows.web.server import address, bind_socket, end_at_once, server
 seconds, bound_seconds = float(sys.argv[1]), int(sys.argv[2])
 class Slow(Fake):
     def translate(self, *arguments):
@@ -33,7 +34,7 @@ class Slow(Fake):
 limits = Limits(batch=1, stop_seconds=bound_seconds)
 bound = bind_socket("127.0.0.1", 0)
 guarded = application([Slow()], limits)
-serve(guarded, bound, limits, lambda: print(address("127.0.0.1", bound), flush=True))
+server(guarded, limits, lambda: print(address("127.0.0.1", bound), flush=True)).run(sockets=[bound])
 if guarded.batcher.busy:
     end_at_once()
 """
@@ -123,5 +124,9 @@ def test_a_bound_address_is_refused_in_one_sentence() -> None:
         assert address("127.0.0.1", bound) == f"http://127.0.0.1:{port}"
         with pytest.raises(BadConfiguration, match=f"--port {port}"):
             bind_socket("127.0.0.1", port)
-    with pytest.raises(BadConfiguration, match="no such host"):
-        bind_socket("no such host", 0)
+
+
+@pytest.mark.parametrize("host", ["no such host", "127.0.0..1", "a" * 64])
+def test_a_host_that_is_no_address_is_refused(host: str) -> None:
+    with pytest.raises(BadConfiguration, match=f"--host {re.escape(host)} --port 0: ."):
+        bind_socket(host, 0)

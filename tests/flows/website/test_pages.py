@@ -11,12 +11,14 @@ import pytest
 from made_registry import EVIL_MODEL, PIXEL, tags, version
 
 from flows.website.plots import over_versions
-from flows.website.registry import ModelEntry, VersionEntry, read_registry
+from flows.website.registry import ModelEntry, Score, VersionEntry, read_registry
 from flows.website.render import render
+from flows.website.scripts import version_script
 from flows.website.write import write_site
 from infra.errors import BadConfiguration
 from infra.guards.path_names import file_name
 from infra.site import Site
+from infra.store.manifest import Manifest
 
 VOID = {"meta", "link", "br", "img", "input", "hr", "wbr", "source"}
 ABOUT = {"written": datetime(2026, 1, 1, tzinfo=UTC), "commit": ""}
@@ -116,6 +118,29 @@ def test_a_score_without_case_says_so() -> None:
     assert "35.00" in values[1]
 
 
+def test_a_set_whose_name_begins_with_anothers_has_its_own_measures() -> None:
+    entry = VersionEntry(version("sets", 1, tags(30.0, **{"test.2016.bleu": "20.0"})), {}, {}, {}, dict)
+    assert entry.scores["test"] == {"bleu": Score(25.0)}
+    assert entry.scores["test.2016"] == {"bleu": Score(20.0)}
+
+
+def test_settings_with_the_fewest_values_come_first() -> None:
+    settings = [{"training.seed": f"{n}", "model.layers": "2", "model.p_drop": f"{n == 3}"} for n in (1, 2, 3)]
+    entries = [VersionEntry(version("m", n, {}), each, {}, {}, dict) for n, each in enumerate(settings, 1)]
+    assert ModelEntry("m", entries).varying == ["model.p_drop", "training.seed"]
+
+
+def test_versions_are_compared_by_the_libraries_of_every_stage() -> None:
+    made = {"clean": {"polars": "1.0"}, "train": {"torch": "2.12"}, "average": {"torch": "2.13"}}
+    lineage = {
+        stage: Manifest(stage, "k", 1, "", {}, {}, "", {}, {}, 1.0, {"libraries": libraries})
+        for stage, libraries in made.items()
+    }
+    script = version_script(VersionEntry(version("m", 1, {}), {}, {}, lineage["train"].made, lambda: lineage), {})
+    fields = json.loads(script.removeprefix("addVersion(").removesuffix(");\n"))["fields"]
+    assert fields == {"library.polars": "1.0", "library.torch": "2.12, 2.13"}
+
+
 def test_scores_over_other_references_are_another_series(registered: Site) -> None:
     model = next(model for model in read_registry(registered) if model.name == "ende")
     plot = over_versions(model)
@@ -154,6 +179,7 @@ def test_a_folder_with_other_files_is_refused(registered: Site, tmp_path: Path) 
     (tmp_path / "thesis.html").write_text("the user's")
     with pytest.raises(BadConfiguration, match="--out"):
         write_site(registered, tmp_path)
-    with pytest.raises(BadConfiguration, match="--out"):
-        write_site(registered, tmp_path / "thesis.html")
+    for below in ("", "public", "public/site"):
+        with pytest.raises(BadConfiguration, match="--out"):
+            write_site(registered, tmp_path / "thesis.html" / below)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.html"]

@@ -1,5 +1,6 @@
 """Each GPU belongs to one job at a time, among threads, processes and killed holders."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -79,6 +80,16 @@ def test_a_gpu_of_a_killed_holder_is_free_when_its_job_ends(
     holder.stdin.close()  # ends the job
     assert acquired.wait(limit(2.0))
     thread.join(30)
+
+
+def test_other_users_can_open_a_lock_whatever_the_umask(names: list[str], tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        with lock_gpus(names[:1], 1, ignore_wait):
+            modes = [path.stat().st_mode & 0o777 for path in tmp_path.iterdir()]
+    finally:
+        os.umask(before)
+    assert modes == [0o644, 0o644]
 
 
 def test_the_environment_selects_the_visible_gpus() -> None:

@@ -1,6 +1,7 @@
 """Settings of a service; only the programs that need its secrets receive them."""
 
 import os
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,6 +56,31 @@ def test_only_the_programs_that_need_a_secret_have_it_in_their_environment(tmp_p
     assert PASSWORD not in supervision.configuration(service)
     assert PASSWORD not in (service.folder / "service.json").read_text()
     assert PASSWORD not in repr(Credentials("reader", PASSWORD)) + repr(Databases(OUTER["REPRO_DATABASE_URL"]))
+
+
+def test_every_worker_sees_the_gpus_of_the_user(tmp_path: Path) -> None:
+    service = service_at(tmp_path)
+    outer = environment(service, OUTER | {"CUDA_VISIBLE_DEVICES": "4,5"})
+    seen = [environment_of(service, program, outer)["CUDA_VISIBLE_DEVICES"] for program in programs(service)]
+    assert seen == ["4,5"] * 5
+
+
+@pytest.mark.parametrize(("host", "name"), [("::", "[::1]"), ("0.0.0.0", socket.gethostname())])
+def test_links_name_a_host_of_the_servers_family(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, name: str
+) -> None:
+    def of_ipv4_alone(*address: object) -> list[object]:
+        if socket.AF_INET6 in address:
+            raise socket.gaierror
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", of_ipv4_alone)
+    assert Service(tmp_path, host=host).mlflow == f"http://{name}:5000"
+
+
+def test_a_host_that_is_no_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadConfiguration, match=r"port 4200 at 127\.0\.\.1 is not free"):
+        Service(tmp_path, host="127.0..1").check_ports()
 
 
 def test_settings_are_read_as_written_and_broken_ones_are_none(tmp_path: Path) -> None:

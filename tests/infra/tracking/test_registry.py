@@ -18,6 +18,7 @@ from infra.errors import BadConfiguration, NetworkFault
 from infra.servers import mlflow_sqlite
 from infra.tracking import model_logging, registry
 from infra.tracking.client import mlflow_client
+from infra.tracking.model_files import stored_folder
 from infra.tracking.model_version import DETAILS, Version, grouped_tags, history, make_version, ordered
 from infra.tracking.registry import create_version, resolve, set_alias, source_run, version_exists, versions
 from infra.tracking.tracker import Tracker
@@ -96,6 +97,17 @@ def test_sql_reads_what_the_client_reads(registered: Registered, monkeypatch: py
     monkeypatch.setattr(mlflow_sqlite, "SCHEMA_REVISION", "another")
     assert mlflow_sqlite.version_rows(registered.file) is None
     assert listed() == by_sql
+
+
+def test_files_that_a_server_stored_are_found_without_it(
+    registered: Registered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = registered.file.parent / "mlflow-artifacts" / "1" / "models" / "m-1" / "artifacts"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(mlflow_sqlite, "model_address", lambda *_: "mlflow-artifacts:/1/models/m-1/artifacts")
+    monkeypatch.chdir(registered.file.parent)
+    for uri in (registered.uri, "sqlite:///mlflow.db"):
+        assert stored_folder(uri, registered.versions[0]) == folder
 
 
 @pytest.mark.parametrize("name", ["endee@champion", "ende@champoin", "demo@champion", "ende/4", ""])

@@ -136,6 +136,7 @@ def test_every_stream_of_a_file_is_read(tmp_path: Path, suffix: str, compress: C
     large = os.urandom(300_000).hex()
     path.write_bytes(compress(large.encode()) * 2)
     assert all_lines(path) == [large * 2]
+    assert all_lines(path.rename(tmp_path / "without a suffix")) == [large * 2]
 
 
 def test_members_are_read_from_archives(tmp_path: Path) -> None:

@@ -70,8 +70,16 @@ def test_a_line_without_end_is_refused_and_a_long_one_is_read(tmp_path: Path, mo
         all_lines(tmp_path / "a.en")
 
 
-@pytest.mark.parametrize("name", ["a.zip", "a.tgz", "a.tar.zst"])
+@pytest.mark.parametrize("name", ["a.tgz", "a.TGZ", "a.tar.zst"])
 def test_an_archive_without_a_member_is_not_taken_for_text(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"whatever\n")
     with pytest.raises(BadData, match="is an archive: name the member"):
         all_lines(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.ZIP", "a.7z"])
+@pytest.mark.parametrize("member", ["", "a.en"])
+def test_an_archive_that_cannot_be_read_is_to_be_unpacked(tmp_path: Path, name: str, member: str) -> None:
+    (tmp_path / name).write_bytes(b"PK\x03\x04")
+    with pytest.raises(BadData, match=f"{name} is no tar archive: unpack it"):
+        all_lines(tmp_path / name, member)

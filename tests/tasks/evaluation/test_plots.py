@@ -101,3 +101,12 @@ def test_each_text_has_a_panel_on_one_scale_whose_bars_count_every_sentence(draw
     assert bars == [[longest + 1, 3], [2, 1]]
     assert panels[0].get_xlim() == panels[1].get_xlim()
     assert panels[0].get_xlim()[1] > longest
+
+
+def test_choices_of_a_sweep_stand_in_the_order_of_their_list(drawn: list[Figure]) -> None:
+    choices = ["0.1", "0.2", "0.3"]
+    settings = {"model.p_drop": plots.SearchedSetting(["0.3", "0.1"], choices=choices)}
+    plots.sweep("dev.bleu", {0: 20.0, 1: 21.0}, True, settings, LIGHT)
+    axes = drawn[0].axes[1]
+    assert [each.get_text() for each in axes.get_xticklabels()] == choices
+    assert list(axes.lines[0].get_xdata(orig=False)) == [2, 0]

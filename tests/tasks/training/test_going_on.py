@@ -59,6 +59,18 @@ def test_a_longer_training_equals_one_that_starts_anew(tmp_path: Path, changes: 
     assert states[0] == states[1]
 
 
+def test_a_training_without_patience_continues_one_that_had_it(tmp_path: Path) -> None:
+    shorter = replace(TRAINING, updates=10, dev_every=8, patience=3)
+    first = write_job(tmp_path, name="first", training=shorter)
+    job = write_job(tmp_path, name="longer", training=replace(shorter, updates=24, patience=0))
+    run(first)
+    keep_state(first.parent, "first")
+    begin_from(Origin(Artifact("train", "first", first.parent), 10), job.parent)
+    assert run(job)["reason"] == "done"
+    assert {path.parts[-2] for path in job.parent.glob("checkpoints/*/model.safetensors")} == {"00000020", "00000024"}
+    assert not (job.parent / "checkpoints" / "best.json").exists()
+
+
 @pytest.mark.parametrize(
     ("changes", "updates"),
     [({"schedule": "linear"}, 24), ({"schedule": "clock", "minutes": 1.0}, 24), ({}, 12), ({}, 8)],
