@@ -138,13 +138,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
         "model.network": {"model.config", "model.errors"},
         "model.numerics": {"model.config", "model.job"},
         "model.speed": {"model.data", "model.job", "model.training"},
-        "model.train": {
-            "model.config",
-            "model.experimental",
-            "model.job",
-            "model.network",
-            "model.training",
-        },
+        "model.train": {"model.config", "model.experimental", "model.job", "model.network", "model.training"},
         "model.training": {
             "model.config",
             "model.data",
