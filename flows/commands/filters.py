@@ -30,10 +30,9 @@ def filters(
     from flows.runner.request import RunRequest, make_plan
     from tasks.cleaning.rejections import explain_rejections, refusal
 
-    if samples < 0:
-        raise BadConfiguration(f"--samples is {samples}, allowed is a whole number of at least 0")
-    if seed < 0:
-        raise BadConfiguration(f"--seed is {seed}, allowed is a whole number of at least 0")
+    for option, number in (("--samples", samples), ("--seed", seed)):
+        if number < 0:
+            raise BadConfiguration(f"{option} is {number}, allowed is a whole number of at least 0")
     resolved = RunRequest(run, until="clean", overrides=overrides, site=site).resolve()
     planned = make_plan(resolved)
     found = find_made(planned)

@@ -328,8 +328,8 @@ def remarks_on_set(
     name: str, frame: pl.DataFrame, filters: Filters, languages: tuple[str, str], shift: LineShift | None
 ) -> Iterator[str]:
     """Yield warnings about a dev or test set; ``frame`` holds its pairs, ``shift`` what find_line_shift found."""
-    exchanged = (~rule.keep() for rule in filters.rules if isinstance(rule, Swapped))
-    count = frame.select(pl.any_horizontal(pl.lit(value=False), *exchanged).sum()).item()
+    looks_swapped = (~rule.keep() for rule in filters.rules if isinstance(rule, Swapped))
+    count = frame.select(pl.any_horizontal(pl.lit(value=False), *looks_swapped).sum()).item()
     if count > MANY * frame.height:
         yield f"{name}: " + _exchanged(f"in {count:,} pairs", languages, "give its files in the other order")
     if shift:
