@@ -1,7 +1,6 @@
 """``repro new`` writes a run of a user's own text and says what it saw."""
 
 import gzip
-import hashlib
 import io
 import json
 import re
@@ -9,9 +8,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 
-import huggingface_hub
 import polars as pl
 import pytest
 
@@ -22,8 +19,8 @@ from flows.runner.request import RunRequest
 from flows.runs import languages
 from flows.runs.own_text import TextFile, look
 from flows.runs.piped_text import save_pipes
-from flows.runs.text_settings import UpdateTime, fitting
-from infra.errors import BadConfiguration, BadData, Fault, NetworkFault
+from flows.runs.text_settings import fitting
+from infra.errors import BadConfiguration, BadData, Fault
 from infra.store.files import write_atomically
 from model.config.normalise import STANDARD
 from tasks.cleaning.filters import Length
@@ -32,19 +29,6 @@ from tasks.corpus.catalogue import files
 from tasks.demo import corpus as demo_corpus
 
 SIDES = ("en", "de")
-
-
-@pytest.fixture
-def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, with the demo's text under names of a user's."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("flows.commands.new.time_of_update", lambda run, length: UpdateTime(1.0))
-    (tmp_path / "data").mkdir()
-    for side in ("en", "de"):
-        lines = demo_corpus.content(f"demo/train.{side}")
-        (tmp_path / f"data/train.{side}.gz").write_bytes(gzip.compress(lines))
-        (tmp_path / f"dev.{side}").write_bytes(demo_corpus.content(f"demo/dev.{side}"))
-    return tmp_path
 
 
 def train_lines() -> list[list[str]]:
@@ -361,79 +345,3 @@ def test_the_sets_that_another_run_evaluates_are_not_kept(text: Path) -> None:
     words = {"source": "data/train.en.gz", "target": "data/train.de.gz", "dev": ("dev.en", "dev.de")}
     new("mine", **words, like="like.toml")
     assert find_run("mine.toml").evaluate == ()
-
-
-def test_filters_follow_the_languages() -> None:
-    names = {
-        each: [rule.name for rule in languages.standard_filters("en", each, Length(), ()).rules]
-        for each in ("ru", "ja", "nl", "qq")
-    }
-    assert "script" in names["ru"]
-    assert "language" not in names["ru"], "its common words are not known"
-    assert not {"length_ratio", "overlong_word", "script"} & set(names["ja"])
-    assert "script" not in names["qq"]
-    russian = languages.standard_filters("en", "ru", Length(), ()).rules
-    assert [rule.target for rule in russian if isinstance(rule, languages.Script)] == ["Cyrillic"]
-
-
-SHA = "5bc7bb75c7a3e0a5b1b6b1f2a1d2b0b0c5e0a1f2"
-
-
-def hub(monkeypatch: pytest.MonkeyPatch, folder: Path, error: Exception | None = None) -> list[str | None]:
-    """Stand in for the Hub: one dataset, whose files are in ``folder``; gives the revisions that are asked for."""
-    asked: list[str | None] = []
-
-    def info(_: object, name: str, revision: str | None = None) -> SimpleNamespace:
-        asked.append(revision)
-        if error:
-            raise error
-        assert name == "own/pairs"
-        names = [f"{path.relative_to(folder)}" for path in folder.rglob("*.parquet")]
-        return SimpleNamespace(sha=SHA, siblings=[SimpleNamespace(rfilename=name) for name in names])
-
-    def download(name: str, file: str, repo_type: str, revision: str) -> str:
-        assert (name, repo_type, revision) == ("own/pairs", "dataset", SHA)
-        return f"{folder / file}"
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", info)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
-    return asked
-
-
-def test_a_dataset_by_name_is_pinned_to_its_revision(
-    text: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path_factory.mktemp("hub")
-    lines = {side: demo_corpus.content(f"demo/test.{side}").decode().splitlines() for side in ("en", "de")}
-    (folder / "data").mkdir()
-    for number in range(2):
-        rows = {side: lines[side][number * 200 : (number + 1) * 200] for side in lines}
-        pl.DataFrame(rows).write_parquet(folder / f"data/train-{number}.parquet")
-    asked = hub(monkeypatch, folder)
-    source, target = (f"hf://datasets/own/pairs@refs%2Fpr%2F1/data/train-*.parquet:{side}" for side in ("en", "de"))
-    new("mine", source=source, target=target, dev=("dev.en", "dev.de"))
-    assert asked == ["refs/pr/1"] * 2
-    parts = find_run("mine.toml").corpus.parts
-    assert [part.source.file.url for part in parts] == [
-        f"hf://datasets/own/pairs@{SHA}/data/train-{number}.parquet" for number in range(2)
-    ]
-    assert {part.target.column for part in parts} == {"de"}
-    made = hashlib.sha256((folder / "data/train-1.parquet").read_bytes()).hexdigest()
-    assert parts[1].target.file.sha256 == made
-    with pytest.raises(BadConfiguration, match="'test.parquet'"):
-        new("other", source="hf://datasets/own/pairs/test.parquet:en", target=target)
-
-
-@pytest.mark.parametrize(
-    ("words", "error", "kind", "sentence"),
-    [
-        ("hf://own/pairs/a.parquet:en", None, BadConfiguration, "hf://datasets/OWNER/NAME"),
-        ("hf://datasets/own/pairs/a.parquet:en", OSError("no route\nto host"), NetworkFault, r"\(no route\)"),
-    ],
-)
-def test_what_the_hub_cannot_give_is_said(
-    words: str, error: Exception | None, kind: type[Fault], sentence: str, text: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hub(monkeypatch, text, error)
-    with pytest.raises(kind, match=sentence):
-        new("mine", source=words, target="data/train.de.gz")
