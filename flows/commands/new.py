@@ -102,13 +102,13 @@ def new(
     known = _languages(languages, sides, first)
     pairs, length = own_text.measure(*sides)
     likes = [find_run(like)] if like else fitting(pairs, size or "")
-    try:
-        corpus = dataclasses.replace(likes[0].corpus, source_language=known[0], target_language=known[1])
-        dataclasses.replace(likes[0], corpus=corpus)  # before held-out pairs are written
-    except ValueError as error:
-        raise BadConfiguration(f"--like {like}: {error}") from error
     tests = {"test" if len(test) == 1 else f"test{n}": _files(each, "--test") for n, each in enumerate(test, 1)}
     filters = own_text.filters_of(likes[0], known, ("dev", *tests))
+    any_file = dataclasses.replace(sides[0], shards=sides[0].shards[:1], urls=sides[0].urls[:1])
+    try:  # before held-out pairs are written
+        own_text.run_of(name, likes[0], known, sides, {"dev": (any_file, any_file)} | tests, filters)
+    except ValueError as error:
+        raise BadConfiguration(f"--like {like}: {error}" if like else f"{error}") from error
     sets = dict(tests)
     held = None
     if dev:

@@ -33,6 +33,8 @@ def _save(file: str, is_table: bool, name: str, replace: bool) -> Path:
         first = stream.readline()
         if first.startswith(tuple(MAGIC)):
             raise BadConfiguration(f"{file} is compressed, allowed is text; unpack it in the pipe: zstd -dc FILE |")
+        if not first:
+            raise BadConfiguration(f"{file} is empty; does the command before the pipe fail?")
         suffix = ".txt"
         if is_table:
             suffix = ".jsonl" if first.lstrip().startswith(b"{") else ".tsv" if b"\t" in first else ".csv"

@@ -37,8 +37,7 @@ def _of_length(run: Run, updates: int) -> Run:
     """Set the number of updates; scales warm-up, checkpoint and dev intervals with it."""
     share = updates / run.training.updates
     names = ("warmup", "checkpoint_every", "dev_every")
-    given = {name: getattr(run.training, name) for name in names}
-    shortened = {name: max(1, round(value * share)) for name, value in given.items() if value}
+    shortened = {name: max(1, round(getattr(run.training, name) * share)) for name in names}
     return replace(run, training=replace(run.training, updates=updates, **shortened))
 
 
@@ -72,9 +71,11 @@ def within(budget: float, runs: list[Run], time_of_update: Callable[[Run], Updat
 
     The clock ends its training: its updates are those of a machine without other work, and a linear schedule follows
     the clock. Raises BadConfiguration if even the last run gets too few updates without other work, ValueError for a
-    training that counts epochs.
+    training or a warm-up in epochs.
     """
-    require(runs[0].training.epochs == 0, "training.epochs", runs[0].training.epochs, "0, and a number of updates")
+    for name in ("epochs", "warmup_epochs"):
+        count = getattr(runs[0].training, name)
+        require(count == 0, f"training.{name}", count, "0, and a number of updates")
     alone = not (runs[0].synthetic or runs[0].decoding.ensemble)
     require(alone, "--like", runs[0].name, "a run with one training (no synthetic, no decoding.ensemble)")
     left = max(0.0, budget * (1 - OTHER_SHARE) - OTHER_STAGES)

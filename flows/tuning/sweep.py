@@ -71,10 +71,10 @@ class SweepRequest:
             raise BadConfiguration(f"--on is {self.on!r}, allowed is {allowed}")
         base = RunRequest(self.run, overrides=self.overrides, site=self.site).resolve()
         space = parse_space(sorted(self.spaces), base.run, self.overrides)
-        if self.on == BY_PERPLEXITY and (path := next((path for path in space if path.startswith("vocabulary.")), "")):
-            raise BadConfiguration(
-                f"--on is {self.on}, which depends on {path}; allowed for it is dev.bleu or dev.chrf"
-            )
+        changed = [path for path in space if path.startswith(("vocabulary.", "augment.", "filters."))]
+        if self.on == BY_PERPLEXITY and changed:
+            allowed = f"dev.bleu or dev.chrf: {changed[0]} changes the vocabulary, on which perplexity depends"
+            raise BadConfiguration(f"--on is {self.on}, allowed is {allowed}")
         return ResolvedSweep(self, base, space)
 
 

@@ -42,7 +42,7 @@ class BatchQueue(Protocol):
     """A system that runs jobs elsewhere. Each call raises NetworkFault if the system does not answer."""
 
     file: str
-    """The name of the file in ``out`` with the description that was submitted."""
+    """The name of the file in ``out`` with the description that was submitted; its first line names the place."""
 
     def description(self, job: JobSpec) -> str:
         """Return the text to submit: a batch script or manifests. Raises BadConfiguration for an impossible job."""
@@ -86,19 +86,21 @@ class QueueLauncher:
         log = job.out / "job.log"
         described = job.out / self.queue.file
         text = self.queue.description(job)
-        same = _holds(job.path, job.text()) and _holds(described, text)
+        last_text = described.read_text() if described.exists() else ""
+        same = _holds(job.path, job.text()) and last_text == text
+        began_there = last_text.partition("\n")[0] == text.partition("\n")[0]
         begin = log.stat().st_size if log.exists() else 0
         name = self.queue.find(job)
         try:
             if name and not (same and self.queue.poll(name).phase in ("pending", "running")):
                 self.say(f"{name} still writes into {job.out}; cancelling it first")
-                if not self.end(name):
+                if not self.end(name, job if began_there else None):
                     raise JobFailed(f"{name}, of an earlier attempt, does not end and still writes into {job.out}")
                 name = ""
             if name:
                 self.say(f"{name} is still running from an earlier attempt; continuing with it")
             else:
-                if same:
+                if began_there:
                     self.fetch(job, 0.0)  # output that the job wrote after its launcher was killed
                 job.write()
                 described.write_text(text)

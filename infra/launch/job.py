@@ -62,9 +62,10 @@ class JobSpec:
         return json.dumps(job, indent=1)
 
     def write(self) -> None:
-        """Write ``job.json``."""
+        """Write ``job.json``; remove the files of a launch elsewhere."""
         self.path.write_text(self.text())
-        (self.out / EXIT).unlink(missing_ok=True)
+        for name in (EXIT, "job.sh"):
+            (self.out / name).unlink(missing_ok=True)
 
 
 class Launcher(Protocol):

@@ -83,7 +83,8 @@ class Slurm:
         return f"SLURM job {numbers[0]}" if numbers else ""
 
     def submit(self, job: JobSpec) -> str:
-        answer = _run("sbatch", "--parsable", str(job.out.absolute() / self.file))
+        # A name in SBATCH_JOB_NAME or REPRO_SLURM_OPTIONS would hide the job from ``find``.
+        answer = _run("sbatch", "--parsable", f"--job-name={job_name(job)}", str(job.out.absolute() / self.file))
         return f"SLURM job {answer.strip().partition(';')[0]}"  # number;cluster
 
     def poll(self, name: str) -> QueueStatus:
@@ -118,7 +119,6 @@ def script(job: JobSpec, settings: SlurmSettings) -> str:
     if "\n" in f"{out}":
         raise BadConfiguration(f"out is {f'{out}'!r}, allowed is a path of one line")
     options = [
-        f"--job-name={job_name(job)}",
         f"--nodes={job.nodes}",
         "--ntasks-per-node=1",
         f"--cpus-per-task={cpus}",

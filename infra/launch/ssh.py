@@ -111,12 +111,12 @@ class SshQueue:
 
     def submit(self, job: JobSpec) -> str:
         name = self._name(job)
+        self._shell(name, PREPARE)  # first: if the copy of the inputs is interrupted, nothing old is fetched
         code = PROJECT_ROOT / "model"
         self.machine.send(f"{code}", f"{self.folder}/code/{_digest(code)}/", "--exclude=__pycache__")
         for source in job.inputs.values():
             self.machine.send(f"{source}/", f"{self._input(source)}/")
         # The copy gets its final name when complete: fetching from a partial copy would remove checkpoints here.
-        self._shell(name, PREPARE)
         self.machine.send(f"{job.out}/", f"{name}.new/", "--delete", *OWN_FILES)
         self._shell(name, START)
         return name
@@ -152,6 +152,7 @@ class SshQueue:
         exports = {**variables(job), "PYTHONPATH": f"{self.folder}/code/{_digest(PROJECT_ROOT / 'model')}"}
         return "\n".join(
             [
+                f"# on {self.machine.host}",
                 f"job={shlex.quote(f'{out}')}",
                 'cd "$job" || exit',
                 "trap : TERM",

@@ -51,9 +51,13 @@ def version_rows(file: Path, name: str = "") -> list[tuple[Any, ...]] | None:
 
 
 def model_address(file: Path, name: str, version: int) -> str | None:
-    """Return the address of a version's files; None also for an unknown version."""
+    """Return the address of a version's files; None also for an unknown version.
+
+    A service open to others has written addresses that only its server can read: they become those of its folder.
+    """
     rows = _query(file, MODEL_ADDRESS, {"name": name, "version": version})
-    return str(rows[0][0]) if rows and rows[0][0] else None
+    folder = (file.absolute().parent / "mlflow-artifacts").as_uri()
+    return str(rows[0][0]).replace("mlflow-artifacts:/", f"{folder}/", 1) if rows and rows[0][0] else None
 
 
 def experiment_id(file: Path, name: str) -> str | None:

@@ -107,7 +107,8 @@ class Service:
                     probe.bind(address)
             except (OSError, UnicodeError) as error:
                 taken = f"port {port} at {self.host} is not free ({getattr(error, 'strerror', '') or error})"
-                raise BadConfiguration(f"{taken}: choose another with --{name.replace('_', '-')}") from None
+                option = f"--{name.replace('_', '-')}"
+                raise BadConfiguration(f"{taken}: choose another with {option}, or another --host") from None
 
     def write(self) -> None:
         partial = self.folder / f"{FILE}.partial"

@@ -92,9 +92,7 @@ def _damage(folder: Path, version: Version) -> str:
 def _address(uri: str, version: Version) -> str:
     file = sqlite_file(uri)
     if file and (found := mlflow_sqlite.model_address(file, version.name, version.version)):
-        # Without MLflow's client, which takes seconds to import and locks the database. A service open to others has
-        # written addresses that only its server can read.
-        return found.replace("mlflow-artifacts:/", f"{(file.absolute().parent / 'mlflow-artifacts').as_uri()}/", 1)
+        return found  # without MLflow's client, which takes seconds to import and locks the database
     client = mlflow_client(uri)
     if version.source.startswith("models:/m-"):
         return str(client.get_logged_model(version.source.removeprefix("models:/")).artifact_location)

@@ -86,7 +86,7 @@ def run_job(
     if is_here and (load := load_remark()):
         settings.display.say(f"{label}: {load}: other programs slow it down")
     # Other launchers get their GPUs from the scheduler.
-    gpus = site.gpus if call.stage.needs == "gpu" and is_here else ()
+    gpus = site.gpus if call.stage.needs == "gpu" and is_here and job.site["device"] != "cpu" else ()
 
     tail = MetricsTail(request.out / METRICS)
     of_parent = RUN_CURVES if call.stage.name == "train" and not call.item else ()

@@ -38,12 +38,15 @@ def test_a_plan_is_that_of_the_overrides(small: Path) -> None:
         api.plan("small", force=["trian"])
 
 
-def test_an_interrupted_plan_does_not_end_the_next_call(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("function", "part"), [("plan", "make_plan"), ("scores", "find_system")])
+def test_an_interrupted_call_does_not_end_the_next(
+    function: str, part: str, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     del small
     interrupt = Mock(side_effect=KeyboardInterrupt)
     with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
-        interrupted.setattr(api, "make_plan", lambda _: run_in_threads([interrupt], 1, "call"))
-        api.plan("small")
+        interrupted.setattr(api, part, lambda *_: run_in_threads([interrupt], 1, "call"))
+        getattr(api, function)("small")
     signals.check()
     assert set(api.plan("small")["state"]) == {"cached"}
 

@@ -81,6 +81,11 @@ def test_without_a_dev_set_pairs_are_held_out_and_excluded(text: Path, capsys: p
     before = (text / "mine.dev.en").read_bytes()
     new("mine", source="data/train.en.gz", target="data/train.de.gz", replace=True)
     assert (text / "mine.dev.en").read_bytes() == before, "the same pairs by seed"
+    for side, lines in zip(SIDES, trained, strict=True):
+        write_atomically(text / f"{side}\u00a0x/train", "".join(f"{line}\n" for line in lines[:2_000]))
+    with pytest.raises(BadConfiguration, match="allowed is a relative path"):
+        new("mine", source="en\u00a0x/train", target="de\u00a0x/train", languages=("en", "de"), replace=True)
+    assert (text / "mine.dev.en").read_bytes() == before, "no run was written either"
     longer = [gzip.decompress((text / f"data/train.{side}.gz").read_bytes()) for side in SIDES]
     for side, content in zip(SIDES, longer, strict=True):
         (text / f"more.{side}").write_bytes(content + (text / f"dev.{side}").read_bytes())
@@ -225,9 +230,18 @@ def test_no_time_is_claimed_of_several_trainings_or_with_a_clock(
 
 def test_only_what_can_be_read_once_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with tempfile.NamedTemporaryFile("w", suffix=".tsv", dir="/dev/shm") as file, Path("/dev/null").open() as opened:
+    (tmp_path / "text").write_text("a,b\n")
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv", dir="/dev/shm") as file, Path("text").open() as opened:
         assert [*save_pipes([f"{file.name}:1"], "mine", False)] == [f"{file.name}:1"]
         assert [*save_pipes([f"/dev/fd/{opened.fileno()}:1"], "mine", False)] == ["mine.piped-1.csv:1"]
+
+
+def test_an_empty_pipe_replaces_no_saved_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.piped-1.txt").write_text("kept\n")
+    with Path("/dev/null").open() as opened, pytest.raises(BadConfiguration, match=r"/dev/fd/\d+ is empty"):
+        [*save_pipes([f"/dev/fd/{opened.fileno()}"], "mine", True)]
+    assert (tmp_path / "mine.piped-1.txt").read_text() == "kept\n"
 
 
 def test_lines_that_shift_and_pipes_of_json_lines(

@@ -61,11 +61,10 @@ def test_a_budget_lowers_updates_then_takes_a_smaller_model() -> None:
     assert [seconds_of(each) for each in ("30m", "2h", "1h30m", "0.5h")] == [1_800, 7_200, 5_400, 1_800]
 
 
-def test_a_budget_keeps_a_warm_up_in_epochs() -> None:
+def test_no_budget_fits_a_warm_up_in_epochs() -> None:
     run = override(fitting(29_000)[0], ["training.warmup=0", "training.warmup_epochs=1"])
-    shorter = within(1_200, [run], lambda _: UpdateTime(1.0))[0].training
-    assert shorter.updates < run.training.updates
-    assert (shorter.warmup, shorter.warmup_epochs) == (0, 1)
+    with pytest.raises(ValueError, match=r"training.warmup_epochs is 1"):
+        within(1_200, [run], lambda _: UpdateTime(1.0))
 
 
 def test_other_work_changes_neither_what_is_refused_nor_above_a_bound_what_is_chosen() -> None:

@@ -161,9 +161,10 @@ def test_trials_with_and_without_case_are_judged_alike(small: Path) -> None:
     assert asked.value_of(Outcome("small", [StageResult("score", "dev", "k", "completed", facts=card)])) == 4
 
 
-def test_no_perplexity_is_compared_between_vocabularies(small: Path) -> None:
-    with pytest.raises(BadConfiguration, match="dev.perplexity, which depends on vocabulary.size; allowed for it is"):
-        request(spaces=(*SPACE, "vocabulary.size=300,400")).resolve()
+@pytest.mark.parametrize("space", ["vocabulary.size=300,400", "augment.caps=0,0.2"])
+def test_no_perplexity_is_compared_between_vocabularies(small: Path, space: str) -> None:
+    with pytest.raises(BadConfiguration, match=f"allowed is dev.bleu or dev.chrf: {space.partition('=')[0]}"):
+        request(spaces=(*SPACE, space)).resolve()
 
 
 def test_a_teacher_is_not_the_trained_model(small: Path) -> None:

@@ -164,6 +164,20 @@ def test_a_different_job_in_the_same_folder_is_cancelled_first(job: JobSpec, oth
     assert queue.calls == ["cancel job 0", "clear job 0", "submit", "clear job 1"]
 
 
+@pytest.mark.parametrize(("before", "is_fetched"), [("here\nold", True), ("there\nnew", False), ("", False)])
+def test_only_what_an_earlier_job_wrote_in_the_same_place_is_fetched(
+    job: JobSpec, before: str, is_fetched: bool
+) -> None:
+    (job.out / "job.sh").write_text("of a place before")
+    job.write()
+    assert not (job.out / "job.sh").exists(), "this launch was local"
+    if before:
+        (job.out / "description").write_text(before)
+    queue = FakeQueue([DONE], text="here\nnew", ends=lambda: write_exit(job, "done"))
+    QueueLauncher(queue, 0.001, lag_seconds=0.0, fetch=lambda *_: queue.calls.append("fetch")).run(job, lambda: None)
+    assert queue.calls == [*["fetch"] * is_fetched, "submit", "fetch", "clear job 1"]
+
+
 def test_nothing_is_submitted_while_an_earlier_job_does_not_end(job: JobSpec) -> None:
     queue = FakeQueue([RUNS], existing="job 0")
     with pytest.raises(JobFailed, match="job 0, of an earlier attempt, does not end"):

@@ -37,7 +37,6 @@ def test_the_script_asks_for_what_the_job_needs(job: JobSpec) -> None:
     assert {"--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=12", "--gres=gpu:4", "--requeue"} <= set(lines)
     assert {"--signal=TERM@120", "--partition=gpu-long", "--account=lab 7", "--time=12:00:00"} <= set(lines)
     assert lines[-2:] == ["--mem=64G", "--comment=two words"], "the user's options come last and take precedence"
-    assert f"--job-name={job_name(job)}" in lines
     assert "%%/job.log" in next(line for line in script(job, SETTINGS).splitlines() if "--output" in line)
     bare = options(script(replace(job, site={"device": "cpu"}), SlurmSettings()))
     assert not [word for word in bare if word.startswith(("--gres", "--partition", "--account", "--time"))]
@@ -71,7 +70,7 @@ def test_a_submitted_job_is_found_and_cancelled(job: JobSpec, slurm: Programs) -
     assert queue.find(job) == name
     queue.cancel(name)
     assert slurm.calls() == [
-        ["sbatch", "--parsable", f"{job.out}/job.sh"],
+        ["sbatch", "--parsable", f"--job-name={job_name(job)}", f"{job.out}/job.sh"],
         ["squeue", "--me", "--noheader", "--format=%i", f"--name={job_name(job)}"],
         ["scancel", "4711"],
     ]

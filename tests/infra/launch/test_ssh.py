@@ -65,6 +65,7 @@ def test_a_machine_that_greets_is_refused(programs: Programs, queue: SshQueue) -
 
 def test_what_is_sent_and_in_which_order(programs: Programs, queue: SshQueue, job: JobSpec) -> None:
     name = queue.submit(job)
+    assert programs.calls()[0][0] == "ssh", "the folder of a failed job is set aside before the inputs are sent"
     targets = [call[-1].removeprefix(f"me@box:{queue.folder}/") for call in programs.calls("rsync")]
     assert [target.partition("/")[0] for target in targets] == ["code", "inputs", "jobs"]
     assert targets[-1].endswith(".new/"), "half a copy is never under the job's name"

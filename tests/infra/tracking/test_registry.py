@@ -18,7 +18,7 @@ from infra.errors import BadConfiguration, NetworkFault
 from infra.servers import mlflow_sqlite
 from infra.tracking import model_logging, registry
 from infra.tracking.client import mlflow_client
-from infra.tracking.model_files import stored_folder
+from infra.tracking.model_files import local_address, stored_folder
 from infra.tracking.model_version import DETAILS, Version, grouped_tags, history, make_version, ordered
 from infra.tracking.registry import create_version, resolve, set_alias, source_run, version_exists, versions
 from infra.tracking.tracker import Tracker
@@ -104,10 +104,10 @@ def test_files_that_a_server_stored_are_found_without_it(
 ) -> None:
     folder = registered.file.parent / "mlflow-artifacts" / "1" / "models" / "m-1" / "artifacts"
     folder.mkdir(parents=True)
-    monkeypatch.setattr(mlflow_sqlite, "model_address", lambda *_: "mlflow-artifacts:/1/models/m-1/artifacts")
+    monkeypatch.setattr(mlflow_sqlite, "_query", lambda *_: [("mlflow-artifacts:/1/models/m-1/artifacts",)])
     monkeypatch.chdir(registered.file.parent)
     for uri in (registered.uri, "sqlite:///mlflow.db"):
-        assert stored_folder(uri, registered.versions[0]) == folder
+        assert stored_folder(uri, registered.versions[0]) == local_address(uri, "ende", 1) == folder
 
 
 @pytest.mark.parametrize("name", ["endee@champion", "ende@champoin", "demo@champion", "ende/4", ""])

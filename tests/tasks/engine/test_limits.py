@@ -1,6 +1,7 @@
 """Limits on facts of stages: a breach fails the stage, or warns; its artifact is kept, and no key changes."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ def test_shares_and_rates_are_facts_too(tmp_path: Path) -> None:
     limits = Limits.parse(["train.tokens_per_second >= 50", "train.seconds <= 1"])
     broken = limits.breaches(artifact(tmp_path, "train", {"target_tokens": 100, "seconds": 4}), "")
     assert [check.value for check in limits.checks] == [25, 4]
+    assert f"{replace(limits.checks[0], value=4_500_966)}".startswith("train has tokens_per_second 4,500,966, expected")
     assert broken == limits.checks
     clean = Limits.parse(["clean.rejected_share <= 0.1", "clean.length_ratio >= 1"])
     counts = {"rejected": 8, "read": 20, "rejected_by": {"empty": 5, "not_in": 2, "distinct": 1}}
