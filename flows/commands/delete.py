@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from flows.runner.find_run import recorded_name
 from flows.runs.completion import VERSION_NAMES
 from flows.views.tables import size_text
 from flows.views.terminal import print_text, say
@@ -35,6 +36,7 @@ def delete(
     from flows.inspection.deletion import plan_deletion
     from infra.tracking.registry import resolve
 
+    version = recorded_name(version)
     if not version.partition("/")[2].isdigit():
         raise BadConfiguration(f"version is {version!r}, allowed is one by its number, as in demo/3")
     site = configured_site()
@@ -65,6 +67,8 @@ def delete(
     if not yes and not _agrees(version):
         say("nothing was deleted")
         return
+    if resolve(site.registry, version).aliases != chosen.aliases:
+        raise BadConfiguration(f"the aliases of {version} were changed meanwhile; repeat the command")
     delete_planned(site, planned, records=records)
     print_text(f"deleted {version}")
 

@@ -5,10 +5,13 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
+from flows.runner.artifact_names import is_version
+from flows.runner.find_run import find_version, recorded_name
 from flows.runs import RUNS
 from flows.runs.unknown_names import did_you_mean, unknown_name
 from flows.views.terminal import print_json, print_text, say
 from infra.errors import BadConfiguration
+from infra.processes.locks import file_lock
 from infra.site import Site, configured_site, open_store
 
 
@@ -33,6 +36,7 @@ def models(
     from infra.tracking.registry import versions
 
     site = configured_site()
+    name = recorded_name(name)
     if "@" in name or "/" in name:
         raise BadConfiguration(f"name is {name!r}, allowed is a model; `repro show {name}` shows one version")
     found = versions(site.registry, name)
@@ -63,20 +67,21 @@ def promote(
 
     Example: repro promote demo/3 --why "read by two translators"
     """
-    from infra.tracking.registry import resolve, set_alias
+    from infra.tracking.registry import set_alias
 
-    if "@" not in version and "/" not in version:
+    if not is_version(version):
         raise BadConfiguration(
             f"version is {version!r}, allowed is one version, as in {version}/3 or {version}@candidate"
         )
     if not why.strip():
         raise BadConfiguration("--why is empty, allowed is a reason in words")
     site = configured_site()
-    chosen = resolve(site.tracking, version)
-    if alias in chosen.aliases:
-        say(f"{chosen.label} is {alias} already; nothing changed")
-        return
-    reason = set_alias(site.tracking, chosen, alias, why)
+    with file_lock(site.root / "locks" / "aliases", lambda _: None):  # which a registration holds
+        chosen = find_version(version, site)
+        if alias in chosen.aliases:
+            say(f"{chosen.label} is {alias} already; nothing changed")
+            return
+        reason = set_alias(site.tracking, chosen, alias, why)
     print_text(f"{chosen.name}@{alias} is {chosen.label}  {reason}")
 
 

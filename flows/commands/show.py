@@ -60,6 +60,8 @@ def show(
     where = Site.named(site)
     if swap:
         name = swapped_name(name)
+    if not name and (path or extends):
+        raise BadConfiguration("--path and --extends need a name, such as demo/train or demo")
     if path:
         from flows.inspection.artifacts import folders_of
 

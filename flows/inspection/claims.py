@@ -16,6 +16,7 @@ from flows.runner.request import RunRequest, make_plan
 from flows.runs import Run
 from flows.runs.overrides import NAMED
 from flows.runs.paper_rows import PAPER, PAPER_RUNS, row_run_name
+from flows.runs.synthetic import COUNTED_AS, MONOLINGUAL
 from flows.runs.text_settings import fitting, for_pairs, measured_with
 from infra.errors import BadConfiguration
 from infra.site import Site
@@ -32,13 +33,15 @@ from tasks.reporting.remarks import ended_by_clock
 
 PAPER_CLAIMS = {f"paper-{row.removeprefix('table2-')}": row for row in PAPER_RUNS if BLEU in ROWS[row].figures}
 PUBLISHED_CLAIMS = ", ".join((*PAPER_CLAIMS, *NAMED["preset"]))
-TRAINED = ("corpus", "model", "training", "vocabulary", "sharding", "filters", "augment", "start")
+TRAINED = ("corpus", "synthetic", "model", "training", "vocabulary", "sharding", "filters", "augment", "start")
 """Roots of the settings that decide a training, in display order. The effect of averaging and decoding is measured."""
 KINDS = {each.name: each.type for each in fields(Run) if is_dataclass(each.type)} | {"filters.normalise": Normalise}
 DEFAULTS = {f"{root}.{each.name}": each.default for root, kind in KINDS.items() for each in fields(kind)}
 ASSIGNMENT = re.compile(r"(?<![:;,]) (?=[a-z_]+(?:\.[\w.]+)?=)")
 """Matches spaces between the assignments of a version's tag, but not inside a value: ``a=1; 8000: b=1``."""
 
+AUGMENTED = ("caps", "typos", "seed")
+PAIR_STAGES = ("translate_text", "extract_best", "mix")
 CLOCK = ("training.schedule", "training.minutes")
 """Settings that are changed together: the schedule clock needs minutes."""
 ALL = "only with other settings of the preset"
@@ -124,9 +127,18 @@ def training_differences(
     if all(ended_by_clock(each.arguments["training"], each.facts) for each in trains):
         unused.add("training.updates")  # a limit that neither reached
     unlimited = [] if training.get("minutes") else _without_clock(system.lineage)  # else the clock may end it first
+    of_pairs = [_of_synthetic_pairs(made) for made in (claimed.settings, system.lineage)]
+    own = [
+        {name: made[name] for name in made if name not in pairs}
+        for made, pairs in zip((claimed.settings, system.lineage), of_pairs, strict=True)
+    ]
     differing: dict[str, Sequence[str]] = {}
-    for each in differing_fields([claimed.settings, system.lineage]) if claimed.settings else ():
+    for each in differing_fields(own) if claimed.settings else ():
         differing.setdefault(each.name.rpartition(": ")[2], each.values)
+    if differing.pop("augment", None):
+        noise = [made["learn_bpe"].arguments.get("augment", {}) for made in own]
+        parts = [(name, [f"{each.get(name, DEFAULTS[f'augment.{name}'])}" for each in noise]) for name in AUGMENTED]
+        differing |= {f"augment.{name}": values for name, values in parts if values[0] != values[1]}
     timed = [f"{name}={training.get(name.partition('.')[2], 0)}" for name in CLOCK if name in differing]
     found = {}
     text = {name: values for name, values in differing.items() if name.startswith("corpus.")}
@@ -134,6 +146,11 @@ def training_differences(
         command = _command_for(RunRequest(claimed.run), claimed.settings, recorded)
         shown = {"corpus": ("another text", "")} if "corpus.name" in text else text
         found = {name: SettingDifference(name, theirs, here, *command) for name, (theirs, here) in shown.items()}
+    if claimed.settings and differing_fields(of_pairs):
+        command = _command_for(RunRequest(claimed.run), claimed.settings, recorded)
+        theirs, here = map(_kind_of_pairs, of_pairs)
+        shown_here = here if theirs != here else f"{here} by other settings"
+        found["synthetic"] = SettingDifference("synthetic", theirs, shown_here, *command)
     for name, values in differing.items():
         if name.partition(".")[0] in TRAINED and name not in (*unused, *text):
             theirs, here = (_stated(name, value) for value in values)
@@ -175,6 +192,21 @@ def about_training(
                 more = [f", {bleu:.1f} with {text}" for text, bleu in known[1:] if bleu >= claimed][:1]
                 measured = f"the simple sentences of Multi30k had {best:.1f} BLEU on val with {basis}{''.join(more)}"
                 yield f"do not expect {claimed:.2f} with {pairs:,} pairs: {measured}; add text (docs/own-text.md)"
+
+
+def _of_synthetic_pairs(made: Mapping[str, Manifest]) -> dict[str, Manifest]:
+    """Return the artifacts of synthetic pairs: of the models that translate them, and of the pairs themselves."""
+    return {
+        name: each
+        for name, each in made.items()
+        if each.item.partition("/")[0] in (*COUNTED_AS, MONOLINGUAL) or each.stage in PAIR_STAGES
+    }
+
+
+def _kind_of_pairs(of_pairs: Mapping[str, Manifest]) -> str:
+    if not of_pairs:
+        return NONE
+    return "distillation" if any(each.stage == "extract_best" for each in of_pairs.values()) else "back-translation"
 
 
 def _way(

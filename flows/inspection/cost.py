@@ -95,7 +95,8 @@ class _Estimator:
         self._on_gpu = site.device == "cuda" or (site.device == "auto" and bool(site.gpus))
 
     def cost(self, row: StageResult) -> StageCost:
-        work = self._work(row.stage, row.form, begins=row.origin.done if row.origin else 0)
+        begins = max(row.resumes, row.origin.done if row.origin else 0)
+        work = self._work(row.stage, row.form, begins=begins)
         if not work:
             return self._unknown(row, "the size of what it reads is not known")
         recorded = [each for each in self._recorded if (each.stage, each.version) == (row.stage, row.version)]
@@ -130,7 +131,7 @@ class _Estimator:
     def _work(self, stage: str, form: Mapping[str, Any], made: Manifest | None = None, begins: int = 0) -> _Work | None:
         """Return the work of a stage with these arguments, as ``made`` or as planned; None if unknown.
 
-        ``begins``: the updates of the finished training that this one continues.
+        ``begins``: the updates that are done: of an interrupted training, or of the finished one that it continues.
         """
         if stage in ("download", "register"):
             return _Work(1.0, "number", form, 1.0)
@@ -138,9 +139,9 @@ class _Estimator:
             training = form["training"]
             updates = made.facts.get("updates", training["updates"]) if made else training["updates"]
             weights = made.facts.get("parameters", 0) if made else self._parameters(form)
-            updates -= begins
-            if updates <= 0:  # counted in epochs
+            if not updates:  # counted in epochs
                 return None
+            updates = max(1, updates - begins)
             pairs = training.get("batch_sentences", 0)
             unit = "pairs × parameters" if pairs else "tokens × parameters"
             return _Work(updates * (pairs or training["batch_tokens"]) * weights, unit, form["model"], weights)

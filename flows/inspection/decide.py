@@ -55,7 +55,8 @@ class Question:
         """The group of its runs; its parent run in MLflow is in the experiment of ``a``."""
         params = {"detect": self.detect, "budget": self.budget, "on": self.on}
         title = f"decide {' or '.join(self.names)}"
-        return Group(f"decide {digest([self.names, self.on])}", title, "seed", self.a.run.name, self.a.site, (), params)
+        name = f"decide {digest([self.names, *params.values()])}"
+        return Group(name, title, "seed", self.a.run.name, self.a.site, (), params)
 
     def run(self, run_one: RunOne, say: Say) -> "Decision":
         """Train until the question is decided or the budget is used up; cached seeds cost nothing."""

@@ -135,6 +135,8 @@ def _memory() -> Check:
 
 def _disk(root: Path) -> Check:
     there = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.exists())
+    if not there.is_dir():
+        return Check("disk", "failure", f"{there} is a file", "set REPRO_ROOT to a folder")
     free = shutil.disk_usage(there).free
     found = f"{free / GIB:.1f} GiB free for {root.absolute()}"
     if not os.access(there, os.W_OK):

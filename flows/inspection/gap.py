@@ -135,6 +135,11 @@ def _decoding_changes(
     place = needed[-1]
     sides = (ours[place], theirs.get(place, translated[-1]))
     present, claimed = (vars(from_json(Decoding, side.arguments["decoding"])) for side in sides)
+    rest = [
+        f"decoding: {name} is {present[name]}, claimed {claimed[name]}: not measured"
+        for name in ("numerics", "precision")
+        if claimed[name] != present[name]
+    ]
     found: dict[str, dict[str, Any]] = {}
     for names in SEARCH:
         changed = {name: claimed[name] for name in names if claimed[name] != present[name]}
@@ -142,11 +147,11 @@ def _decoding_changes(
         found |= {words: changed} if changed else {}
     averaging, wanted = (from_json(Averaging, side["average"].arguments["averaging"]) for side in (ours, theirs))
     if averaging == wanted:
-        return found, []
+        return found, rest
     words = f"checkpoints are {averaging.which} {averaging.count}, claimed {wanted.which} {wanted.count}"
     if not _can_average(ours.get("train"), wanted):
-        return found, [f"{words}: not measured, the training did not keep them"]
-    return found | {words: {"averaging": wanted}}, []
+        return found, [f"{words}: not measured, the training did not keep them", *rest]
+    return found | {words: {"averaging": wanted}}, rest
 
 
 def _can_average(train: Manifest | None, wanted: Averaging) -> bool:

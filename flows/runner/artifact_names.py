@@ -51,8 +51,9 @@ def parse_name(text: str) -> ArtifactName:
     stage, _, item = place.partition("/")
     if text and not run:
         raise BadConfiguration(f"{text!r} names no run, allowed is a name such as demo/clean")
-    if stage.isdigit() and item:
-        raise BadConfiguration(f"{text!r} names a part of a version, allowed is the whole one: {run}/{stage}")
+    if stage.isdigit():
+        part = " a part of" if item else ""
+        raise BadConfiguration(f"{text!r} names{part} version {stage} of {run}, allowed here is a run, or RUN/STAGE")
     check_stage(stage, f" in {text!r}")
     return ArtifactName(run, stage, item, split_name(text)[0])
 

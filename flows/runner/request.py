@@ -209,7 +209,7 @@ def _resuming(row: StageResult, store: Store, attempt: Attempt) -> StageResult:
     if row.stage != "train" or row.state != "miss" or (row.stage in attempt.stages and not attempt.is_resumed):
         return row
     done = max(map(newest_checkpoint, store.unfinished_folders(row.stage, row.key)), default=0)
-    return replace(row, changes=(f"resumes from update {done:,}", *row.changes)) if done else row
+    return replace(row, resumes=done)
 
 
 def _with_changes(

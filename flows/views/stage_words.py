@@ -12,6 +12,7 @@ def why(row: StageResult, is_short: bool = False) -> str:
     The short form omits which code changed: the row's label already says that code changed.
     """
     parts = [row.failure, f"{row.miss or ''}", f"{row.origin or ''}"]
+    parts += [f"resumes from update {row.resumes:,}"] if row.resumes else []
     if row.waits_for:
         parts.append(f"runs if the output of {', '.join(row.waits_for)} changes")
     parts += ["" if is_short else f"{row.code_change}", *map(str, row.broken)]

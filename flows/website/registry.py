@@ -14,7 +14,6 @@ from infra.tracking.model_version import PREFERRED, Promotion, Version, finite, 
 from infra.tracking.registry import versions
 from tasks.registration.differences import Lineage, settings_of
 from tasks.registration.lineage import version_lineage
-from tasks.registration.version_tags import version_page
 
 SETTING_STAGES = ("clean", "learn_bpe", "shard.train", "train", "average")
 """Stages whose arguments are a version's settings, beside ``translate`` of its dev set."""
@@ -51,7 +50,7 @@ class VersionEntry:
 
     @property
     def page(self) -> str:
-        return version_page(self.version.name, self.version.version)
+        return f"versions/{file_name(self.version.name)}/{self.version.version}.html"
 
     @property
     def commit(self) -> str:

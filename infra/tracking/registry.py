@@ -180,8 +180,6 @@ def delete_version(uri: str, version: Version) -> None:
     model = MODEL_ID.search(version.source)
     is_shared = any(each.source == version.source for each in versions(uri) if each != version)
     with refusals(uri, f"does not delete {version.name}/{number}"):
-        for alias in version.aliases:
-            client.delete_registered_model_alias(version.name, alias)
         client.delete_model_version(version.name, number)
         if model and not is_shared:
             client.delete_logged_model(model[0])

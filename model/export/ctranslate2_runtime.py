@@ -253,13 +253,17 @@ def main() -> None:
     if not options.no_split and importlib.util.find_spec("sentencex") is None:
         parser.error("sentencex is missing: pip install sentencex, or take each line as one sentence with --no-split")
     changed = {name: getattr(options, name) for name in ("beam", "alpha") if getattr(options, name) is not None}
-    folder = Folder(options.folder, options.threads, options.workers, options.device)
+    if not 1 <= changed.get("beam", 1) <= 1_000 or not 0 <= changed.get("alpha", 1.0) <= 100:
+        parser.error("allowed are a --beam from 1 to 1000 and an --alpha from 0 to 100")
+    if options.threads < 0 or options.workers < 1:
+        parser.error("allowed are --threads of at least 0 and --workers of at least 1")
     lines = sys.stdin.buffer.read().decode("utf-8-sig", "replace").split("\n")
     if not lines[-1]:
         lines.pop()
     try:
+        folder = Folder(options.folder, options.threads, options.workers, options.device)
         found = folder.translate(lines, folder.search | changed, split=not options.no_split)
-    except (ValueError, ModuleNotFoundError) as error:
+    except (ValueError, RuntimeError, ModuleNotFoundError) as error:
         sys.exit(f"translate.py: {error}")
     for text in found:
         print(text)

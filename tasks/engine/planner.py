@@ -84,6 +84,8 @@ class StageResult:
     miss: Miss | None = None
     origin: Origin | None = None
     """The finished artifact that the stage will continue; None if it starts from its inputs."""
+    resumes: int = 0
+    """The update of the checkpoint from which an interrupted training will resume."""
     waits_for: tuple[str, ...] = ()
     """The stages whose new output decides whether this one runs."""
     changes: tuple[str, ...] = ()

@@ -91,7 +91,8 @@ def move_aliases(
     now = versions(uri, own.name)
     own = next(version for version in now if version.version == own.version)
     champion, reason, compared = _champion(own, before, now, min_bleu, test)
-    candidate = _chosen_by_hand(CANDIDATE, before, now) or own
+    newest = max(own, holder(now, CANDIDATE) or own, key=lambda version: version.version)
+    candidate = _chosen_by_hand(CANDIDATE, before, now) or newest
     held = []
     for alias, version, why in ((CANDIDATE, candidate, WHY_CANDIDATE), (CHAMPION, champion, reason)):
         if version != own:

@@ -115,7 +115,8 @@ def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
                 yield from _flat(inner, f"{path}.{name}")
     elif isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
         names = [each.get("name") or each.get("class") if isinstance(each, Mapping) else None for each in value]
-        unique = len(set(names)) == len(names) and None not in names
+        names = [f"{name} {names[:n].count(name) + 1}" if name in names[:n] else name for n, name in enumerate(names)]
+        unique = None not in names
         for place, each in enumerate(value):
             yield from _flat(each, f"{path}.{names[place] if unique else place}")
         if unique:

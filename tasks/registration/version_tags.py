@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 
 from infra.errors import BadConfiguration
-from infra.guards.path_names import file_name
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact
 from infra.tracking.model_version import HEADLINES, finite, headline, scored_sets
@@ -101,8 +100,3 @@ def model_description(name: str, tags: Mapping[str, str]) -> str:
         f"A Transformer that translates text{pair}, made by `repro run {name}`. `candidate` is the newest version"
         " without overrides, `champion` the best on the dev set, beyond noise."
     )
-
-
-def version_page(name: str, number: int) -> str:
-    """The path of the page below the site's folder."""
-    return f"versions/{file_name(name)}/{number}.html"

@@ -18,7 +18,6 @@ from flows.website.write import write_site
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site, open_store
 from infra.tracking.client import mlflow_client
-from tasks.registration.version_tags import version_page
 
 
 def write(file: Path, lines: Iterable[str]) -> Path:
@@ -61,7 +60,7 @@ def test_they_get_the_scores_of_a_run_and_stand_beside_it(
     [run] = client.search_runs([experiment], "tags.`mlflow.source.name` = 'repro score'")
     assert run.data.metrics["test.bleu"] == pytest.approx(card["scores"]["bleu"]["score"])
     write_site(site, tmp_path / "public")
-    for page in ("models/small.html", version_page("small", 1)):
+    for page in ("models/small.html", "versions/small/1.html"):
         assert "system:google" in (tmp_path / "public" / page).read_text()
     assert not [each for each in find_garbage(site).removable if each.stage in ("receive", "score")]
     assert [each.wrong for each in verify(["system:google"], "local", lambda *_: None)] == [(), ()]
