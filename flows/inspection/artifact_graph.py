@@ -19,10 +19,10 @@ from infra.store.manifest import Manifest, bytes_of, seconds_of
 from infra.store.store import Store
 from infra.tracking.model_version import Version
 from infra.tracking.registry import versions
+from tasks.registration.lineage import keys_of
 
 Name = tuple[str, str]
 """Stage and key."""
-KEY_TAG = "key."
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +202,7 @@ def name_of(text: str) -> Name:
 
 def artifacts_of_tags(version: Version) -> tuple[Name, ...]:
     """Return the artifacts that a version's tags name: ``key.average``, ``key.score.test``."""
-    tags = {tag.removeprefix(KEY_TAG): key for tag, key in version.tags.items() if tag.startswith(KEY_TAG)}
-    return tuple((tag.partition(".")[0], key) for tag, key in tags.items())
+    return tuple((name.partition(".")[0], key) for name, key in keys_of(version.tags).items())
 
 
 def reached(names: Iterable[Name], step: Callable[[Name], Iterable[Name]], known: Container[Name] = ()) -> set[Name]:

@@ -23,10 +23,9 @@ from infra.store.store import Artifact, Store
 from tasks.evaluation.system_comparison import Difference, compare
 from tasks.evaluation.training_log import metric_rows
 from tasks.evaluation.translation_metrics import score_metrics
-from tasks.registration.lineage import lineage, version_lineage
+from tasks.registration.lineage import keys_of, lineage, version_lineage
 
 log = logging.getLogger(__name__)
-SCORE_KEY_TAG = "key.score."
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,8 @@ def find_system(name: str, site: Site, overrides: Sequence[str] = ()) -> ScoredS
         return ScoredSystem(name, {item: each.score for item, each in system_scores(store, name).items()}, {})
     if is_version(name):
         version = find_version(name, site)
-        keys = {tag.removeprefix(SCORE_KEY_TAG): k for tag, k in version.tags.items() if tag.startswith(SCORE_KEY_TAG)}
-        scores = {item: existing_manifest(store, name, "score", key) for item, key in keys.items()}
+        scored = [(place.partition("."), key) for place, key in keys_of(version.tags).items()]
+        scores = {item: existing_manifest(store, name, s, key) for (s, _, item), key in scored if s == "score"}
         return ScoredSystem(version.label, scores, version_lineage(store.find, version.tags))
     return system_of(name, model_manifests(store, name, "score", overrides), store)
 

@@ -52,8 +52,8 @@ def parse_name(text: str) -> ArtifactName:
     if text and not run:
         raise BadConfiguration(f"{text!r} names no run, allowed is a name such as demo/clean")
     if stage.isdigit():
-        part = " a part of" if item else ""
-        raise BadConfiguration(f"{text!r} names{part} version {stage} of {run}, allowed here is a run, or RUN/STAGE")
+        allowed = f"the whole one, {run}/{stage}" if item else f"a run, such as {run}, or a stage of it"
+        raise BadConfiguration(f"{text!r} names {'a part of ' * bool(item)}a version, allowed here is {allowed}")
     check_stage(stage, f" in {text!r}")
     return ArtifactName(run, stage, item, split_name(text)[0])
 

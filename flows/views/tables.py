@@ -34,8 +34,7 @@ LOWER_CASED = {"BLEU lower-cased": BLEU_LC, "of Moses tokens": BLEU_MOSES_LC}
 """The first columns of a model that writes lower case."""
 FACT_LENGTHS = range(1, 41)
 """Lengths of shown facts. Longer ones, such as checksums, and empty ones stand only in the manifest."""
-COLOURS = {"completed": "green", "cached": "cyan", "failed": "red"}
-COLOURS |= {"miss": "yellow", "waits": "yellow"}
+COLOURS = {"completed": "green", "cached": "cyan", "failed": "red", "miss": "yellow", "waits": "yellow"}
 
 
 def stage_table(rows: Sequence[StageResult]) -> Table:

@@ -21,7 +21,6 @@ from infra.extras import check_installed
 from infra.launch.batch_queue import QueueLauncher, QueueStatus, job_name
 from infra.launch.job import EXIT, JobSpec, command, variables
 from infra.processes import signals
-from infra.store.files import expanded
 
 LABEL = "repro/job"
 PORT = 29400
@@ -82,7 +81,7 @@ class KubernetesSettings:
         if not isinstance(pod, dict):
             raise BadConfiguration(f"REPRO_KUBERNETES_POD is {text!r}, allowed is a JSON object")
         root = os.environ.get("REPRO_ROOT", "")
-        default_mount = "" if "://" in root or not root else f"{expanded(root).absolute()}"
+        default_mount = "" if "://" in root or not root else f"{Path(root).expanduser().absolute()}"
         return KubernetesSettings(
             image=read("IMAGE"),
             claim=read("CLAIM"),

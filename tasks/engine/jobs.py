@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from infra.launch.batch_queue import QueueLauncher
 from infra.launch.job import JobSpec, Launcher
 from infra.launch.kubernetes import kubernetes_launcher
 from infra.launch.local import LocalLauncher
@@ -25,21 +24,13 @@ LAUNCHERS: dict[str, Callable[[], Launcher]] = {
     "slurm": slurm_launcher,
     "kubernetes": kubernetes_launcher,
 }
-"""Constructors by ``Site.launcher``."""
+"""Constructors by ``Site.launcher``. They raise BadConfiguration if the environment lacks a setting."""
 RUN_CURVES = (LOSS, DEV_PERPLEXITY)
 """Metrics of the training that are also logged to MLflow's run of the whole pipeline."""
 METRICS = "metrics.jsonl"
 PASSED = ("compile", "packed_attention", "micro_batch_tokens", "log_seconds", "resume_seconds", "rank_timeout_seconds")
 """Fields of a site that its jobs get unchanged."""
 Progress = Callable[[StageCall, float, float, str], None]
-
-
-def launcher_of(settings: RunSettings) -> Launcher:
-    """The launcher of the run's site. Raises BadConfiguration if the site lacks a setting that it needs."""
-    launcher = LAUNCHERS[settings.site.launcher]()
-    if isinstance(launcher, QueueLauncher):
-        launcher.say = settings.display.say
-    return launcher
 
 
 def job_spec(site: Site, request: JobRequest) -> JobSpec:

@@ -8,13 +8,14 @@ from functools import partial
 from pathlib import Path
 
 from infra.errors import BadData, describe, fault_of_disk
+from infra.launch.batch_queue import QueueLauncher
 from infra.processes import signals
 from infra.processes.locks import file_lock
 from infra.processes.threads import run_in_threads
 from infra.store.store import Artifact, Store
 from infra.tracking.provenance import provenance
 from tasks.durations import duration
-from tasks.engine.jobs import launcher_of, run_job
+from tasks.engine.jobs import LAUNCHERS, run_job
 from tasks.engine.lookup import Hit, Miss, MissReason, code_of, look_up, store_for
 from tasks.engine.planner import StageResult
 from tasks.engine.run_settings import RunSettings
@@ -30,7 +31,9 @@ class Runner(Engine):
     def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
         self.rows: list[StageResult] = []
-        self.launcher = launcher_of(settings)
+        self.launcher = LAUNCHERS[settings.site.launcher]()
+        if isinstance(self.launcher, QueueLauncher):
+            self.launcher.say = settings.display.say
         self._hits = {key: lookup for key, lookup in settings.plan.items() if isinstance(lookup, Hit)}
         """The hits of the plan and of earlier calls, by key."""
         settings.store.say = settings.display.say

@@ -52,9 +52,13 @@ def version_lineage(manifest: Callable[[str, str], Manifest | None], tags: Mappi
 
     ``manifest`` finds the manifest of a stage and a key.
     """
-    names = {tag.removeprefix(KEY_TAG): key for tag, key in tags.items() if tag.startswith(KEY_TAG)}
-    manifests = {name: manifest(name.partition(".")[0], key) for name, key in names.items()}
+    manifests = {name: manifest(name.partition(".")[0], key) for name, key in keys_of(tags).items()}
     return {name: manifest for name, manifest in manifests.items() if manifest}
+
+
+def keys_of(tags: Mapping[str, str]) -> dict[str, str]:
+    """The keys of the artifacts that a version's tags name, by ``train``, ``score.test``."""
+    return {tag.removeprefix(KEY_TAG): key for tag, key in tags.items() if tag.startswith(KEY_TAG)}
 
 
 def training_text(weights: Artifact) -> dict[str, int | str]:

@@ -33,6 +33,8 @@ COMMANDS = (
     "show {}@champion",
     "show {} --artifacts",
     "verify {}/score",
+    "models {}",
+    "promote {}@champion --why again",
     "compare {} {}@champion system:other",
     "gc --keep {}",
     "score other.txt --on {}/test --anyway",
@@ -105,7 +107,7 @@ def test_every_command_says_the_same_by_the_name_and_by_the_file(
             assert "mine is not at work" in err or "stop" not in words
             said[spelling] = OUT_OF_DATE.sub("", out)
         assert len({*said.values()}) == 1, (command, said)
-        assert any(said.values()) or command.startswith(("logs", "stop", "verify")), command
+        assert any(said.values()) or command.startswith(("logs", "stop", "verify", "promote")), command
     with pytest.raises(BadConfiguration, match=r"'mine --set decoding.beam=1' has settings, allowed is its version"):
         sentences("mine --set decoding.beam=1")
 

@@ -29,6 +29,8 @@ def test_names_have_a_run_a_stage_and_an_item() -> None:
     assert parse_name("demo/download/demo/train.en") == ArtifactName("demo", "download", "demo/train.en")
     with pytest.raises(BadConfiguration, match=r"'claen' .*did you mean clean\?"):
         parse_name("demo/claen")
+    with pytest.raises(BadConfiguration, match="'demo/1' names a version, allowed here is a run, such as demo"):
+        parse_name("demo/1")
     with pytest.raises(BadConfiguration, match="'/clean' names no run"):
         parse_name("/clean")
     assert [is_version(text) for text in ("demo@champion", "demo/3", "demo", "demo/clean", "demo/score/3")] == [

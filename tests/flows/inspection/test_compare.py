@@ -96,7 +96,7 @@ def test_missing_scores_are_named(small: Path) -> None:
     site = Site.named()
     with pytest.raises(BadConfiguration, match="'smal' .*score"):
         find_system("smal", site)
-    with pytest.raises(BadConfiguration, match="'small/1/score/test' names a part .*: small/1"):
+    with pytest.raises(BadConfiguration, match="'small/1/score/test' names a part .*, small/1"):
         find_system("small/1/score/test", site)
     key = find_system("small/1", site).scores["dev"].key
     folder = LocalStore(site.root).folder("score", key)

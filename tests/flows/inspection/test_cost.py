@@ -134,3 +134,14 @@ def test_the_command_prints_a_table_or_json(capsys: pytest.CaptureFixture[str]) 
     plan_command(RunOptions("demo"), cost=True, as_json=True)
     printed = json.loads(capsys.readouterr().out)
     assert printed["run"] == "demo"
+
+
+def test_an_interrupted_training_computes_only_what_is_left(root: Path) -> None:
+    row = planned("train")
+    record(root, row, 1, 1_000.0, parameters=PARAMETERS, updates=row.form["training"]["updates"])
+    recorded = [*sealed_everywhere(LocalStore(root))]
+    whole, rest, last = (
+        stage_costs([replace(row, resumes=done)], recorded, Site.named())[0].seconds or 0 for done in (0, 425, 850)
+    )
+    assert rest == pytest.approx(whole / 2)
+    assert 0 < last < rest

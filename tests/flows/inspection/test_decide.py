@@ -107,3 +107,8 @@ def test_a_seed_that_fails_ends_it(answer: Callable[..., Decision]) -> None:
 def test_impossible_questions_are_named(words: Any, message: str) -> None:
     with pytest.raises(BadConfiguration, match=message):
         Question.ask(*words, "local")
+
+
+def test_another_budget_is_another_group_of_runs() -> None:
+    budgets = [Question.ask("demo", "demo --set model.p_drop=0.2", 0.3, n, "", "local").group.name for n in (4, 4, 6)]
+    assert budgets[0] == budgets[1] != budgets[2]

@@ -175,3 +175,9 @@ def test_a_damaged_database_is_a_failure(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "mlflow.db").write_bytes(b"SQLite format 3\0" + b"damaged" * 1000)
     check = found("mlflow")
     assert (check.verdict, bool(check.advice)) == ("failure", True)
+
+
+def test_a_root_that_is_a_file_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("REPRO_ROOT", f"{tmp_path / 'file'}")
+    assert found("disk").verdict == "failure"

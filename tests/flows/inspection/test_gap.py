@@ -13,11 +13,12 @@ from made_up_roots import artifact
 from small_pipeline import run_small
 
 from flows.commands.gap import gap
-from flows.inspection.claims import about_training, find_claim, training_differences
-from flows.inspection.compare import find_system
+from flows.inspection.claims import ClaimedSystem, about_training, find_claim, training_differences
+from flows.inspection.compare import ScoredSystem, find_system
+from flows.inspection.gap import _decoding_changes
 from flows.inspection.garbage_collection import find_garbage
 from flows.runner.find_run import find_run
-from flows.runner.request import RunRequest
+from flows.runner.request import RunRequest, make_plan
 from flows.runs import RUNS
 from flows.runs.overrides import override
 from flows.runs.text_settings import fitting
@@ -27,6 +28,7 @@ from infra.errors import BadConfiguration
 from infra.site import Site, open_store
 from infra.store.local import LocalStore
 from infra.store.manifest import Manifest
+from tasks.evaluation.score_gap import Claim
 from tasks.stages.gap import _gained
 
 MISTAKES = ("averaging.count=1", "decoding.beam=1", "decoding.alpha=0")
@@ -83,7 +85,7 @@ def test_a_difference_of_the_training_is_named_with_its_command_and_cost(
     assert of_updates["command"] == "repro run half --set training.minutes=0 --set training.updates=120"
     timed = "repro run half --set training.schedule=paper --set training.minutes=0"
     assert by_name["training.minutes"]["command"] == timed
-    assert "augment" in by_name
+    assert by_name["augment.caps"]["claimed"] == "0.0"
     assert by_name["training.schedule"]["command"] == timed
     assert "training.peak" not in by_name, "the claim's schedule does not use it"
     size = by_name["training"]
@@ -280,3 +282,30 @@ def test_a_training_improves_at_its_end_if_its_last_check_is_the_best(
     assert made.manifest
     (found,) = _gained({"train": made.manifest}, store)
     assert found == f"dev_perplexity from update 90 to the last, 100: 13.400 to {last:.3f}{said}"
+
+
+def test_a_decoding_with_other_numerics_is_named(small: Path) -> None:
+    of_claim = find_system("small", Site.named()).lineage
+    translated = of_claim["translate.test"]
+    decoding = {**translated.arguments["decoding"], "numerics": "strict"}
+    ours = {**of_claim, "translate.test": replace(translated, arguments={**translated.arguments, "decoding": decoding})}
+    assert _decoding_changes(ours, of_claim, "test")[1] == ["decoding: numerics is strict, claimed fast: not measured"]
+
+
+def test_the_teachers_settings_are_not_the_runs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
+
+    def planned(name: str, *overrides: str) -> dict[str, Manifest]:
+        rows = make_plan(RunRequest(name, overrides=overrides).resolve()).outcome.rows
+        made = [Manifest(r.stage, r.key, r.version, r.item, r.form, {}, "", r.facts, {}, 0.0, {}) for r in rows]
+        return {f"{each.stage}.{each.item}".rstrip(".").removesuffix(".train"): each for each in made}
+
+    distilled = ClaimedSystem(Claim("distilled", 40.0), "demo-distilled", planned("demo-distilled"))
+    here = ScoredSystem("demo", {}, planned("demo"))
+    found = {each.name: each for each in training_differences(distilled, here, RunRequest("demo"), [])}
+    assert (found["synthetic"].claimed, found["synthetic"].here) == ("distillation", "none")
+    assert (found["model.layers"].claimed, found["model.layers"].here) == ("1", "2")
+    other = replace(here, lineage=planned("demo-distilled", "synthetic.n_best=2", "augment.caps=0.1"))
+    found = {each.name: each for each in training_differences(distilled, other, RunRequest("demo-distilled"), [])}
+    assert found.keys() == {"synthetic", "augment.caps"}
+    assert found["augment.caps"].command.endswith("--set augment.caps=0.0")

@@ -20,7 +20,15 @@ from infra.tracking import model_logging, registry
 from infra.tracking.client import mlflow_client
 from infra.tracking.model_files import local_address, stored_folder
 from infra.tracking.model_version import DETAILS, Version, grouped_tags, history, make_version, ordered
-from infra.tracking.registry import create_version, resolve, set_alias, source_run, version_exists, versions
+from infra.tracking.registry import (
+    create_version,
+    delete_version,
+    resolve,
+    set_alias,
+    source_run,
+    version_exists,
+    versions,
+)
 from infra.tracking.tracker import Tracker
 
 SCORES = {"dev_set": "val", "dev_bleu": "34.5", "dev_signature": "tok:13a", "val.bleu": "34.5", "flickr.bleu": "33.25"}
@@ -235,3 +243,14 @@ def test_a_score_that_is_no_number_is_left_out() -> None:
     found = make_version("ende", 1, 0, "", "", tags, ())
     assert dict(found.bleu) == {"val": 34.5}
     assert "val (dev) 34.50" in found.line()
+
+
+def test_a_deleted_version_takes_no_alias_from_another(registered: Registered) -> None:
+    for _ in range(2):
+        registered.make(Tracker(registered.uri, registered.file.parent / "mlflow-artifacts"), "moved", SCORES)
+    set_alias(registered.uri, resolve(registered.uri, "moved/1"), "champion", "the first")
+    first = resolve(registered.uri, "moved/1")
+    set_alias(registered.uri, resolve(registered.uri, "moved/2"), "champion", "better")
+    delete_version(registered.uri, first)
+    assert resolve(registered.uri, "moved@champion").version == 2
+    mlflow_client(registered.uri).delete_registered_model("moved")

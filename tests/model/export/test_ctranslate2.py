@@ -124,6 +124,9 @@ def test_translate_py_names_a_line_that_is_too_long(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, script], input="A dog\n" + "A" * 99, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr == "translate.py: line 2 has 100 pieces, the longest that this model takes has 63\n"
+    for options in (("--beam", "-1"), ("--alpha", "nan"), ("--workers", "0")):
+        refused = subprocess.run([sys.executable, script, *options], input="", capture_output=True, text=True)
+        assert (refused.returncode, "error: allowed are " in refused.stderr) == (2, True), options
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from finished_run import FinishedRun
 
 from infra.tracking.registry import set_alias, versions
 from tasks.registration import register_version as module
+from tasks.registration.aliases import move_aliases
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +76,11 @@ def test_a_repeated_registration_takes_no_version_of_its_run_that_was_measured_o
         for tags in (run.tags(30.0), run.tags(40.0), run.tags(40.0))
     ]
     assert made == [1, 2, 2]
+
+
+def test_a_registration_that_is_repeated_late_does_not_take_the_candidate(run: FinishedRun) -> None:
+    for bleu in (30.0, 20.0, 25.0):
+        run.register("late", run.tags(bleu))
+    first, second, _ = sorted(versions(run.tracker.uri, "late"), key=lambda version: version.version)
+    move_aliases(run.tracker.uri, second, [first], 0.0, lambda _: 1.0)
+    assert holders(run, "late")["candidate"] == 3

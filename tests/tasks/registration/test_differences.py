@@ -5,6 +5,7 @@ from typing import Any
 
 from flows.runs import DEMO, Run
 from infra.store.manifest import Manifest
+from tasks.cleaning.filters import Distinct
 from tasks.engine.keys import canonical
 from tasks.registration.differences import differing_fields
 
@@ -96,3 +97,9 @@ def test_removed_artifacts_are_named_and_their_fields_are_not_taken_for_defaults
         "model.p_drop": ("0.1", "0.2", "removed"),
         "removed": ("none", "none", "train"),
     }
+
+
+def test_a_second_rule_of_a_class_is_the_only_difference() -> None:
+    rules = (*DEMO.filters.rules, Distinct(on="source"))
+    other = replace(DEMO, filters=replace(DEMO.filters, rules=rules))
+    assert differing(lineage(DEMO), lineage(other)) == {"filters.rules.Distinct 2": ("none", "Distinct")}
