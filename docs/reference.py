@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
-from inspect import getdoc, getsource
+from inspect import getdoc, getsource, getsourcelines
 from pathlib import Path
 from textwrap import indent
 from typing import Any, get_args, get_type_hints
@@ -95,7 +95,7 @@ def run_fields() -> str:
 def python_interface() -> str:
     """The page of ``flows.api``, from its docstrings and signatures."""
     lines = ["# The Python interface", "", *_about(api)]
-    functions = sorted((getattr(api, name) for name in api.__all__), key=lambda each: each.__code__.co_firstlineno)
+    functions = sorted((getattr(api, name) for name in api.__all__), key=lambda each: getsourcelines(each)[1])
     for each in functions:
         code = ["```python", f"{each.__name__}{_signature(each)}", "```"]
         lines += ["", f"## {each.__name__}", "", *code, "", *_about(each)]
