@@ -84,7 +84,7 @@ class Check:
         limit = self.limit
         if self.value is None:
             return f"{limit.label} has no fact {limit.fact}, for which the run expects {limit.text}"
-        return f"{limit.label} has {limit.fact} {self.value:,.12g}, expected is {limit.text}"
+        return f"{limit.label} has {limit.fact} {self.value:,.8g}, expected is {limit.text}"
 
 
 @dataclass
