@@ -68,7 +68,6 @@ STAGE_SCHEMA = {
 }
 
 
-@signals.handled()
 def runs() -> pl.DataFrame:
     """List the built-in runs, then other runs with a record in the root.
 
@@ -82,7 +81,6 @@ def runs() -> pl.DataFrame:
     return pl.DataFrame(rows, {"run": pl.String, "about": pl.String, "recorded": pl.Boolean}, orient="row")
 
 
-@signals.handled()
 def plan(
     name: str,
     overrides: Mapping[str, object] | None = None,
@@ -124,7 +122,6 @@ def run(
     return _stage_frame(dispatch(make_plan(resolved)))
 
 
-@signals.handled()
 def scores(name: str, overrides: Mapping[str, object] | None = None) -> pl.DataFrame:
     """Return the scores of a run (``demo``), a model version (``demo@champion``) or one set (``demo/score/test``).
 
@@ -146,7 +143,6 @@ def scores(name: str, overrides: Mapping[str, object] | None = None) -> pl.DataF
     return pl.DataFrame(rows, {column: numbers.get(column, pl.String) for column in columns})
 
 
-@signals.handled()
 def curves(name: str, overrides: Mapping[str, object] | None = None) -> pl.DataFrame:
     """Return the metrics of a training by update, for a run (``demo``) or a model version (``demo@champion``).
 
@@ -158,7 +154,6 @@ def curves(name: str, overrides: Mapping[str, object] | None = None) -> pl.DataF
     return training_table(find_training(name, configured_site(), _assignments(overrides)).path() / "metrics.jsonl")
 
 
-@signals.handled()
 def sentences(name: str) -> pl.DataFrame:
     """Return every scored sentence of a run or a model version.
 
@@ -279,7 +274,6 @@ def attention(
     return attention_of(served, sentence, target)[1]
 
 
-@signals.handled()
 def artifact(name: str, overrides: Mapping[str, object] | None = None) -> Artifact:
     """Return the newest artifact of a name such as ``demo/clean`` or ``demo/score/test`` (``repro show --path``).
 

@@ -11,8 +11,8 @@ from flows.runs import RUNS
 from flows.runs.unknown_names import did_you_mean, unknown_name
 from flows.views.terminal import print_json, print_text, say
 from infra.errors import BadConfiguration
-from infra.processes.locks import file_lock
 from infra.site import Site, configured_site, open_store
+from tasks.registration.aliases import alias_lock
 
 
 def models(
@@ -76,7 +76,7 @@ def promote(
     if not why.strip():
         raise BadConfiguration("--why is empty, allowed is a reason in words")
     site = configured_site()
-    with file_lock(site.root / "locks" / "aliases", lambda _: None):  # which a registration holds
+    with alias_lock(site.root):
         chosen = find_version(version, site)
         if alias in chosen.aliases:
             say(f"{chosen.label} is {alias} already; nothing changed")

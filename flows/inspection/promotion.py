@@ -2,12 +2,11 @@
 
 from flows.inspection.seed_groups import compare_on, find_group
 from infra.errors import BadConfiguration
-from infra.processes.locks import file_lock
 from infra.site import Site
 from infra.tracking.model_version import BY_REGISTRATION, HEADLINES, Version
 from infra.tracking.provenance import user
 from infra.tracking.registry import resolve, set_alias, versions
-from tasks.registration.aliases import CHAMPION, becomes_champion, holder
+from tasks.registration.aliases import CHAMPION, alias_lock, becomes_champion, holder
 
 FEWEST_SEEDS = 3
 
@@ -19,7 +18,7 @@ def promote(label: str, min_bleu: float, site: Site, *, by_score: bool) -> str:
     return "" if the version is champion, below ``min_bleu`` or measured on another dev set, if the champion is one of
     the seeds, a score was removed, or there are fewer than FEWEST_SEEDS. The champion may have only one seed.
     """
-    with file_lock(site.root / "locks" / "aliases", lambda _: None):
+    with alias_lock(site.root):
         own = resolve(site.tracking, label)
         champion = holder(versions(site.tracking, own.name), CHAMPION)
         if own == champion:

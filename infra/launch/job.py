@@ -18,6 +18,8 @@ from infra.processes.children import SAFE_PATH
 from infra.processes.compute import thread_waiting
 
 EXIT = "exit.json"
+SCRIPT = "job.sh"
+"""The script that starts a job over ssh or in SLURM."""
 PROBE_BYTES = 2**16
 KILLED_RANK = re.compile(r"Signal (\d+) \(SIG\w+\) received by PID")
 """Matches torchrun's last line about a process that a signal ended."""
@@ -64,7 +66,7 @@ class JobSpec:
     def write(self) -> None:
         """Write ``job.json``; remove the files of a launch elsewhere."""
         self.path.write_text(self.text())
-        for name in (EXIT, "job.sh"):
+        for name in (EXIT, SCRIPT):
             (self.out / name).unlink(missing_ok=True)
 
 

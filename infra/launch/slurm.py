@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from infra.errors import BadConfiguration, Fault, JobFailed, NetworkFault, OutOfMemory, Preempted
 from infra.launch.batch_queue import QueueLauncher, QueueStatus, job_name
-from infra.launch.job import EXIT, JobSpec, command, option_words, variables
+from infra.launch.job import EXIT, SCRIPT, JobSpec, command, option_words, variables
 from infra.processes.children import python_path
 
 PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
@@ -73,7 +73,7 @@ class Slurm:
     """SLURM as a batch queue, through its command line programs."""
 
     settings: SlurmSettings
-    file = "job.sh"
+    file = SCRIPT
 
     def description(self, job: JobSpec) -> str:
         return script(job, self.settings)

@@ -22,7 +22,7 @@ from pathlib import Path
 from infra.errors import BadConfiguration, JobFailed, NoSpace
 from infra.launch.batch_queue import QueueLauncher, QueueStatus, job_name
 from infra.launch.far_machine import FarMachine
-from infra.launch.job import EXIT, JobSpec, command, option_words, variables
+from infra.launch.job import EXIT, SCRIPT, JobSpec, command, option_words, variables
 from infra.processes.children import PROJECT_ROOT
 from infra.processes.identity import machine_identity
 
@@ -88,7 +88,7 @@ class SshQueue:
     """The folder for files there: absolute, or relative to the home folder. ``examine`` makes it absolute."""
     python: str = "python3"
     """Python there, with the five packages of a job: a program on the PATH, or a path in the form of ``folder``."""
-    file = "job.sh"
+    file = SCRIPT
 
     def examine(self) -> str:
         """Return a description of the machine. Raises BadConfiguration if no job can run there."""

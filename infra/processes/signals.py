@@ -25,6 +25,8 @@ PATIENCE_SECONDS = GRACE_SECONDS + 15
 POLL_SECONDS = 0.1
 
 _received: list[int] = []
+_interrupted: set[object] = set()
+"""The groups of threads (``thread_group``) that an interrupt ends."""
 _patience: float | None = None
 """The patience of the shielded work in seconds; None if there is no such work."""
 
@@ -55,9 +57,11 @@ def handled() -> Iterator[None]:
 
 
 def check() -> None:
-    """Raise the exception of the first signal since ``install_handlers``, if there was one."""
+    """Raise the exception of the first signal since ``install_handlers``, if there was one, or end this thread."""
     if _received:
         raise _exception_for(_received[0])
+    if _interrupted:
+        raise _exception_for(signal.SIGTERM)
 
 
 def wait(seconds: float) -> None:
@@ -68,10 +72,14 @@ def wait(seconds: float) -> None:
         time.sleep(min(left, POLL_SECONDS))
 
 
-def stop_all_threads() -> None:
-    """Make ``check`` raise on all threads, after an interrupt reached only this thread as an exception."""
-    if not _received:
-        _received.append(signal.SIGTERM)
+@contextmanager
+def thread_group() -> Iterator[Callable[[], None]]:
+    """Yield a function for an interrupt that reached only one thread: ``check`` raises on all until the block ends."""
+    group = object()
+    try:
+        yield lambda: _interrupted.add(group)
+    finally:
+        _interrupted.discard(group)
 
 
 def shielded(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:

@@ -23,10 +23,11 @@ def run_in_threads(calls: Sequence[Callable[[], T]], at_once: int, name: str) ->
             return call()
         except BaseException as error:
             if not isinstance(error, Exception):
-                signals.stop_all_threads()  # before a thread takes the next call
+                stop_threads()  # before a thread takes the next call
             raise
 
-    with ThreadPoolExecutor(max(at_once, 1), thread_name_prefix=name) as pool:
+    threads = ThreadPoolExecutor(max(at_once, 1), thread_name_prefix=name)
+    with signals.thread_group() as stop_threads, threads as pool:
         futures = [pool.submit(copy_context().run, run, call) for call in calls]
         try:
             while wait(futures, signals.POLL_SECONDS).not_done:
@@ -38,6 +39,6 @@ def run_in_threads(calls: Sequence[Callable[[], T]], at_once: int, name: str) ->
         except BaseException:
             for future in futures:
                 future.cancel()
-            signals.stop_all_threads()
+            stop_threads()
             raise
     return [future.result() for future in futures]

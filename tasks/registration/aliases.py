@@ -8,7 +8,10 @@ that share only MLflow may move an alias at the same time; then the last move co
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 
+from infra.processes.locks import file_lock
 from infra.store.store import Artifact
 from infra.tracking.model_version import BY_REGISTRATION, FIRST, HEADLINES, PREFERRED, Version, headline
 from infra.tracking.provenance import user
@@ -27,6 +30,11 @@ NOISE = 0.05
 """The p-value above which a difference counts as noise."""
 SentenceTest = Callable[[Version], float | str]
 """Returns the two-sided p-value of the dev scores of the new version and this champion, or why there is none."""
+
+
+def alias_lock(root: Path) -> AbstractContextManager[object]:
+    """Lock the aliases of a root: registrations and promotions read the versions and move an alias in turn."""
+    return file_lock(root / "locks" / "aliases", lambda _: None)
 
 
 def becomes_champion(

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from infra.guards.address_secrets import public_address
-from infra.processes.locks import file_lock
 from infra.tracking.model_files import MODEL_ID, stored_damage
 from infra.tracking.model_logging import TextModel, log_model, store_again
 from infra.tracking.model_version import Version
 from infra.tracking.registry import create_version, set_decision, versions
 from model.metric_names import BLEU, CHRF, DEV_BLEU, PERPLEXITY, TEST_BLEU
-from tasks.registration.aliases import CHAMPION, UNDECIDED, SentenceTest, holder, move_aliases
+from tasks.registration.aliases import CHAMPION, UNDECIDED, SentenceTest, alias_lock, holder, move_aliases
 from tasks.registration.version_tags import model_description, model_metrics, version_description
 
 MEASURED = (f".{BLEU}", f".{CHRF}", f".{PERPLEXITY}", DEV_BLEU, TEST_BLEU, "dev_digest")
@@ -47,7 +46,7 @@ def register_version(
     held: list[str] = []
     decision = "a run with overrides moves no alias"
     if not modified:
-        with file_lock(root / "locks" / "aliases", lambda _: None):
+        with alias_lock(root):
             held, decision, champion = move_aliases(uri, version, before, min_champion_bleu, test)
     if version.stage_run == run_id and version.tags.get("decision") != decision:
         labels = [f"{name}/{each.version}" for each in (version, champion) if each]

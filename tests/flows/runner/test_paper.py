@@ -229,8 +229,7 @@ def test_a_failure_of_any_kind_stays_with_its_row() -> None:
 
 
 @pytest.mark.usefixtures("root")
-def test_an_interrupt_stops_running_rows_and_starts_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals, "_received", [])
+def test_an_interrupt_stops_running_rows_and_starts_no_other() -> None:
     started, ended = [], []
     both = threading.Barrier(2)
 

@@ -17,7 +17,6 @@ from flows.runs import RUNS
 from flows.tuning.study import JOURNAL, SweepStudy
 from flows.tuning.sweep import SweepRequest, write_results
 from infra.errors import BadConfiguration
-from infra.processes import signals
 from infra.processes.locks import try_file_lock
 from infra.site import open_store
 from infra.tracking.client import mlflow_client
@@ -77,8 +76,7 @@ def test_trials_share_stages_and_translate_the_dev_set_alone(small: Path) -> Non
     assert note.endswith("\n".join(rows))
 
 
-def test_an_interrupted_trial_is_repeated_with_its_settings(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signals, "_received", [])
+def test_an_interrupted_trial_is_repeated_with_its_settings(small: Path) -> None:
     tried: list[float] = []
 
     def interrupted(run: RunPlan) -> Outcome:
@@ -89,7 +87,6 @@ def test_an_interrupted_trial_is_repeated_with_its_settings(small: Path, monkeyp
 
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         request().resolve().run(interrupted, lambda _: None)
-    signals._received.clear()
     found = request().resolve().run(interrupted, lambda _: None)
     assert len(tried) == 4, "one trial was done, one is repeated, one is new"
     assert tried[2] == tried[1]
