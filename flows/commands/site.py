@@ -5,7 +5,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.views.tables import size_text
 from flows.views.terminal import say
 from infra.site import configured_site
 
@@ -25,8 +24,5 @@ def site(
     written = write_site(source, out)
     if not written.versions:
         say(f"no model is registered in {source.root.absolute()}; `repro run demo` registers one; or set REPRO_ROOT")
-    say(
-        f"{written.versions} versions of {written.models} models, {written.files} files, "
-        f"the largest text {size_text(written.largest)}"
-    )
+    say(f"{written.versions} versions of {written.models} models, {written.files} files")
     print(out / "index.html")

@@ -7,15 +7,18 @@ settings, so that its finished stages and checkpoints are reused.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 from pathlib import Path
 
 import optuna
-from optuna.distributions import BaseDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from flows.runs.overrides import by_path
 from flows.tuning.search_space import Direction
 from infra.errors import BadConfiguration
 from infra.store.files import write_atomically
@@ -46,8 +49,11 @@ class TrialRow:
 class SweepStudy:
     """The trials of one sweep. Its methods may be called from several threads."""
 
-    def __init__(self, folder: Path, direction: Direction, space: Mapping[str, BaseDistribution]) -> None:
-        """Open or create the study. The caller holds its lock."""
+    def __init__(self, folder: Path, direction: Direction, space: Mapping[str, BaseDistribution], trials: int) -> None:
+        """Open or create the study. The caller holds its lock.
+
+        If every field has a list of values, and ``trials`` are enough for all combinations, each is tried.
+        """
         self.space = dict(space)
         self.study = _open_study(folder / JOURNAL, direction)
         done = len(self.study.get_trials(deepcopy=False))
@@ -60,6 +66,10 @@ class SweepStudy:
             if trial.number not in repeated:
                 self.study.enqueue_trial(trial.params)
                 self.study.set_user_attr(REPEATED, sorted(self._repeated | {trial.number}))
+        lists = [each.choices for each in space.values() if isinstance(each, CategoricalDistribution)]
+        if lists and len(lists) == len(space) and prod(map(len, lists)) <= trials:
+            for values in product(*lists):
+                self.study.enqueue_trial(dict(zip(space, values, strict=True)), skip_if_exists=True)
 
     @property
     def _repeated(self) -> set[int]:
@@ -82,11 +92,6 @@ class SweepStudy:
             self.study.tell(trial, state=TrialState.FAIL)
         else:
             self.study.tell(trial, value)
-
-    @property
-    def ended(self) -> int:
-        """The number of ended trials, without those that were queued again."""
-        return sum(row.state != "running" for row in self.rows())
 
     def rows(self) -> list[TrialRow]:
         """List all trials by number, without those that were queued again."""
@@ -115,7 +120,7 @@ def _row(trial: FrozenTrial) -> TrialRow:
         trial.number,
         state,
         trial.value if state == "complete" else None,
-        tuple(sorted(trial.user_attrs.get(ASSIGNMENTS, ()), key=lambda each: each.partition("=")[0])),
+        by_path(trial.user_attrs.get(ASSIGNMENTS, ())),
         trial.duration.total_seconds() if trial.duration else 0.0,
         f"{trial.user_attrs.get(FAILURE, '')}",
     )

@@ -19,6 +19,7 @@ from flows.runner.outcome import Outcome
 from flows.runner.recorded_runs import command_of
 from flows.runner.request import ResolvedRun, RunRequest
 from flows.runs.completion import RUN_NAMES, OverridesOption
+from flows.runs.overrides import by_path
 from flows.tuning.search_space import Direction, parse_space
 from infra.errors import BadConfiguration, describe
 from infra.processes.locks import try_file_lock
@@ -70,10 +71,14 @@ class SweepRequest:
             allowed = f"{', '.join(MEASURES)}; a sweep chooses on the dev set alone"
             raise BadConfiguration(f"--on is {self.on!r}, allowed is {allowed}")
         base = RunRequest(self.run, overrides=self.overrides, site=self.site).resolve()
-        space = parse_space(sorted(self.spaces), base.run, self.overrides)
+        space = parse_space(by_path(self.spaces), base.run, self.overrides)
         changed = [path for path in space if path.startswith(("vocabulary.", "augment.", "filters."))]
         if self.on == BY_PERPLEXITY and changed:
             allowed = f"dev.bleu or dev.chrf: {changed[0]} changes the vocabulary, on which perplexity depends"
+            raise BadConfiguration(f"--on is {self.on}, allowed is {allowed}")
+        unused = [path for path in space if path.startswith(("averaging.", "decoding."))]
+        if self.on == BY_PERPLEXITY and unused:
+            allowed = f"dev.bleu or dev.chrf: {unused[0]} changes nothing before the dev set is translated"
             raise BadConfiguration(f"--on is {self.on}, allowed is {allowed}")
         return ResolvedSweep(self, base, space)
 
@@ -136,7 +141,7 @@ class ResolvedSweep:
         with try_file_lock(self.folder / "lock") as is_free:
             if not is_free:
                 raise BadConfiguration(f"another process works in {self.folder}; wait for it, or end it first")
-            study = SweepStudy(self.folder, MEASURES[self.request.on], self.space)
+            study = SweepStudy(self.folder, MEASURES[self.request.on], self.space, self.request.trials)
             return run_group(self.group, run_one, say, _Sweep(self, study).run)
 
 
@@ -165,7 +170,26 @@ class SweepResults(GroupResults):
 
     @property
     def files(self) -> Sequence[Path]:
-        return write_results(self)
+        """Write ``sweep.json`` and ``sweep.png`` into the sweep's folder; return their paths."""
+        from optuna.distributions import CategoricalDistribution
+
+        from tasks.evaluation import plots
+
+        request = self.resolved.request
+        listed = self.resolved.folder / "sweep.json"
+        picture = self.resolved.folder / "sweep.png"
+        write_atomically(listed, json.dumps(self.as_json(), indent=1, ensure_ascii=False))
+        done = [row for row in self.rows if row.value is not None]
+        settings = {}
+        for place, (path, distribution) in enumerate(self.resolved.space.items()):
+            texts = [row.settings[place].partition("=")[2] for row in done]
+            if isinstance(distribution, CategoricalDistribution):
+                settings[path] = plots.SearchedSetting(texts, choices=[f"{each}" for each in distribution.choices])
+            else:
+                settings[path] = plots.SearchedSetting([float(text) for text in texts], distribution.log)
+        scores = {row.number: row.value for row in done if row.value is not None}
+        picture.write_bytes(plots.sweep(request.on, scores, MEASURES[request.on] == "maximize", settings, plots.LIGHT))
+        return [listed, picture]
 
     @property
     def markdown(self) -> str:
@@ -218,7 +242,7 @@ class _Sweep:
     def run(self, members: Members) -> SweepResults:
         """Run the missing trials, ``at_once`` at a time; an interrupt ends all of them."""
         request = self.resolved.request
-        missing = max(request.trials - self.study.ended, 0)
+        missing = max(request.trials - len(self.study.rows()), 0)
         if missing < request.trials:
             members.say(f"{members.group.name}: {request.trials - missing} of {request.trials} trials are done")
         run_in_threads([partial(self._run_one, members)] * missing, request.at_once, "trial")
@@ -236,27 +260,3 @@ class _Sweep:
         value = None if outcome.failure else self.resolved.value_of(outcome)
         self.study.tell(trial, value, outcome.failure)
         members.say(f"trial {trial.number}: {outcome.failure or f'{request.on} {value:.2f}'}")
-
-
-def write_results(found: SweepResults) -> list[Path]:
-    """Write ``sweep.json`` and ``sweep.png`` into the sweep's folder; return their paths."""
-    from optuna.distributions import CategoricalDistribution
-
-    from tasks.evaluation import plots
-
-    folder = found.resolved.folder
-    request = found.resolved.request
-    listed = folder / "sweep.json"
-    picture = folder / "sweep.png"
-    write_atomically(listed, json.dumps(found.as_json(), indent=1, ensure_ascii=False))
-    done = [row for row in found.rows if row.value is not None]
-    settings = {}
-    for place, (path, distribution) in enumerate(found.resolved.space.items()):
-        texts = [row.settings[place].partition("=")[2] for row in done]
-        if isinstance(distribution, CategoricalDistribution):
-            settings[path] = plots.SearchedSetting(texts, choices=[f"{each}" for each in distribution.choices])
-        else:
-            settings[path] = plots.SearchedSetting([float(text) for text in texts], distribution.log)
-    scores = {row.number: row.value for row in done if row.value is not None}
-    picture.write_bytes(plots.sweep(request.on, scores, MEASURES[request.on] == "maximize", settings, plots.LIGHT))
-    return [listed, picture]

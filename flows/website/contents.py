@@ -17,8 +17,10 @@ from infra.site import Site, open_store
 from infra.store.manifest import Manifest
 from infra.store.store import Store
 from infra.tracking.provenance import commit
+from tasks.corpus.catalogue import may_copy
 from tasks.evaluation import html
 from tasks.registration.differences import Lineage, differing_fields
+from tasks.registration.lineage import keys_of
 from tasks.registration.model_card import as_markdown
 from tasks.stages.gap import PAGE
 
@@ -47,26 +49,29 @@ class Root:
         references = {entry.references(name) for entry in entries for name in entry.scores}
         return [each for each in self.systems if each.score.facts["references_sha256"] in references]
 
-    @property
-    def entries(self) -> Iterator[VersionEntry]:
-        return (entry for model in self.models for entry in model.versions)
-
     @cached_property
-    def registrations(self) -> Mapping[str, Manifest]:
-        """The ``register`` manifest of each version, by label such as ``demo/3``."""
-        found = self.store.local().list("register")
-        return {f"{each.facts.get('name')}/{each.facts.get('version')}": each for each in found}
+    def registrations(self) -> Mapping[tuple[str, str], Manifest]:
+        """The ``register`` manifest of each version, by its label and the key of its weights.
 
-    @cached_property
-    def reports(self) -> Mapping[str, Path]:
-        """Reports of the versions with an alias; others are left out, since a report takes megabytes."""
+        Another registry of this root may have other versions with the same labels.
+        """
         found = {}
-        for entry in self.entries:
-            if entry.version.aliases and entry.label in self.registrations:
-                report = self.registrations[entry.label].arguments["report"]
-                manifest = self.store.find(report["artifact"], report["key"])
-                found[entry.label] = artifact_file(self.store, manifest, "report.html")
-        return {label: path for label, path in found.items() if path}
+        for each in self.store.local().list("register"):
+            label = f"{each.facts.get('name')}/{each.facts.get('version')}"
+            found[label, each.arguments["weights"]["key"]] = each
+        return found
+
+    def report(self, entry: VersionEntry, manifests: Lineage) -> Path | None:
+        """Find the report of a version with an alias; others are left out, since a report takes megabytes.
+
+        A report quotes sentences, so it is also left out if the licence of a text forbids copies.
+        """
+        registered = self.registrations.get((entry.label, entry.version.tags.get("key.average", "")))
+        may_show = entry.version.aliases and may_copy(each.arguments for each in manifests.values())
+        if registered is None or not may_show:
+            return None
+        report = registered.arguments["report"]
+        return artifact_file(self.store, self.store.find(report["artifact"], report["key"]), "report.html")
 
 
 def contents(root: Root) -> Iterator[tuple[str, str | Path]]:
@@ -89,8 +94,8 @@ def _version(
     root: Root, model: ModelEntry, preferred: Lineage, entry: VersionEntry
 ) -> Iterator[tuple[str, str | Path]]:
     store = root.store
-    report = root.reports.get(entry.label)
     manifests = entry.read_lineage()
+    report = root.report(entry, manifests)
     card = version_card(entry.version, manifests, store)
     curves = training_curves(artifact_file(store, manifests.get("train"), "metrics.jsonl"), entry.label)
     values = {"model": model, "entry": entry, "card": card, "curves": curves, "report": report}
@@ -98,7 +103,7 @@ def _version(
     values["systems"] = root.beside(entry)
     attention = report.parent / "attention_0.png" if report else None  # the first picture, if any
     values["attention"] = has_attention = attention is not None and attention.is_file()
-    values["gaps"] = gaps = _gaps(root, entry.label)
+    values["gaps"] = gaps = _gaps(root, entry)
     yield entry.page, render("version.html", entry.page, made_from=manifests, **values, **root.about)
     place = entry.page.removesuffix(".html")
     yield f"{place}.md", as_markdown(card)
@@ -110,9 +115,14 @@ def _version(
         yield f"{place}-attention.png", attention
 
 
-def _gaps(root: Root, label: str) -> list[tuple[Manifest, Path]]:
+def _gaps(root: Root, entry: VersionEntry) -> list[tuple[Manifest, Path]]:
     """Find the newest page of ``repro gap`` for each claim, its score and set of a version."""
-    own = [each for each in root.gaps if each.facts["system"] == label]
+    keys = {name.removeprefix("score."): key for name, key in keys_of(entry.version.tags).items()}
+    own = [
+        each
+        for each in root.gaps
+        if each.facts["system"] == entry.label and each.arguments["score"]["key"] == keys.get(each.item)
+    ]
     newest = {(each.facts["claim"], each.facts["claimed"], each.item): each for each in own}
     files = ((each, artifact_file(root.store, each, PAGE)) for each in newest.values())
     return [(each, file) for each, file in files if file]

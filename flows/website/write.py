@@ -18,12 +18,11 @@ BEGUN = "site.begun"
 
 @dataclass(frozen=True)
 class WrittenSite:
-    """The numbers of models, versions and files written, and the bytes of the largest text."""
+    """The numbers of models, versions and files written."""
 
     models: int
     versions: int
     files: int
-    largest: int
 
 
 def write_site(site: Site, out: Path) -> WrittenSite:
@@ -33,13 +32,10 @@ def write_site(site: Site, out: Path) -> WrittenSite:
     """
     known = _known_files(out)
     root = Root.read(site)
-    largest = 0
     written = {LIST}
     out.mkdir(parents=True, exist_ok=True)
     with (out / BEGUN).open("a") as begun:
         for name, content in contents(root):
-            if isinstance(content, str):
-                largest = max(largest, len(content.encode()))
             path = path_below(out, name)
             begun.write(f"{name}\n")
             begun.flush()
@@ -51,7 +47,7 @@ def write_site(site: Site, out: Path) -> WrittenSite:
         with suppress(OSError):  # the folder holds other files
             (out / name).parent.rmdir()
     (out / BEGUN).unlink(missing_ok=True)
-    return WrittenSite(len(root.models), sum(len(model.versions) for model in root.models), len(written), largest)
+    return WrittenSite(len(root.models), sum(len(model.versions) for model in root.models), len(written))
 
 
 def _known_files(out: Path) -> set[str]:
@@ -63,8 +59,8 @@ def _known_files(out: Path) -> set[str]:
     begun = out / BEGUN
     try:
         names = begun.read_text().split("\n")[:-1] if begun.exists() else []  # the last line may be cut off
-        names += json.loads((out / LIST).read_text()) if (out / LIST).exists() or not begun.exists() else []
-        return set(filter(is_path_name, names))
+        listed = json.loads((out / LIST).read_text()) if (out / LIST).exists() or not begun.exists() else []
+        return set(filter(is_path_name, names + listed))
     except (OSError, ValueError, TypeError) as error:
         raise BadConfiguration(
             f"--out is {out}, which holds files that are no site of this program: name a new or an empty folder"

@@ -96,7 +96,7 @@ def running(folder: Path) -> Service | None:
     """Return the service if its supervisor answers, otherwise None."""
     try:
         service = read(folder)
-    except FileNotFoundError:
+    except OSError:
         return None
     return service if supervision.supervisor_of(service) else None
 

@@ -74,11 +74,18 @@ def unlisted_names(folder: Path, listed: Collection[str]) -> list[str]:
     return sorted(found)
 
 
+OF_SERVERS = {"prefect", "service"}
+"""Folders of a root in which servers keep what is theirs."""
+
+
 def names_by_stage(root: Path, only: str = "") -> Iterator[tuple[str, list[str]]]:
-    """Yield each folder of ``root`` (or ``only`` one) and the names of its entries, sorted by folder."""
+    """Yield each folder of ``root`` (or ``only`` one) and the names of its entries, sorted by folder.
+
+    Skips folders that only their user may read: those of the servers, and a disk's lost+found.
+    """
     folders = os.scandir(root) if root.is_dir() else ()
-    names = [each.name for each in folders if is_plain_name(each.name) and each.is_dir()]  # skips a disk's lost+found
-    for stage in sorted(name for name in names if only in ("", name)):
+    names = {each.name for each in folders if is_plain_name(each.name) and each.is_dir()}
+    for stage in sorted(name for name in names - OF_SERVERS if only in ("", name)):
         yield stage, os.listdir(f"{root}/{stage}")  # noqa: PTH208 - with Path, 100,000 names take half a second more
 
 

@@ -26,7 +26,7 @@ from infra.store.files import stamp_of, write_atomically, write_stamps
 from infra.store.leftovers import leftover_objects
 from infra.store.local import LocalStore
 from infra.store.manifest import MANIFEST, Manifest, bytes_of, is_of_attempt, manifest_envelope
-from infra.store.s3_client import Bucket, NoSuchKey, PreconditionFailed
+from infra.store.s3_client import AccessRefused, Bucket, NoSuchKey, PreconditionFailed
 from infra.store.s3_manifests import RemoteManifest, RemoteManifests
 from infra.store.store import Artifact, Leftover, Store
 
@@ -79,7 +79,8 @@ class S3Store(Store):
         unlisted = self._manifests.unlisted(remote)
         found = [*self._manifests.damages(remote, reread=True)]
         if found:
-            self.quarantine(manifest.stage, manifest.key)
+            with contextlib.suppress(AccessRefused):  # who may only read the bucket can name the damage
+                self.quarantine(manifest.stage, manifest.key)
         return [*found, *(f"{name} is not listed in its manifest" for name in unlisted)]
 
     def list(self, stage: str = "") -> Iterator[Manifest]:
@@ -112,6 +113,7 @@ class S3Store(Store):
     def seal(self, partial: Path, description: Mapping[str, Any]) -> Artifact:
         stage = description["stage"]
         key = description["key"]
+        self._cache.pin(stage, key)  # otherwise another process could evict what this one sends
         with self._copy_lock(stage, key):  # otherwise a reader could download the old artifact over it
             self._local.seal(partial, description)
             copy = self._local.find(stage, key)
@@ -294,8 +296,9 @@ class S3Store(Store):
         current = self._manifests.get(stage, key)
         if current is None or current.id != remote.id:  # its files are gone; the new artifact is not damaged
             raise BadData(f"{self.bucket.url(f'{stage}/{key}')} was removed or replaced meanwhile; run again")
-        renamed = self.quarantine(stage, key)
-        raise BadData(
-            f"{self.bucket.url(remote.key_of(name))} does not match its checksum: its artifact was quarantined as"
-            f" {renamed}, and the next run makes it again"
-        )
+        damage = f"{self.bucket.url(remote.key_of(name))} does not match its checksum"
+        try:
+            renamed = self.quarantine(stage, key)
+        except AccessRefused as error:
+            raise BadData(f"{damage}; `repro verify` by a user who may write to the bucket repairs it") from error
+        raise BadData(f"{damage}: its artifact was quarantined as {renamed}, and the next run makes it again")

@@ -6,8 +6,9 @@ import torch
 
 CPU_BATCH_PIECES = 1_024
 GPU_BATCH_PIECES = (16_384, 65_536)
-"""Minimum and maximum source tokens of a batch, including special tokens and padding. For each source the target side
-has ``beam`` rows."""
+"""Minimum and maximum source tokens of a batch, including special tokens and padding."""
+COUNTED_BEAM = 4
+"""For each source the target side has ``beam`` rows; a wider beam than this takes smaller batches."""
 BYTES_PER_PIECE = 2 << 20
 """A GPU's memory for each source token. The paper's big model with a beam of 4 needs 0.9 MB: target keys and values
 0.8 MB (6 layers, 4 rows, two buffers with spare capacity), source keys and values and logits 0.1 MB."""

@@ -23,7 +23,7 @@ from ..job import JobSettings
 from ..network.attention_maps import AttentionMaps, attention_maps
 from ..network.transformer import Transformer
 from ..network.weights import load_model
-from .batches import batch_by_length, batch_pieces
+from .batches import COUNTED_BEAM, batch_by_length, batch_pieces
 from .beam_search import BeamEntry, Ensemble, IncrementalDecoder, SearchConstraints, beam_search
 from .cached_decoder import DecoderStarter, decoder_starter
 from .translation import Hypothesis
@@ -140,7 +140,8 @@ class Translator:
             return beam_search(step, constraints, decoding, self.device, n_best)
 
         lengths = [len(source) + 1 if len(source) else 0 for source in sources]
-        return self._in_batches(lengths, find, [EMPTY_HYPOTHESIS], progress)
+        pieces = self.batch_pieces * COUNTED_BEAM // max(COUNTED_BEAM, decoding.beam)
+        return self._in_batches(lengths, pieces, find, [EMPTY_HYPOTHESIS], progress)
 
     @torch.inference_mode()
     def search_steps(
@@ -178,15 +179,18 @@ class Translator:
     def _in_batches(
         self,
         lengths: Sequence[int],
+        pieces: int,
         find: Callable[[Sequence[int]], Sequence[Answer]],
         empty: Answer,
         progress: ProgressCallback | None,
     ) -> list[Answer]:
-        """Call ``find`` with batches of indices; return the results in order, ``empty`` where the length is 0."""
+        """Call ``find`` with batches of indices, each of at most ``pieces`` source tokens.
+
+        Returns the results in order, ``empty`` where the length is 0."""
         answers = [empty] * len(lengths)
         filled = [number for number, length in enumerate(lengths) if length]
         done = len(lengths) - len(filled)
-        for batch in batch_by_length([lengths[number] for number in filled], self.batch_pieces):
+        for batch in batch_by_length([lengths[number] for number in filled], pieces):
             numbers = [filled[position] for position in batch]
             for number, answer in zip(numbers, find(numbers), strict=True):
                 answers[number] = answer
@@ -215,7 +219,7 @@ class Translator:
             return mean_X.view(len(numbers), -1).sum(dim=1).tolist()
 
         lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
-        return self._in_batches(lengths, find, 0.0, progress)
+        return self._in_batches(lengths, self.batch_pieces, find, 0.0, progress)
 
     def _log_probabilities(self, model: Transformer, source_BS: Tensor, target_BT: Tensor) -> Tensor:
         """Return the log-probabilities of the tokens after bos as one row (B * (T - 1)), 0 for padding."""

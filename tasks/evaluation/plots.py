@@ -27,6 +27,8 @@ LEGEND_CHARACTERS = 64
 """Characters of a legend's names and lines that fit beside each other over the axes."""
 AXIS_CHARACTERS = 48
 """Characters of labels that fit beside each other under the axes."""
+MOST_PERPLEXITY = math.exp(30)
+"""Perplexities of a diverged training are drawn as this, so that the others can be read."""
 LEGEND_ROW = 13.0
 """Height of a legend's row in points."""
 
@@ -58,11 +60,17 @@ def curves(history: Curves, theme: Theme) -> bytes:
     legend(loss, theme)
     dress(perplexity, theme, "Perplexity", "per target piece, log scale")
     perplexity.set_yscale("log")
-    perplexity.plot(history.updates, np.exp(np.minimum(history.nll, 30)), color=theme.source, lw=1.6, label="training")
+    perplexity.plot(
+        history.updates,
+        np.minimum(np.exp(np.minimum(history.nll, 700)), MOST_PERPLEXITY),
+        color=theme.source,
+        lw=1.6,
+        label="training",
+    )
     if len(history.dev_updates):
         perplexity.plot(
             history.dev_updates,
-            history.dev_perplexity,
+            np.minimum(history.dev_perplexity, MOST_PERPLEXITY),
             color=theme.target,
             lw=1.8,
             marker="o",
@@ -174,9 +182,10 @@ def sweep(
 
 def _mark_best(axes: Axes, history: Curves, theme: Theme) -> None:
     best = int(history.dev_perplexity.argmin())
+    lowest = float(history.dev_perplexity[best])
     axes.annotate(
-        f"best {history.dev_perplexity[best]:.2f}",
-        (history.dev_updates[best], history.dev_perplexity[best]),
+        f"best {lowest:.2f}" if lowest < MOST_PERPLEXITY else f"best {lowest:.0e}",
+        (history.dev_updates[best], min(lowest, MOST_PERPLEXITY)),
         xytext=(0, 7),
         textcoords="offset points",
         ha="right" if history.dev_updates[best] > history.dev_updates.max() * 0.6 else "left",
@@ -237,12 +246,13 @@ def label_log_axis(axis: XAxis | YAxis) -> None:
 
 
 def _round_ticks(low: float, high: float) -> list[float]:
-    """Round ticks of a log scale: at most seven, unless the powers of ten alone are more, and at least two."""
+    """Round ticks of a log scale: from two to seven."""
     tens = [10.0**n for n in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
     for steps in ((1, 2, 5), (1, 3), (1,)):
         ticks = [ten * step for ten in tens for step in steps if low <= ten * step <= high]
         if len(ticks) <= 7:
             break
+    ticks = ticks[:: math.ceil(len(ticks) / 7) or 1]
     return ticks if len(ticks) >= 2 else [each for each in MaxNLocator(4).tick_values(low, high) if low <= each <= high]
 
 
@@ -273,7 +283,7 @@ def sentence_bleu(bleu: Numbers, name: str, theme: Theme) -> bytes:
         style = "-" if words == "median" else "--"
         axes.axvline(value, color=theme.target, lw=1.4, ls=style, label=f"{words} {value:.1f}")
     axes.set_xlim(0, 100)
-    axes.set_xlabel("BLEU of a sentence: 13a, cased, smoothed", color=theme.muted)
+    axes.set_xlabel("BLEU of a sentence: cased, smoothed", color=theme.muted)
     axes.yaxis.set_major_formatter(thousands())
     legend(axes, theme)
     return png(figure)

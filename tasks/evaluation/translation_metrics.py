@@ -14,15 +14,19 @@ from typing import Any, TypeAlias
 
 from model import metric_names
 from model.config.normalise import DOUBLE_QUOTES, SINGLE_QUOTES
-from model.data.word_splitting import moses_tokens
+from model.data.word_splitting import base_language, moses_tokens
 from tasks.lazy_libraries import NDArray, np
 
 Counts: TypeAlias = "NDArray[np.float64]"
 RESAMPLES = 1_000
 SEED = 12_345
 CONFIDENCE_LEVEL = 0.95
-TOKENISERS = {"zh": "zh", "yue": "zh"} | dict.fromkeys(("ja", "th", "lo", "km", "my", "bo", "dz"), "char")
+TOKENISERS = dict.fromkeys(("zh", "zho", "cmn", "yue"), "zh") | dict.fromkeys(
+    ("ja", "jpn", "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bo", "bod", "dz", "dzo"), "char"
+)
 """sacreBLEU's tokeniser for each language that writes no spaces between words; 13a, for all others, would not split."""
+WITHOUT_SPACES = (metric_names.BLEU, metric_names.BLEU_LC, metric_names.CHRF)
+"""The metrics that need no spaces between words."""
 COMPOUND = re.compile(r"(\S)-(\S)")
 """``rich-text``, which perl's ``s{(\\S)-(\\S)}{$1 ##AT##-##AT## $2}g`` makes ``rich ##AT##-##AT## text``."""
 PLAIN_QUOTES = str.maketrans(dict.fromkeys(DOUBLE_QUOTES, '"') | dict.fromkeys(SINGLE_QUOTES, "'"))
@@ -55,13 +59,22 @@ class ScoreMetric:
         return "|".join(filter(None, [self.metric.get_signature().format(), self.prepared_by]))
 
 
+def has_spaces(language: str) -> bool:
+    """Whether the language (``de``, ``zh-CN``) writes spaces between words."""
+    return base_language(language) not in TOKENISERS
+
+
 def score_metrics(language: str) -> list[ScoreMetric]:
-    """All metrics of the card for text in ``language`` (``de``, "" if unknown); the first is the headline."""
+    """All metrics of the card for text in ``language`` (``de``, "" if unknown); the first is the headline.
+
+    Metrics that split text at spaces are left out for a language without them, where a whole line is one word.
+    """
     from sacrebleu.metrics import BLEU, CHRF, TER  # takes 0.2 s, which a fully cached run should not pay
 
+    language = base_language(language)
     by = TOKENISERS.get(language, "13a")
     without_case = BLEU(tokenize=by, lowercase=True, force=True)
-    return [
+    found = [
         ScoreMetric(metric_names.BLEU, f"{by}, cased, detokenised", BLEU(tokenize=by)),
         ScoreMetric(metric_names.BLEU_LC, f"{by}, lower-cased, detokenised", without_case),
         ScoreMetric(metric_names.BLEU_INTL, "international, cased, detokenised", BLEU(tokenize="intl", force=True)),
@@ -73,6 +86,7 @@ def score_metrics(language: str) -> list[ScoreMetric]:
         ScoreMetric(metric_names.CHRF, "characters 1 to 6, cased", CHRF()),
         ScoreMetric(metric_names.TER, "edits and shifts per word, lower-cased; lower is better", TER()),
     ]
+    return found if has_spaces(language) else [each for each in found if each.name in WITHOUT_SPACES]
 
 
 def score_metric(name: str, language: str) -> ScoreMetric:

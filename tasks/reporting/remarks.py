@@ -63,7 +63,7 @@ def worse_weights(dev: str, train: Facts, score: Facts, least: float = WORSE) ->
     way = "take the best one (averaging.which=best, training.patience)" if name == "best" else LONGER
     return [
         f"the averaged weights have perplexity {made:.4g} on {dev}, the {name} checkpoint alone {known[name]:.4g}:"
-        f" average fewer checkpoints (averaging.count), or {way}"
+        f" if several are averaged, average fewer (averaging.count, training.keep_epochs); or {way}"
     ]
 
 

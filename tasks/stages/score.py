@@ -26,6 +26,7 @@ from tasks.evaluation.translation_metrics import (
     RESAMPLES,
     SEED,
     Counts,
+    has_spaces,
     measured,
     rounded,
     score_metrics,
@@ -77,9 +78,11 @@ def lines_digest(lines: Sequence[str]) -> str:
 
 
 def by_source_length(metric: Any, counts: Counts, sources: Sequence[str]) -> list[dict[str, Any]]:
-    """The metric by bucket of source length in words, without empty buckets."""
+    """The metric by bucket of source length in words, without empty buckets; nothing for text without spaces."""
     words = np.array([len(source.split()) for source in sources])
-    buckets = []
+    buckets: list[dict[str, Any]] = []
+    if np.median(words) <= 1:
+        return buckets
     for start, end in zip(SOURCE_WORDS, (*SOURCE_WORDS[1:], math.inf), strict=True):
         inside = (words > start) & (words <= end) if start else words <= end
         if inside.any():
@@ -122,6 +125,8 @@ def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str,
     if "reference_pieces" in table:
         pieces = int(table["reference_pieces"].sum())
         found = perplexities(float(table["reference_log_probability"].sum()), pieces, words)
+        if not has_spaces(language):
+            found.pop(metric_names.PERPLEXITY_WORD)
         card |= rounded(found) | {"reference_pieces": pieces}
     card["reference_words"] = words
     return card, table.with_columns(pl.Series(n, v, pl.Float64) for n, v in columns.items())

@@ -64,9 +64,10 @@ def hostile_lineage(store: Store, name: str) -> dict[str, str]:
         "e" * 20,
         {"report.html": b"<!doctype html><title>the report</title>", "attention_0.png": PIXEL},
     )
-    arguments = {"report": {"artifact": "report", "key": report}}
+    weights = "9" * 20
+    arguments = {"report": {"artifact": "report", "key": report}, "weights": {"artifact": "average", "key": weights}}
     artifact(store, "register", "f" * 20, {}, arguments=arguments, facts={"name": name, "version": 1})
-    return {"key.clean": clean, "key.score.test": score}
+    return {"key.clean": clean, "key.score.test": score, "key.average": weights}
 
 
 def version(name: str, number: int, described: Mapping[str, str], *aliases: str) -> Version:

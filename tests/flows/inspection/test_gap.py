@@ -182,9 +182,12 @@ def test_two_runs_of_a_file_with_one_name_are_two(
 
 def test_the_page_of_a_version_links_to_it(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert gap_of(capsys, "small/1", claim=20.0)["differences"] == []
-    pages = dict(contents(Root.read(Site.named())))
+    root = Root.read(Site.named())
+    pages = dict(contents(root))
     [page] = [name for name in pages if name.startswith("versions/small/1-gap-")]
     assert Path(page).name in str(pages["versions/small/1.html"])
+    [other] = [replace(each, arguments={"score": {"key": "of another version 1"}}) for each in root.gaps]
+    assert not [name for name in dict(contents(replace(root, gaps=[other]))) if "-gap-" in name]
     kept = {(each.stage, each.why) for each in find_garbage(Site.named()).kept}
     assert ("gap", "version small/1") in kept
 

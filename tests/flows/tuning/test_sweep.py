@@ -15,7 +15,7 @@ from flows.runner.recorded_runs import read_history
 from flows.runner.request import ResolvedRun, RunPlan
 from flows.runs import RUNS
 from flows.tuning.study import JOURNAL, SweepStudy
-from flows.tuning.sweep import SweepRequest, write_results
+from flows.tuning.sweep import SweepRequest
 from infra.errors import BadConfiguration
 from infra.processes.locks import try_file_lock
 from infra.site import open_store
@@ -140,9 +140,28 @@ def test_the_order_of_the_options_changes_nothing(small: Path, monkeypatch: pyte
     spaces = ("training.factor=1e-4..1e-2:log", "model.p_drop=0.1,0.2")
     for order in (spaces, spaces[::-1]):
         found = request(spaces=order).resolve().run(scored(lambda run: 1.0), lambda _: None)
-        write_results(found)
+        assert [path.name for path in found.files] == ["sweep.json", "sweep.png"]
     assert drawn[0] == drawn[1]
     assert set(drawn[0]["model.p_drop"]) <= {"0.1", "0.2"}
+
+
+def test_every_value_of_a_list_is_tried(small: Path) -> None:
+    asked = request(spaces=("model.p_drop=0.1,0.2,0.3", "training.warmup=4,8"), trials=2)
+    few = asked.resolve().run(scored(lambda run: 1.0), lambda _: None)
+    found = replace(asked, trials=6).resolve().run(scored(lambda run: 1.0), lambda _: None)
+    assert found.rows[:2] == few.rows
+    assert len({row.settings for row in found.rows}) == 6
+
+
+def test_columns_of_a_field_below_another_are_its_own(small: Path) -> None:
+    asked = request(spaces=("filters.rules=+Identical,-Identical", "filters.rules.Length.max=100..150"), on="dev.chrf")
+    assert list(asked.resolve().space) == ["filters.rules", "filters.rules.Length.max"]
+
+
+@pytest.mark.parametrize("space", ["averaging.count=1..4", "decoding.beam=1,4"])
+def test_perplexity_does_not_choose_what_acts_after_the_training(small: Path, space: str) -> None:
+    with pytest.raises(BadConfiguration, match=f"allowed is dev.bleu or dev.chrf: {space.partition('=')[0]}"):
+        request(spaces=(space,)).resolve()
 
 
 def test_a_model_of_lower_case_is_judged_without_case(small: Path) -> None:
@@ -174,12 +193,12 @@ def test_a_teacher_is_not_the_trained_model(small: Path) -> None:
 
 def test_a_line_that_a_kill_cut_off_is_dropped(tmp_path: Path) -> None:
     for value in (1.0, 2.0):
-        study = SweepStudy(tmp_path, "minimize", {})
+        study = SweepStudy(tmp_path, "minimize", {}, 2)
         trial, _ = study.ask()
         study.tell(trial, value)
         with (tmp_path / JOURNAL).open("ab") as file:
             file.write(b'{"op_code": 4, "wor')
-    assert [row.value for row in SweepStudy(tmp_path, "minimize", {}).rows()] == [1.0, 2.0]
+    assert [row.value for row in SweepStudy(tmp_path, "minimize", {}, 2).rows()] == [1.0, 2.0]
 
 
 def test_a_run_that_computes_something_else_has_another_sweep(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:

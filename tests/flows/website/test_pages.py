@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from made_registry import EVIL_MODEL, PIXEL, tags, version
 
+from flows.website.contents import Root, contents
 from flows.website.plots import over_versions
 from flows.website.registry import ModelEntry, Score, VersionEntry, read_registry
 from flows.website.render import render
@@ -183,3 +185,25 @@ def test_a_folder_with_other_files_is_refused(registered: Site, tmp_path: Path) 
         with pytest.raises(BadConfiguration, match="--out"):
             write_site(registered, tmp_path / "thesis.html" / below)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.html"]
+    (tmp_path / "site.json").write_text('{"title": "my thesis", "thesis.html": 1}')
+    with pytest.raises(BadConfiguration, match="no site of this program"):
+        write_site(registered, tmp_path)
+
+
+def test_a_report_belongs_to_its_version_and_is_not_copied_if_the_licence_forbids_it(registered: Site) -> None:
+    root = Root.read(registered)
+    entry = next(model for model in root.models if model.name == EVIL_MODEL).versions[0]
+    manifests = entry.read_lineage()
+    assert root.report(entry, manifests)
+    corpus = {**manifests["clean"].arguments["corpus"], "copies": False}
+    closed = {**manifests, "clean": replace(manifests["clean"], arguments={"corpus": corpus})}
+    assert root.report(entry, closed) is None
+    other = replace(entry.version, tags={**entry.version.tags, "key.average": "of another registry"})
+    assert root.report(replace(entry, version=other), manifests) is None
+
+
+def test_the_newest_champion_is_compared_with_the_version_before(registered: Site) -> None:
+    root = Root.read(registered)
+    model = next(model for model in root.models if model.name == "ende")
+    pages = dict(contents(replace(root, models=[replace(model, versions=model.versions[1:])])))
+    assert "compare.html#ende/2%20ende/1" in str(pages["models/ende.html"])

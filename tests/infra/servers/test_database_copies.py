@@ -3,10 +3,12 @@
 import sqlite3
 import threading
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from stand_ins import free_service
 
 from flows.commands.backup import backup
 from flows.runner import records
@@ -62,6 +64,15 @@ def test_a_copy_made_while_rows_are_written_is_whole(root: Path, tmp_path: Path)
     assert copied == list(range(1, len(copied) + 1))
     assert len(copied) % 2 == 0
     assert rows(tmp_path / "copy" / "mlflow.db") == [1, 2]
+
+
+def test_databases_on_postgresql_are_refused_when_the_service_is_down_too(root: Path) -> None:
+    service = replace(free_service(root), postgresql=True)
+    service.folder.mkdir()
+    service.write()
+    for words in ({}, {"restore": root}):
+        with pytest.raises(BadConfiguration, match="pg_dump"):
+            backup(**words)
 
 
 def test_what_was_backed_up_is_restored_and_the_present_kept(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,6 @@ def test_folders_that_are_removed_meanwhile_are_passed_over(tmp_path: Path) -> N
 
 
 def test_folders_of_others_in_a_root_are_not_opened(tmp_path: Path) -> None:
-    for name in ("clean", "lost+found", ".snapshots"):
+    for name in ("clean", "lost+found", ".snapshots", "prefect", "service"):
         (tmp_path / name).mkdir()
     assert [*names_by_stage(tmp_path)] == [("clean", [])], "the first folder of a disk is its own, for root alone"

@@ -4,6 +4,8 @@ import json
 import os
 import threading
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from s3_server import Server
@@ -13,7 +15,7 @@ from infra.errors import BadConfiguration, BadData, NetworkFault
 from infra.store.local import LocalStore
 from infra.store.manifest import MANIFEST
 from infra.store.s3 import S3Store
-from infra.store.s3_client import Bucket
+from infra.store.s3_client import AccessRefused, Bucket
 
 
 def objects(store: S3Store) -> dict[str, str]:
@@ -91,6 +93,18 @@ def test_bytes_that_arrive_altered_quarantine_the_artifact(s3: Server, store: S3
     assert not list((other.root / "clean").iterdir()), "no part of it stays"
     assert store.restore("clean", "k1"), "a machine with an intact copy restores it"
     assert (other.artifact(manifest_of(other)).path() / "a.txt").read_bytes() == b"alpha"
+
+
+def test_a_reader_who_cannot_write_sees_the_damage(
+    s3: Server, store: S3Store, other: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealed(store)
+    artifact = other.artifact(manifest_of(other))
+    change(s3, store, "a.txt", b"alphA")
+    monkeypatch.setattr(other, "quarantine", Mock(side_effect=AccessRefused("not yours")))
+    assert "a.txt" in other.damages(manifest_of(other))[0]
+    with pytest.raises(BadData, match="does not match its checksum; `repro verify`"):
+        artifact.path()
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -241,6 +255,24 @@ def test_the_cache_keeps_its_limit_and_what_is_in_use(s3: Server, store: S3Store
     small.local().seal(only, {**DESCRIPTION, "key": "mine"})
     small._cache.release()
     assert copies() == {"mine"}, "the only copy of an artifact stays"
+
+
+def test_what_was_just_made_is_removed_last_and_not_while_it_is_sent(
+    store: S3Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealed(store, "old", {"a.bin": bytes(1000)})
+    small = S3Store(tmp_path / "small", Bucket(store.bucket.address), limit_bytes=1500)
+    small.artifact(manifest_of(small, key="old")).path()
+    sealed(small, "new", {"a.bin": bytes(1000)})
+    assert [path.name for path in (small.root / "clean").iterdir()] == ["new"]
+    publish = small._publish
+
+    def while_another_process_needs_space(*words: Any) -> Any:
+        S3Store(small.root, Bucket(store.bucket.address), limit_bytes=1)._cache.evict(0)
+        return publish(*words)
+
+    monkeypatch.setattr(small, "_publish", while_another_process_needs_space)
+    assert (sealed(small, "new", {"a.bin": bytes(1000)}).path() / "a.bin").stat().st_size == 1000
 
 
 def test_restore_sends_no_altered_copy_even_if_its_time_is_as_before(store: S3Store) -> None:

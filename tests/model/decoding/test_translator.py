@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -86,6 +87,14 @@ def test_a_line_is_translated_the_same_alone_and_in_any_batch(
     translator.batch_pieces = budget
     together = translated(translator, [LINES[n] for n in order], DECODING)
     assert same(together, [alone[n] for n in order])
+
+
+@pytest.mark.parametrize(("beam", "batches"), [(1, 2), (4, 2), (8, 4)])
+def test_a_wide_beam_takes_smaller_batches(translator: Translator, beam: int, batches: int) -> None:
+    translator.batch_pieces = 32
+    done: list[int] = []
+    translator.search([[5, 6]] * 8, replace(DECODING, beam=beam), lambda number, _: done.append(number))
+    assert len(done) == batches
 
 
 def test_an_empty_line_stays_empty_and_costs_nothing(translator: Translator) -> None:

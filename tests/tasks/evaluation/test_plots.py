@@ -1,6 +1,7 @@
 """Equal numbers give equal bytes, and every input that a run can produce gives a picture."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -40,6 +41,15 @@ def test_same_numbers_same_bytes_and_nothing_but_the_picture() -> None:
 @pytest.mark.parametrize(("updates", "validations"), [(0, 0), (1, 0), (1, 1), (0, 1), (20, 0)])
 def test_short_trainings_can_be_drawn(updates: int, validations: int) -> None:
     assert size_of(plots.curves(course(updates, validations), LIGHT)) == size_of(plots.curves(course(), LIGHT))
+
+
+@pytest.mark.parametrize("nll", [100.0, 700.0])
+def test_the_perplexity_of_a_diverged_training_can_be_read(drawn: list[Figure], nll: float) -> None:
+    made = course()
+    plots.curves(replace(made, nll=made.nll + nll, dev_perplexity=np.exp(np.full(len(made.dev_updates), nll))), LIGHT)
+    panel = drawn[0].axes[1]
+    assert len(panel.get_yticks()) <= 7
+    assert max(panel.lines[0].get_ydata()) == max(panel.lines[1].get_ydata())
 
 
 def test_pieces_are_never_read_as_formulas() -> None:

@@ -100,7 +100,7 @@ def test_a_system_does_not_differ_from_itself_and_a_much_better_one_does() -> No
 
 def test_languages_without_spaces_are_split_as_by_sacrebleu() -> None:
     written, expected = ["我喜欢红色的苹果。"], ["我喜欢绿色的苹果。"]
-    for language, tokenizer in (("zh", "zh"), ("ja", "char"), ("de", "13a")):
+    for language, tokenizer in (("zh", "zh"), ("zh-CN", "zh"), ("ja", "char"), ("jpn", "char"), ("de", "13a")):
         cased, without_case, *_ = score_metrics(language)
         found = cased.metric.corpus_score(written, [expected]).score
         assert found == BLEU(tokenize=tokenizer).corpus_score(written, [expected]).score
@@ -109,6 +109,11 @@ def test_languages_without_spaces_are_split_as_by_sacrebleu() -> None:
         cased.count(written, expected)
         assert f"tok:{tokenizer}" in cased.signature
         assert without_case.metric.tokenizer.__class__ is cased.metric.tokenizer.__class__
+
+
+def test_metrics_of_words_are_for_languages_that_write_spaces() -> None:
+    assert [each.name for each in score_metrics("zh_Hant")] == ["bleu", "bleu_lc", "chrf"]
+    assert [each.name for each in score_metrics("DE-at")] == [each.name for each in score_metrics("de")]
 
 
 def test_the_name_of_a_set_does_not_matter() -> None:

@@ -55,7 +55,7 @@ def test_of_a_training_that_the_clock_ended_the_average_is_a_warning_if_it_is_cl
     [average] = found[2.0]
     assert f"perplexity {made:g} on val, the last checkpoint alone 2:" in average
     assert average.endswith(
-        "average fewer checkpoints (averaging.count), or train longer (training.updates or minutes)"
+        "average fewer (averaging.count, training.keep_epochs); or train longer (training.updates or minutes)"
     )
 
 

@@ -25,7 +25,7 @@ from tasks.evaluation.translation_metrics import (
     score_metrics,
     total,
 )
-from tasks.stages.score import lines_digest, perplexities, score
+from tasks.stages.score import by_source_length, lines_digest, perplexities, score
 
 NOUNS = ["dog", "man", "House", "child", "tree", "Street", "ball", "don't"]
 REFERENCES = [f"A {NOUNS[n % 8]} sees the {NOUNS[n * 3 % 7]}, number {n} of {n * n}." for n in range(40)]
@@ -197,12 +197,23 @@ def test_the_paper_s_protocol_agrees_with_an_example_worked_by_hand() -> None:
     assert by_hand == pytest.approx(54.3, abs=0.1)
 
 
+def test_a_source_without_spaces_has_no_length_in_words() -> None:
+    metric = score_metrics("en")[0]
+    counts = metric.count(HYPOTHESES, REFERENCES)
+    assert by_source_length(metric.metric, counts, ["我喜欢红色的苹果。"] * len(REFERENCES)) == []
+    [bucket] = by_source_length(metric.metric, counts, ["a red apple"] * len(REFERENCES))
+    assert bucket["sentences"] == len(REFERENCES)
+
+
 def test_perplexity_is_the_unsmoothed_one_of_the_references(tmp_path: Path) -> None:
     facts = score.body(tmp_path, translated(tmp_path / "t", IDS, HYPOTHESES), pairs(tmp_path / "pairs"), "toy", "en")
     assert facts["perplexity"] == pytest.approx(math.exp(0.7), abs=1e-4)
     words = sum(len(line.split()) + 1 for line in REFERENCES)
     assert facts["perplexity_word"] == pytest.approx(math.exp(7 * 40 / words), abs=1e-4)
     assert math.isfinite(perplexities(-1e9, 1, 1)["perplexity"])
+    chinese = score.body(tmp_path, translated(tmp_path / "u", IDS, HYPOTHESES), pairs(tmp_path / "other"), "toy", "zh")
+    assert chinese["perplexity"] == facts["perplexity"]
+    assert "perplexity_word" not in chinese
     with pytest.raises(BadData, match="log-probability is nan"):
         perplexities(math.nan, 1, 1)
 
