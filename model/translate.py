@@ -98,28 +98,6 @@ def examples(lengths: Sequence[int], hypotheses: Sequence[Hypothesis]) -> list[i
     return [moderate[i * len(moderate) // EXAMPLES] for i in range(EXAMPLES)]
 
 
-def write_hypotheses(
-    path: Path,
-    pair_ids: Sequence[str],
-    texts: Sequence[str],
-    hypotheses: Sequence[Hypothesis],
-    references: Sequence[Sequence[int]],
-    reference_log_probabilities: Sequence[float],
-) -> None:
-    """Write hypotheses.parquet; the same values give the same bytes."""
-    columns = {
-        "pair_id": list(pair_ids),
-        "hypothesis": list(texts),
-        "score": [h.score for h in hypotheses],
-        "log_probability": [h.log_probability for h in hypotheses],
-        "pieces": [h.length for h in hypotheses],
-        "reference_log_probability": list(reference_log_probabilities),
-        "reference_pieces": [len(reference) + 1 for reference in references],
-        "finished": [h.finished for h in hypotheses],
-    }
-    pq.write_table(pa.table(columns, schema=COLUMNS), path, compression="zstd")
-
-
 def write_attention(
     out: Path,
     rows: Sequence[int],
@@ -147,14 +125,6 @@ def write_attention(
         )
     np.savez_compressed(out / "attention.npz", **arrays)  # type: ignore[arg-type]
     (out / "attention.json").write_text(json.dumps(names, ensure_ascii=False, indent=1) + "\n")
-
-
-def texts_of(folder: Path, pair_ids: Sequence[str]) -> list[str]:
-    """Return the sources of a set in the order of its shards. Raises JobError if the folder holds other pairs."""
-    table = pq.read_table(folder / "pairs.parquet", columns=["pair_id", "source"])
-    if table.column("pair_id").to_pylist() != pair_ids:
-        raise bad_data(f"{folder} holds other pairs than the shards of the set: repeat the run")
-    return table.column("source").to_pylist()
 
 
 def load(job: Job, decoding: Decoding) -> Translator:
@@ -189,7 +159,10 @@ def work(job: Job) -> Facts:
     pair_ids = [shards.pair_id(row) for row in rows]
     normalise = from_json(Normalise, job.config["normalise"])
     reading = translator.vocabulary.normalising(normalise)
-    sources = reading.encode_source(reading.read(texts_of(job.inputs["text"], pair_ids)))
+    text = pq.read_table(job.inputs["text"] / "pairs.parquet", columns=["pair_id", "source"])
+    if text.column("pair_id").to_pylist() != pair_ids:
+        raise bad_data(f"{job.inputs['text']} holds other pairs than the shards of the set: repeat the run")
+    sources = reading.encode_source(reading.read(text.column("source").to_pylist()))
     references = [shards.pieces("target", row).tolist() for row in rows]
     try:
         for pair_id, source, reference in zip(pair_ids, sources, references, strict=True):
@@ -204,7 +177,17 @@ def work(job: Job) -> Facts:
     except FloatingPointError as error:
         raise bad_data(f"{job.inputs['weights']}: {error}") from error
     texts = [translator.text(hypothesis) for hypothesis in hypotheses]
-    write_hypotheses(job.out / "hypotheses.parquet", pair_ids, texts, hypotheses, references, log_p)
+    columns = {
+        "pair_id": pair_ids,
+        "hypothesis": texts,
+        "score": [h.score for h in hypotheses],
+        "log_probability": [h.log_probability for h in hypotheses],
+        "pieces": [h.length for h in hypotheses],
+        "reference_log_probability": log_p,
+        "reference_pieces": [len(reference) + 1 for reference in references],
+        "finished": [h.finished for h in hypotheses],
+    }
+    pq.write_table(pa.table(columns, schema=COLUMNS), job.out / "hypotheses.parquet", compression="zstd")
     kept = examples([len(source) for source in sources], hypotheses)
     write_attention(job.out, kept, translator, pair_ids, sources, hypotheses)
     unfinished = sum(not hypothesis.finished for hypothesis in hypotheses)

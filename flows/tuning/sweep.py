@@ -38,6 +38,12 @@ BY_PERPLEXITY = f"dev.{PERPLEXITY}"
 MEASURES: dict[str, Direction] = {f"dev.{BLEU}": "maximize", f"dev.{CHRF}": "maximize", BY_PERPLEXITY: "minimize"}
 """The scores that a sweep can optimise, and the direction. All are dev scores: no test set chooses settings."""
 
+NOT_BY_PERPLEXITY = {
+    ("vocabulary.", "augment.", "filters."): "changes the vocabulary, on which perplexity depends",
+    ("averaging.", "decoding."): "changes nothing before the dev set is translated",
+}
+"""Fields that a sweep by perplexity cannot search, and why."""
+
 
 @Parameter(name="*")
 @dataclass(frozen=True)
@@ -72,14 +78,10 @@ class SweepRequest:
             raise BadConfiguration(f"--on is {self.on!r}, allowed is {allowed}")
         base = RunRequest(self.run, overrides=self.overrides, site=self.site).resolve()
         space = parse_space(by_path(self.spaces), base.run, self.overrides)
-        changed = [path for path in space if path.startswith(("vocabulary.", "augment.", "filters."))]
-        if self.on == BY_PERPLEXITY and changed:
-            allowed = f"dev.bleu or dev.chrf: {changed[0]} changes the vocabulary, on which perplexity depends"
-            raise BadConfiguration(f"--on is {self.on}, allowed is {allowed}")
-        unused = [path for path in space if path.startswith(("averaging.", "decoding."))]
-        if self.on == BY_PERPLEXITY and unused:
-            allowed = f"dev.bleu or dev.chrf: {unused[0]} changes nothing before the dev set is translated"
-            raise BadConfiguration(f"--on is {self.on}, allowed is {allowed}")
+        for path in space if self.on == BY_PERPLEXITY else ():
+            for fields, why in NOT_BY_PERPLEXITY.items():
+                if path.startswith(fields):
+                    raise BadConfiguration(f"--on is {self.on}, allowed is dev.bleu or dev.chrf: {path} {why}")
         return ResolvedSweep(self, base, space)
 
 

@@ -17,11 +17,6 @@ RECORDS = tuple(f"{by}.json" for by in LIBRARIES)
 NEEDED = "vocabulary.tokens is spacy, which needs the extra: pip install -e '.[spacy]'"
 
 
-def base_language(code: str) -> str:
-    """Return the language of a code with a country or a script: ``de`` of ``de-AT``, ``zh`` of ``zh_Hans``."""
-    return code.lower().replace("_", "-").partition("-")[0]
-
-
 @dataclass(frozen=True)
 class WordSplitting:
     """Splits lines into words with one space between two words, and joins words to text again."""

@@ -5,8 +5,6 @@ The library is imported only when text is split. Evaluation sets have one segmen
 
 from collections.abc import Callable, Sequence
 
-from ..data.word_splitting import base_language
-
 SentenceSplitter = Callable[[str], Sequence[str]]
 """Returns the sentences of a line in order; together they contain all of its non-space characters."""
 DEFAULT_LANGUAGE = "en"
@@ -19,7 +17,7 @@ def splitter(language: str) -> SentenceSplitter:
     """
     import sentencex
 
-    code = base_language(language) or DEFAULT_LANGUAGE
+    code = language.lower().replace("_", "-").partition("-")[0] or DEFAULT_LANGUAGE
 
     def sentences(line: str) -> list[str]:
         # sentencex 1.0 panics at some multi-byte white space (U+0085, U+2028), so all white space becomes a space.

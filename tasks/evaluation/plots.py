@@ -27,7 +27,8 @@ LEGEND_CHARACTERS = 64
 """Characters of a legend's names and lines that fit beside each other over the axes."""
 AXIS_CHARACTERS = 48
 """Characters of labels that fit beside each other under the axes."""
-MOST_PERPLEXITY = math.exp(30)
+LOG_OF_MOST = 30
+MOST_PERPLEXITY = math.exp(LOG_OF_MOST)
 """Perplexities of a diverged training are drawn as this, so that the others can be read."""
 LEGEND_ROW = 13.0
 """Height of a legend's row in points."""
@@ -60,13 +61,8 @@ def curves(history: Curves, theme: Theme) -> bytes:
     legend(loss, theme)
     dress(perplexity, theme, "Perplexity", "per target piece, log scale")
     perplexity.set_yscale("log")
-    perplexity.plot(
-        history.updates,
-        np.minimum(np.exp(np.minimum(history.nll, 700)), MOST_PERPLEXITY),
-        color=theme.source,
-        lw=1.6,
-        label="training",
-    )
+    training = np.exp(np.minimum(history.nll, LOG_OF_MOST))
+    perplexity.plot(history.updates, training, color=theme.source, lw=1.6, label="training")
     if len(history.dev_updates):
         perplexity.plot(
             history.dev_updates,

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from model import metric_names
 from model.config.normalise import DOUBLE_QUOTES, SINGLE_QUOTES
-from model.data.word_splitting import base_language, moses_tokens
+from model.data.word_splitting import moses_tokens
 from tasks.lazy_libraries import NDArray, np
 
 Counts: TypeAlias = "NDArray[np.float64]"
@@ -57,6 +57,11 @@ class ScoreMetric:
     def signature(self) -> str:
         """Everything needed to reproduce the score; complete after the first ``count``."""
         return "|".join(filter(None, [self.metric.get_signature().format(), self.prepared_by]))
+
+
+def base_language(code: str) -> str:
+    """The language of a code with a country or a script: ``de`` of ``de-AT``, ``zh`` of ``zh_Hans``."""
+    return code.lower().replace("_", "-").partition("-")[0]
 
 
 def has_spaces(language: str) -> bool:

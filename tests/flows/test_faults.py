@@ -41,7 +41,7 @@ def test_two_runs_at_once_share_every_stage(mirror: Path, tmp_path: Path) -> Non
         assert sorted((one_state, other_state)) == ["cached", "completed"], stage
 
 
-@pytest.mark.parametrize("moment", ["clean/*", "register/*"])
+@pytest.mark.parametrize("moment", [pytest.param("clean/*", marks=pytest.mark.slow), "register/*"])
 def test_a_killed_run_completes_when_it_is_run_again(
     mirror: Path, finished_root: Path, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

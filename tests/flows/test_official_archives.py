@@ -30,7 +30,9 @@ def facts(outcome: Outcome, stage: str) -> dict[str, dict[str, object]]:
     return {row.item: row.facts for row in outcome.rows if row.stage == stage}
 
 
-@pytest.mark.parametrize(("name", "in_bucket"), [("wmt14-ende-base", True), ("wmt14-enfr-base", False)])
+@pytest.mark.parametrize(
+    ("name", "in_bucket"), [("wmt14-ende-base", True), pytest.param("wmt14-enfr-base", False, marks=pytest.mark.slow)]
+)
 def test_all_official_archives_reach_the_shards(
     name: str,
     in_bucket: bool,

@@ -35,7 +35,7 @@ def break_stage(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(stage, "body", broken)
 
 
-@pytest.mark.parametrize("name", ["clean", "translate"])
+@pytest.mark.parametrize("name", [pytest.param("clean", marks=pytest.mark.slow), "translate"])
 def test_after_a_failure_only_that_stage_and_its_dependents_run(
     small: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,7 +161,7 @@ def damaged(data: bytes, how: str, where: float, what: bytes) -> bytes:
 
 @example(form="text.parquet", damages=[("overwrite", 0.51953125, b"\xff")])
 @given(form=st.sampled_from(sorted(FORMS)), damages=st.lists(damage, min_size=1, max_size=3))
-@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=125, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_was_damaged_it_ends_well(
     tmp_path_factory: pytest.TempPathFactory, form: str, damages: list[tuple[str, float, bytes]]
 ) -> None:
