@@ -34,7 +34,7 @@ _SERVICE = ("REPRO_AUTH", "REPRO_AUTH_FILE", "REPRO_DATABASE_URL")
 for _name in ("PREFECT_API_URL", "PREFECT_HOME", "PREFECT_PROFILE", "MLFLOW_TRACKING_URI", "REPRO_RANKS", *_SERVICE):
     os.environ.pop(_name, None)
 TABLES = "REPRO_TEST_TABLES"
-"""The folder of this session with the database that ``ready_tables`` copies for each new Prefect server."""
+"""The folder of this session with what is made once: the databases of ``ready_tables``, and a finished root."""
 _IS_OWNER = TABLES not in os.environ  # otherwise a worker of pytest-xdist
 if _IS_OWNER:
     os.environ[TABLES] = tempfile.mkdtemp(prefix="repro-test-tables-")

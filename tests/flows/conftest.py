@@ -1,13 +1,16 @@
 """The small run, made once for all tests that start from a finished root."""
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
-from small_pipeline import ForkLauncher, run_small, small_run
+from small_pipeline import ForkLauncher, draw_a_dot, run_small, small_run
 
 from flows.runs import RUNS
+from infra.processes.locks import file_lock
 from tasks.engine import jobs
+from tasks.stages import report
 
 
 def set_up(patch: pytest.MonkeyPatch, root: Path, mirror: Path) -> None:
@@ -22,12 +25,20 @@ def set_up(patch: pytest.MonkeyPatch, root: Path, mirror: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def finished_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root in which the run ``small`` is finished, with its mirror beside it. Copy it before you change it."""
-    base = tmp_path_factory.mktemp("finished")
-    with pytest.MonkeyPatch.context() as patch:
-        set_up(patch, base / "root", base / "mirror")
-        run_small()
+def finished_root() -> Path:
+    """A root in which the run ``small`` is finished, with its mirror beside it. Copy it before you change it.
+
+    The first worker of pytest-xdist that needs it makes it for all of them.
+    """
+    base = Path(os.environ["REPRO_TEST_TABLES"], "finished")
+    complete = base / "complete"
+    with file_lock(base.with_suffix(".lock"), lambda _: None):
+        if not complete.exists():
+            shutil.rmtree(base, ignore_errors=True)
+            with pytest.MonkeyPatch.context() as patch:
+                set_up(patch, base / "root", base / "mirror")
+                run_small()
+            complete.touch()
     return base / "root"
 
 
@@ -38,6 +49,7 @@ def small(finished_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     shutil.copytree(finished_root, root)
     shutil.rmtree(root / "stamps", ignore_errors=True)
     set_up(monkeypatch, root, finished_root.parent / "mirror")
+    monkeypatch.setattr(report, "draw", draw_a_dot)
     return root
 
 
@@ -45,4 +57,5 @@ def small(finished_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A mirror with the files of the run ``small``; REPRO_ROOT is an empty folder."""
     set_up(monkeypatch, tmp_path / "repro", tmp_path / "mirror")
+    monkeypatch.setattr(report, "draw", draw_a_dot)
     return tmp_path / "mirror"

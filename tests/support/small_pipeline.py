@@ -1,5 +1,6 @@
 """A run of a few seconds, in this process or in another, and a launcher that forks instead of starting Python."""
 
+import base64
 import gc
 import hashlib
 import json
@@ -27,10 +28,18 @@ from infra.launch.job import JobSpec, raise_for_exit
 from model.config import Averaging, Decoding, Model, Training
 from tasks.corpus.catalogue import Corpus, EvaluationSet, File, Part, Text
 from tasks.demo import corpus as demo_corpus
+from tasks.evaluation.html import Picture
 from tasks.stages.learn_bpe import Vocabulary
 from tasks.stages.shard import Sharding
 
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+DOT = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg==")
+"""A picture of one pixel."""
+
+
+def draw_a_dot(alt: str, _drawing: Callable[[Any], bytes]) -> tuple[Picture, bytes]:
+    """Replaces ``report.draw`` where no test looks at the pictures, which cost half of the small run's CPU time."""
+    return Picture(alt, "data:,", "data:,"), DOT
 
 
 class ForkLauncher:
@@ -120,9 +129,11 @@ if fields.get("until") != "shard":
     import torch
 from flows.runner.request import RunRequest
 from flows.runs import RUNS
-from small_pipeline import ForkLauncher, run_small, small_run
+from small_pipeline import ForkLauncher, draw_a_dot, run_small, small_run
 from infra.processes import signals
 from tasks.engine import jobs
+from tasks.stages import report
+report.draw = draw_a_dot
 jobs.LAUNCHERS["local"] = ForkLauncher
 RUNS["small"] = small_run(mirror)
 print("ready", flush=True)

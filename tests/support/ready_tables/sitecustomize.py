@@ -1,18 +1,25 @@
-"""Python loads this at its start where this folder is in PYTHONPATH: a Prefect server of a test gets ready tables.
+"""Python loads this at its start where this folder is in PYTHONPATH: new databases of a test get ready tables.
 
-A new root costs Prefect seven CPU seconds of migrations. The first server of a test session lets Prefect make an empty
-database once, in the folder ``REPRO_TEST_TABLES``; every server copies it where its own database does not exist yet.
+A new root costs Prefect seven CPU seconds of migrations, and MLflow two. The first process of a test session that needs
+them makes an empty database once, in the folder ``REPRO_TEST_TABLES``; every new database is a copy of it.
 """
 
 import fcntl
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 from urllib.parse import unquote
 
 SERVERS = ("infra.servers.temporary_prefect:application", "infra.service.applications:prefect")
+MLFLOW_TABLES = "mlflow.store.db.utils"
 
 
 def starts_a_server() -> bool:
@@ -29,7 +36,14 @@ def own_database() -> Path | None:
     return Path(unquote(path.removeprefix("file:"))) if path != address else None
 
 
-def make(database: Path) -> None:
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def make_prefect(database: Path) -> None:
     home = database.with_name("home")
     variables = {"PREFECT_HOME": f"{home}", "DO_NOT_TRACK": "true", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
     outer = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
@@ -38,17 +52,58 @@ def make(database: Path) -> None:
     (home / "prefect.db").replace(database)
 
 
-def copy_tables(folder: Path, file: Path) -> None:
+def copy_prefect(folder: Path, file: Path) -> None:
     ready = folder / "prefect.db"
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(folder):
         if not ready.exists():
-            make(ready)
+            make_prefect(ready)
     file.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(ready, file)
 
 
-if "REPRO_TEST_TABLES" in os.environ and starts_a_server():
-    database = own_database()
-    if database and not database.exists():
-        copy_tables(Path(os.environ["REPRO_TEST_TABLES"]), database)
+class ReadyMlflowTables:
+    """A finder of modules that replaces MLflow's function that fills a new database, when MLflow is imported."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ready = folder / "mlflow.db"
+
+    def find_spec(self, fullname: str, _path: object, _target: object = None) -> Any:
+        if fullname != MLFLOW_TABLES:
+            return None
+        sys.meta_path.remove(self)
+        spec: Any = find_spec(fullname)
+        execute = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            self.replace(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+    def replace(self, utils: Any) -> None:
+        migrate = utils._initialize_tables
+
+        def fill(engine: Any) -> None:
+            if engine.dialect.name != "sqlite" or not utils._is_empty_database(engine):
+                migrate(engine)
+                return
+            with locked(self.ready.parent):
+                if not self.ready.exists():
+                    unfinished = self.ready.with_suffix(".part")
+                    unfinished.unlink(missing_ok=True)
+                    migrate(utils.create_sqlalchemy_engine(f"sqlite:///{unfinished}"))
+                    unfinished.replace(self.ready)
+            with closing(sqlite3.connect(self.ready)) as source, engine.connect() as connection:
+                source.backup(connection.connection.dbapi_connection)
+
+        utils._initialize_tables = fill
+
+
+if "REPRO_TEST_TABLES" in os.environ:
+    tables = Path(os.environ["REPRO_TEST_TABLES"])
+    sys.meta_path.insert(0, ReadyMlflowTables(tables))  # type: ignore[arg-type]
+    if starts_a_server():
+        database = own_database()
+        if database and not database.exists():
+            copy_prefect(tables, database)
