@@ -144,7 +144,30 @@ class ResolvedSweep:
             if not is_free:
                 raise BadConfiguration(f"another process works in {self.folder}; wait for it, or end it first")
             study = SweepStudy(self.folder, MEASURES[self.request.on], self.space, self.request.trials)
-            return run_group(self.group, run_one, say, _Sweep(self, study).run)
+            return run_group(self.group, run_one, say, partial(self._run_trials, study))
+
+    def _run_trials(self, study: "SweepStudy", members: Members) -> "SweepResults":
+        """Run the missing trials, ``at_once`` at a time; an interrupt ends all of them."""
+        request = self.request
+        missing = max(request.trials - len(study.rows()), 0)
+        if missing < request.trials:
+            members.say(f"{members.group.name}: {request.trials - missing} of {request.trials} trials are done")
+        run_in_threads([partial(self._run_trial, study, members)] * missing, request.at_once, "trial")
+        return SweepResults(self.group, resolved=self, rows=study.rows())
+
+    def _run_trial(self, study: "SweepStudy", members: Members) -> None:
+        """Ask the study for settings, run them, and report the score to it."""
+        request = self.request
+        trial, assignments = study.ask()
+        try:
+            run = self.trial(assignments)
+        except BadConfiguration as error:  # settings that do not fit together
+            outcome = Outcome(request.run, failure=describe(error))
+        else:
+            outcome = members.run(f"{trial.number}", run, assignments)
+        value = None if outcome.failure else self.value_of(outcome)
+        study.tell(trial, value, outcome.failure)
+        members.say(f"trial {trial.number}: {outcome.failure or f'{request.on} {value:.2f}'}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,33 +255,3 @@ class SweepResults(GroupResults):
             "command": self.command,
             "table": [asdict(row) for row in self.rows],
         }
-
-
-@dataclass(frozen=True)
-class _Sweep:
-    """One call of a sweep: asks the study for settings, runs them, and reports the scores to it."""
-
-    resolved: ResolvedSweep
-    study: "SweepStudy"
-
-    def run(self, members: Members) -> SweepResults:
-        """Run the missing trials, ``at_once`` at a time; an interrupt ends all of them."""
-        request = self.resolved.request
-        missing = max(request.trials - len(self.study.rows()), 0)
-        if missing < request.trials:
-            members.say(f"{members.group.name}: {request.trials - missing} of {request.trials} trials are done")
-        run_in_threads([partial(self._run_one, members)] * missing, request.at_once, "trial")
-        return SweepResults(self.resolved.group, resolved=self.resolved, rows=self.study.rows())
-
-    def _run_one(self, members: Members) -> None:
-        request = self.resolved.request
-        trial, assignments = self.study.ask()
-        try:
-            run = self.resolved.trial(assignments)
-        except BadConfiguration as error:  # settings that do not fit together
-            outcome = Outcome(request.run, failure=describe(error))
-        else:
-            outcome = members.run(f"{trial.number}", run, assignments)
-        value = None if outcome.failure else self.resolved.value_of(outcome)
-        self.study.tell(trial, value, outcome.failure)
-        members.say(f"trial {trial.number}: {outcome.failure or f'{request.on} {value:.2f}'}")
