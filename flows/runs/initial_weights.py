@@ -43,18 +43,13 @@ def initial_weights_of(run: Run, site: Site, store: Store) -> InitialWeights | N
     weights = _source_artifact(version, "average", store)
     vocabulary = _source_artifact(version, "learn_bpe", store)
     theirs = from_json(Model, json.loads((weights.path() / "model.json").read_text())["model"])
-    if difference := shape_difference(run.model, version.label, theirs):
-        raise BadConfiguration(f"training.start is {words!r}, allowed is a model of the same shape: {difference}")
-    return InitialWeights(version.label, (weights,), (vocabulary,))
-
-
-def shape_difference(own: Model, name: str, theirs: Model) -> str:
-    """Describe the first field that makes the weights of ``name`` unfit for the model ``own``; "" if they fit."""
     for field, value in asdict(theirs).items():
-        counts = field not in FIELDS_THAT_MAY_DIFFER and (field != "max_positions" or own.learns_positions)
-        if counts and getattr(own, field) != value:
-            return f"model.{field} of {name} is {value!r}, and of this run {getattr(own, field)!r}"
-    return ""
+        own = getattr(run.model, field)
+        counts = field not in FIELDS_THAT_MAY_DIFFER and (field != "max_positions" or run.model.learns_positions)
+        if counts and own != value:
+            difference = f"model.{field} of {version.label} is {value!r}, and of this run {own!r}"
+            raise BadConfiguration(f"training.start is {words!r}, allowed is a model of the same shape: {difference}")
+    return InitialWeights(version.label, (weights,), (vocabulary,))
 
 
 def _source_artifact(version: Version, stage: str, store: Store) -> Artifact:
@@ -63,14 +58,11 @@ def _source_artifact(version: Version, stage: str, store: Store) -> Artifact:
     key, content = (version.tags.get(f"{tag}.{stage}", "") for tag in ("key", "digest"))
     if not key or not content:
         raise BadConfiguration(f"training.start: {name} does not say from which {stage} it was registered")
-    manifest = store.find(stage, key)
-    if manifest is None:
-        there = "is not there"
-    elif manifest.content != content:
-        there = "was made again, with other content"
-    else:
-        there = store.damage(manifest)
-    if manifest is None or there:
-        place = store.folder(stage, key)
-        raise BadConfiguration(f"training.start: {name} was registered from {place}, but that artifact {there}")
-    return store.artifact(manifest)
+    there = "is not there"
+    if manifest := store.find(stage, key):
+        is_other = manifest.content != content
+        there = "was made again, with other content" if is_other else store.damage(manifest)
+        if not there:
+            return store.artifact(manifest)
+    place = store.folder(stage, key)
+    raise BadConfiguration(f"training.start: {name} was registered from {place}, but that artifact {there}")
