@@ -57,7 +57,7 @@ def find_group(text: str, site: Site, fewest: int = 1) -> SeedGroup:
     run = parse_name(named).run
     records.receive_records(store, run)
     known = same_object(read_runs(store.root, run), named)
-    for named_seed in name_seeds(known, run, overrides):
+    for named_seed in name_seeds(known, overrides):
         keys = {item: key for item, key in named_seed.of_model("score").items() if is_own(item)}
         found.append(system_of(text, {item: store.find("score", key) for item, key in keys.items()}, store))
     found = [each for each in found if "train" in each.lineage]

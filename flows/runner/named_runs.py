@@ -31,7 +31,6 @@ SEED_FIELD = "training.seed"
 class NamedRun:
     """The records that a name means, the newest first; all have the same overrides that change results."""
 
-    run: str
     records: Sequence[RecordedRun]
     remark: str = ""
     """The overrides of the records if the name gives none but every recorded run has some; else ""."""
@@ -75,20 +74,20 @@ def name_run(records: Iterable[RecordedRun], run: str, overrides: Sequence[str] 
     own = [each for each in records if not each.is_trial]
     same = [each for each in own if _effective(each.overrides) == _effective(overrides)]
     if same or overrides or not own:
-        return NamedRun(run, same)
+        return NamedRun(same)
     newest = next((each for each in own if each.outcome == FINISHED), own[0])
     settings = as_options(newest.overrides)
     same = [each for each in own if each.overrides == newest.overrides]
-    return NamedRun(run, same, f"no run {run} without --set is on record here; this is the one with{settings}")
+    return NamedRun(same, f"no run {run} without --set is on record here; this is the one with{settings}")
 
 
-def name_seeds(records: Iterable[RecordedRun], run: str, overrides: Sequence[str] = ()) -> list[NamedRun]:
+def name_seeds(records: Iterable[RecordedRun], overrides: Sequence[str]) -> list[NamedRun]:
     """Choose the records of each recorded ``training.seed`` with otherwise these overrides, the newest first."""
     by_seed: dict[tuple[str, ...], list[RecordedRun]] = {}
     for each in records:
         if not each.is_trial and _without_seed(each.overrides) == _without_seed(overrides):
             by_seed.setdefault(_effective(each.overrides), []).append(each)
-    return [NamedRun(run, same) for same in by_seed.values()]
+    return [NamedRun(same) for same in by_seed.values()]
 
 
 def _without_seed(overrides: Sequence[str]) -> tuple[str, ...]:
