@@ -76,8 +76,8 @@ def running(
                 with engine(runner), suppress(StopPipeline):
                     yield outcome
             except Exception as error:
-                outcome.failure = _failure(runner.rows, error)
-                end.why = outcome.failure
+                failed = next((row.place for row in runner.rows if row.state == "failed"), "run")
+                outcome.failure = end.why = f"{failed} failed: {describe(error)}"
                 raise StageFailed(outcome) from error
     finally:
         record.write(runner.rows, end.status, end.why, limits.checks)
@@ -167,20 +167,11 @@ def _start_tracking(tracker: Tracker, planned: RunPlan) -> None:
     resolved = planned.resolved
     run = resolved.run
     request = resolved.request
-    initial = planned.initial
-    overrides = " ".join(request.overrides)
-    start = initial.version if initial else ""
+    start = planned.initial.version if planned.initial else ""
+    tags = {OVERRIDES: " ".join(request.overrides), SETTINGS: settings_text(request.overrides)}
+    tags |= {"site": request.site, "start": start, "corpus": run.corpus.name}
+    tags |= {f"set.{path}": text for path, _, text in (each.partition("=") for each in request.overrides)}
+    tags |= {PARENT: resolved.parent} if resolved.parent else {}
     settings = {name: getattr(run, name) for name in TRACKED_SETTINGS}
-    tags = {OVERRIDES: overrides, SETTINGS: settings_text(request.overrides), "site": request.site, "start": start}
-    tags["corpus"] = run.corpus.name
-    by_field = {f"set.{path}": text for path, _, text in (each.partition("=") for each in request.overrides)}
-    grouped = {PARENT: resolved.parent} if resolved.parent else {}
     title = resolved.title or run_title(run.name, request.overrides)
-    tracker.start(resolved.experiment or run.name, title, {**tags, **by_field, **grouped}, canonical(settings))
-
-
-def _failure(rows: Sequence[StageResult], error: Exception) -> str:
-    """Say which stage failed and why."""
-    failed = next((row for row in rows if row.state == "failed"), None)
-    label = failed.place if failed else "run"
-    return f"{label} failed: {describe(error)}"
+    tracker.start(resolved.experiment or run.name, title, tags, canonical(settings))
