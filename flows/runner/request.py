@@ -27,6 +27,7 @@ from infra.extras import check_installed
 from infra.site import Site, open_store
 from infra.store.store import Store
 from model.config import check_whole_updates
+from model.config.keying import require
 from tasks.engine.keys import differences
 from tasks.engine.limits import USUAL_FACTS, Limits
 from tasks.engine.lookup import Hit, Miss
@@ -133,8 +134,8 @@ def make_plan(resolved: ResolvedRun) -> RunPlan:
         _check_limits(limits, rows, store)
     if any(row.stage == "train" and row.state != "cached" for row in rows):
         _check_training(resolved.run, site)
-    _check_extras(site, any(row.state != "cached" for row in rows))
-    if any(row.state != "cached" for row in rows):  # else the records are not needed
+    if any(row.state != "cached" for row in rows):  # else neither extras nor records are needed
+        _check_extras(site)
         rows = [_resuming(row, store, scope.attempt) for row in _with_changes(rows, store, resolved, initial)]
     started = records.start_time(site.root, name)
     return RunPlan(resolved, started, store, scope, initial, interrupted, Outcome(name, rows), planner.lookups)
@@ -155,15 +156,15 @@ def beginning_of(run: Run, site: Site, store: Store) -> InitialWeights | None:
     return InitialWeights(name, continued=(store.artifact(manifest),))
 
 
-def _check_extras(site: Site, has_work: bool) -> None:
+def _check_extras(site: Site) -> None:
     """Raise BadConfiguration if an optional library that the site needs for work is missing.
 
     ``learn_bpe`` checks its own libraries. Without this check, the stage would fail only after servers and other
     stages.
     """
-    if has_work and site.launcher == "kubernetes":
+    if site.launcher == "kubernetes":
         check_installed("kubernetes", "REPRO_LAUNCHER=kubernetes")
-    if has_work and site.dask:
+    if site.dask:
         check_installed("distributed", "REPRO_DASK")
 
 
@@ -172,14 +173,11 @@ def _check_training(run: Run, site: Site) -> None:
     training = run.training
     on_cpu = site.device == "cpu"
     most = site.micro_batch_tokens
-    if training.numerics == "strict":  # it ignores these settings
-        if site.ranks not in (1, 2, 4):
-            raise BadConfiguration(
-                f"site.ranks is {site.ranks}, allowed is 1, 2 or 4 where training.numerics is strict"
-            )
-        return
     try:
-        check_whole_updates(training, site.compile, on_cpu=on_cpu, ranks=site.ranks, micro_batch_tokens=most)
+        if training.numerics == "strict":  # it ignores the other settings
+            require(site.ranks in (1, 2, 4), "site.ranks", site.ranks, "1, 2 or 4 where training.numerics is strict")
+        else:
+            check_whole_updates(training, site.compile, on_cpu=on_cpu, ranks=site.ranks, micro_batch_tokens=most)
     except ValueError as error:
         raise BadConfiguration(str(error)) from error
 
