@@ -18,8 +18,8 @@ from infra.site import Site
 from model.metric_names import DEV_PERPLEXITY
 from tasks.evaluation.seed_spread import SeedSpread, seed_item, seed_spreads
 
-FIRST_SEEDED_STAGE = STAGES.index("train")
-"""The first stage that depends on the seed."""
+SEEDED_STAGES = STAGES[STAGES.index("train") :]
+"""The stages that depend on the seed."""
 
 
 @dataclass(frozen=True)
@@ -66,19 +66,15 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 def requests_by_seed(resolved: ResolvedRun, seeds: Sequence[int]) -> Iterator[tuple[int, RunRequest]]:
     """Yield the request for each seed. Only the first request forces stages before training."""
     request = resolved.request
-    if request.until and STAGES.index(request.until) < FIRST_SEEDED_STAGE:
-        raise BadConfiguration(
-            f"--seeds with --until {request.until}: only {STAGES[FIRST_SEEDED_STAGE]} and what follows has a seed"
-        )
+    if request.until and request.until not in SEEDED_STAGES:
+        first = SEEDED_STAGES[0]
+        raise BadConfiguration(f"--seeds with --until {request.until}: only {first} and what follows has a seed")
     for seed in seeds:
         override = () if seed == resolved.run.training.seed else (f"training.seed={seed}",)
         yield seed, replace(request, overrides=(*request.overrides, *override))
-        if request.from_stage:
-            later = max(FIRST_SEEDED_STAGE, STAGES.index(request.from_stage))
-            request = replace(request, from_stage=STAGES[later])
-        request = replace(
-            request, force=tuple(name for name in request.force if STAGES.index(name) >= FIRST_SEEDED_STAGE)
-        )
+        if request.from_stage and request.from_stage not in SEEDED_STAGES:
+            request = replace(request, from_stage=SEEDED_STAGES[0])
+        request = replace(request, force=tuple(name for name in request.force if name in SEEDED_STAGES))
 
 
 def _finished(site: Site, name: str, requests: Mapping[int, RunRequest]) -> Iterator[int]:
