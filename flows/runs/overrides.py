@@ -4,7 +4,7 @@ import logging
 import re
 import shlex
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from copy import copy
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
@@ -48,20 +48,20 @@ def override(run: Value, assignments: Sequence[str]) -> Value:
             run = _with_field(run, path.split("."), text, path)
         except ValueError as error:
             raise BadConfiguration(f"--set {path}={text}: {error}") from error
+    assigned = {assignment.partition("=")[0] for assignment in assignments}
     if isinstance(run, Run):
-        run = _with_saved_averaged(run, assignments)
+        run = _with_saved_averaged(run, assigned)
     try:
         checked: Value = _checked(run)
-        _check_used(checked, assignments)
+        _check_used(checked, assigned)
     except ValueError as error:
         raise BadConfiguration(f"--set {', '.join(sorted(assignments))}: {error}") from error
     return checked
 
 
-def _with_saved_averaged(run: Any, assignments: Sequence[str]) -> Any:
+def _with_saved_averaged(run: Any, assigned: Set[str]) -> Any:
     """Return the unchecked run; it averages fewer checkpoints if the assigned updates save fewer."""
     training = run.training
-    assigned = {assignment.partition("=")[0] for assignment in assignments}
     count = run.averaging.count
     every = training.checkpoint_every
     if "training.updates" not in assigned or "averaging.count" in assigned or training.updates < 1 or every < 1:
@@ -110,12 +110,11 @@ def without_replaced(assignments: Sequence[str]) -> tuple[str, ...]:
     return tuple(last.values())
 
 
-def _check_used(run: Any, assignments: Sequence[str]) -> None:
+def _check_used(run: Any, assigned: Set[str]) -> None:
     """Raise ValueError for an assigned ``peak`` or ``factor`` that the learning-rate schedule does not use.
 
     Unused values of a preset, and of the run itself, are allowed.
     """
-    assigned = {assignment.partition("=")[0] for assignment in assignments}
     for path, uses_paper, used in (("training.factor", True, "peak"), ("training.peak", False, "factor")):
         if path in assigned and (run.training.schedule == "paper") != uses_paper:
             schedule = run.training.schedule
@@ -123,11 +122,8 @@ def _check_used(run: Any, assignments: Sequence[str]) -> None:
 
 
 def value_of(run: Any, path: str, text: str) -> object:
-    """Return the value that ``path=text`` gives the field; does not check it against the run's other values."""
-    try:
-        found = _with_field(run, path.split("."), text, path)
-    except ValueError as error:
-        raise BadConfiguration(f"{error}") from error
+    """Return the value that ``path=text`` gives the field, not checked against other values. Raises ValueError."""
+    found = _with_field(run, path.split("."), text, path)
     for name in path.split("."):
         members = {type(member).__name__: member for member in found} if isinstance(found, tuple) else vars(found)
         found = members[name]

@@ -67,8 +67,7 @@ def _range(text: str, path: str, values: str, run: Run) -> "FloatDistribution | 
 
 
 def _read(run: Run, path: str, text: str) -> object:
-    """Return the value that ``--set path=text`` gives the field; does not check it against the run's other values."""
     try:
         return value_of(run, path, text)
-    except BadConfiguration as error:
+    except ValueError as error:
         raise BadConfiguration(f"--space {path}: {error}") from error
