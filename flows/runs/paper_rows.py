@@ -12,7 +12,7 @@ from flows.runs.built_in_runs import PAPER_BASE, PAPER_BASE_ENFR, PAPER_BIG, PAP
 from flows.runs.overrides import override
 from flows.runs.run import Run
 from infra.errors import BadConfiguration
-from model.config import Averaging, Decoding, Model, Training, supports_varlen_attention
+from model.config import Averaging, Decoding, Model, supports_varlen_attention
 from tasks.corpus.catalogue import SETS
 from tasks.evaluation.paper_figures import ROWS
 from tasks.evaluation.paper_row import PaperRow
@@ -50,7 +50,7 @@ def _of_table_3(row: str, run: Run) -> Run:
 BASE_ROW = _of_table_3("base", PAPER_BASE)
 
 
-def _variant(name: str, about: str, model: Model = BASE_ROW.model, decoding: Decoding = BASE_ROW.decoding) -> Run:
+def _variant(name: str, about: str, model: Model, decoding: Decoding = BASE_ROW.decoding) -> Run:
     """Change the model or search of Table 3's base; uses padded batches, which every model supports."""
     training = replace(BASE_ROW.training, batching="buckets")
     base = replace(BASE_ROW, model=model, training=training, decoding=decoding)
@@ -148,12 +148,15 @@ def row_run(row: str, corpus: str, scale: int) -> Run:
         training = replace(own.training, batching="packed" if packed else "buckets")
         return replace(own, name=name, about=about, model=model, training=training)
     base = RUNS[corpus]
+    training = replace(base.training, label_smoothing=own.training.label_smoothing)
+    if updates := SHORTENED_UPDATES.get(corpus):
+        training = replace(training, updates=updates, dev_every=updates // 4)
     return replace(
         base,
         name=name,
         about=about,
         model=model if row in GROUPS["norms"] else replace(model, norm=base.model.norm),
-        training=_training(base, own.training.label_smoothing),
+        training=training,
         decoding=replace(base.decoding, beam=1) if own.decoding.beam == 1 else base.decoding,
         averaging=base.averaging if ROWS[row].table == 2 else Averaging(1),
         expect=(),
@@ -165,12 +168,10 @@ def parse_run_name(name: str) -> Run | None:
     found = RUN_NAME.fullmatch(name)
     if not found:
         return None
-    corpus = found[1]
-    row = found[2]
-    scale = int(found[3])
+    corpus, row, scale = found.groups()
     if row not in rows_on(corpus):
         raise BadConfiguration(f"unknown row {row!r} in {name!r}, known on {corpus} are: {', '.join(rows_on(corpus))}")
-    return row_run(row, corpus, scale)
+    return row_run(row, corpus, int(scale))
 
 
 def paper_row_of(run: Run) -> tuple[PaperRow, ...]:
@@ -180,13 +181,12 @@ def paper_row_of(run: Run) -> tuple[PaperRow, ...]:
     corpus, row, number = found.groups() if found else (PAPER, cleaned.get(run.name, ""), "1")
     if row not in PAPER_RUNS or corpus not in corpora():
         return ()
-    scale = int(number)
     own = PAPER_RUNS[row]
     exact = all(getattr(run, each.name) == getattr(own, each.name) for each in fields(own) if each.name not in NAMING)
     size = run.vocabulary.size
     count = run.averaging.count
     cleaned_text = corpus == PAPER and run.filters != UNCLEANED
-    return (PaperRow(row, corpus, scale, exact, _comparison_set(run, row), run.model, size, count, cleaned_text),)
+    return (PaperRow(row, corpus, int(number), exact, _comparison_set(run, row), run.model, size, count, cleaned_text),)
 
 
 def _comparison_set(run: Run, row: str) -> str:
@@ -196,11 +196,3 @@ def _comparison_set(run: Run, row: str) -> str:
         return ROWS[row].set_name
     tests = [name for name in names if name != run.dev]
     return tests[-1] if ROWS[row].table == 2 and tests else run.dev
-
-
-def _training(base: Run, label_smoothing: float) -> Training:
-    training = replace(base.training, label_smoothing=label_smoothing)
-    if base.name not in SHORTENED_UPDATES:
-        return training
-    updates = SHORTENED_UPDATES[base.name]
-    return replace(training, updates=updates, dev_every=updates // 4)
