@@ -89,19 +89,15 @@ class PaperRequest:
         return f"paper-{self.corpus}-scale{effective_scale(self.scale, self.corpus)}"
 
     @property
-    def page_name(self) -> str:
-        """The folder of its page inside the records' folder: the rows, and a digest of any settings."""
-        return "-".join([*(word.strip() for word in self.rows.split(",")), *self._settings])
-
-    @property
     def _settings(self) -> list[str]:
         """A digest of any settings, for names."""
         settings = sorted(without_replaced(self.overrides))
         return [digest(settings)] if settings else []
 
     def page(self, root: Path) -> Path:
-        """The path of its page below ``root``."""
-        return root / records.record_folder(self.record_name) / self.page_name / "paper.html"
+        """The path of its page below ``root``, in a folder named by the rows and a digest of any settings."""
+        folder = "-".join([*(word.strip() for word in self.rows.split(",")), *self._settings])
+        return root / records.record_folder(self.record_name) / folder / "paper.html"
 
 
 @dataclass(frozen=True)
@@ -150,10 +146,7 @@ class PaperResults(GroupResults):
 
 
 def write_pages(paper: PaperResults) -> None:
-    """Write the page as HTML, as Markdown and as JSON.
-
-    Pages of other rows, and of the same rows with other settings, stay.
-    """
+    """Write the page as HTML, Markdown and JSON; pages of other rows, or of these with other settings, stay."""
     request = paper.request
     curves = {
         row: row_curves(paper.group.members[row], paper.outcomes[row])
