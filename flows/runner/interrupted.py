@@ -1,8 +1,4 @@
-"""Finds and closes runs that were interrupted because their process or machine died.
-
-``unfinished`` lists them, each with the command that resumes it. ``close_dead_runs`` closes the flow runs and task runs
-at Prefect's server, the runs in MLflow and the records that would otherwise stay "Running" for ever.
-"""
+"""Finds and closes runs that were interrupted because their process or machine died."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -67,7 +63,7 @@ def forget(site: Site, interrupted: Iterable[RecordedRun]) -> None:
 
 
 def close_dead_runs(site: Site) -> int:
-    """Close the runs that dead processes left "Running" at Prefect's server, in MLflow and in records.
+    """Close the flow runs, task runs, MLflow runs and records that dead processes left "Running".
 
     Returns the number of runs. Callers are each run with work at its start, a worker after a flow's process was killed,
     `repro status --close` and `repro up`. If a server does not answer, the next call closes its runs.

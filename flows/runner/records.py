@@ -59,10 +59,7 @@ def write(
 ) -> Path:
     """Write the record of the run that began at ``started``, over an earlier record of it; return the file.
 
-    ``request`` holds the fields of the request, ``attempt`` is the attempt that its forced stages belong to,
-    ``failure`` says which stage failed and why, ``checks`` are the checks of its limits, ``group`` names its sweep or
-    its rows of the paper, ``title`` is its name in that group. The record names the calling process as the process of
-    the run.
+    ``RecordedRun`` documents the fields. The record names the calling process as the process of the run.
     """
     record = {
         "run": name,
@@ -89,8 +86,7 @@ def write(
 
 def _stage_form(row: StageResult) -> dict[str, Any]:
     """Convert a stage for the record; omits empty ``failures``."""
-    form: dict[str, Any] = {"stage": row.stage, "item": row.item, "key": row.key, "state": row.state}
-    form |= {"seconds": row.seconds, "form": row.form}
+    form = {name: getattr(row, name) for name in ("stage", "item", "key", "state", "seconds", "form")}
     return form | ({"failures": list(row.failures)} if row.failures else {})
 
 
@@ -106,10 +102,7 @@ def change(path: Path, **fields: str) -> None:
 
 
 def write_paper(path: Path, pages: Mapping[str, str], results: Mapping[str, Any]) -> None:
-    """Write the results of rows of the paper over earlier ones: ``pages`` by suffix, and JSON, named like ``path``.
-
-    The record of each row's run holds its stages.
-    """
+    """Write the results of rows of the paper over earlier ones: ``pages`` by suffix, and JSON, named like ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
     form = _as_text({**results, "who": user(), "commit": commit()})
     for suffix, text in {**pages, ".json": form}.items():
