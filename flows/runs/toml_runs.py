@@ -64,10 +64,7 @@ def run_from_toml(path: Path, find: Callable[[str], Run], extended_by: tuple[Pat
 
 
 def toml_of(run: Run, base: Run | None = None, base_name: str = "") -> str:
-    """Write the run as TOML: all fields, or only those that differ from ``base``.
-
-    Comments hold the documentation of the fields.
-    """
+    """Write the run as TOML, with comments on its fields: all of them, or only those that differ from ``base``."""
     table = plain(run)
     head = ""
     if base:
