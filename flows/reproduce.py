@@ -79,8 +79,7 @@ def reproduce(run: Run, modified: bool, initial: InitialWeights | None) -> None:
     trained = {}
     for own_seed, item in items.items():
         training = replace(run.training, seed=own_seed)
-        train_model = train.for_item(item)
-        trained[item] = train_model(
+        trained[item] = train.for_item(item)(
             train_shards, dev_shards, vocabulary, run.model, training, initial_weights, continued
         )
     weights = {item: average.for_item(item)(made, run.averaging) for item, made in trained.items()}
@@ -161,15 +160,12 @@ def translate_sets(
     set_shards: Mapping[str, Artifact],
 ) -> dict[str, Artifact]:
     """Translate every evaluated set with a model or an ensemble; return the translations by set."""
-    first_model = models[0]
-    other_models = models[1:]
-    hypotheses = {}
-    for name, shards in set_shards.items():
-        translate_set = translate.for_item(item_of(name, system))
-        hypotheses[name] = translate_set(
-            first_model, vocabulary, shards, sets[name], run.decoding, run.filters.normalise, other_models
+    return {
+        name: translate.for_item(item_of(name, system))(
+            models[0], vocabulary, shards, sets[name], run.decoding, run.filters.normalise, models[1:]
         )
-    return hypotheses
+        for name, shards in set_shards.items()
+    }
 
 
 def score_sets(
