@@ -25,14 +25,13 @@ def hub_files(address: str, option: str) -> tuple[tuple[Path, ...], tuple[str, .
     match = ADDRESS.fullmatch(address)
     if not match:
         raise BadConfiguration(f"{option} is {address!r}, allowed is hf://datasets/OWNER/NAME/FILE:COLUMN")
-    name = match["name"]
-    path = match["path"]
+    name, quoted, path = match.groups()
     if path.removesuffix(".gz").endswith(JSON):
         raise BadConfiguration(f"{option} is {address!r}, which is JSON; the Hub has it as {PARQUET.format(name)} too")
     from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
-    revision = unquote(match["revision"]) if match["revision"] else None
+    revision = unquote(quoted) if quoted else None
     try:
         found = HfApi().dataset_info(name, revision=revision)
         listed = sorted(each.rfilename for each in found.siblings or ())

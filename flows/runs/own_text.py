@@ -334,8 +334,7 @@ def remarks_on_set(
         yield f"{name}: " + _exchanged(f"in {count:,} pairs", languages, "give its files in the other order")
     if shift:
         yield f"{name}: {_shifted(shift)}"
-    broken = frame.select(pl.any_horizontal(pl.col(SIDES).str.contains("\ufffd", literal=True)).sum()).item()
-    if broken:
+    if broken := frame.select(pl.any_horizontal(pl.col(SIDES).str.contains("\ufffd", literal=True)).sum()).item():
         yield f"{name}: {broken:,} pairs are not UTF-8; convert the file, for example by iconv -f latin1 -t utf-8"
 
 

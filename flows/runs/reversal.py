@@ -65,17 +65,13 @@ def _swap_sides(run: Run, **changes: Any) -> Run:
 def monolingual_filters(run: Run) -> Filters:
     """Choose filters for monolingual text: of single lines as in the run, of lines of its sets, of repetitions."""
     language = run.corpus.target_language
+    own = run.filters.rules
     rules: list[Filter] = [Empty(), InvalidUnicode(), NoLetters()]
     rules += [] if language in WITHOUT_SPACES else [OverlongWord()]
-    rules += [rule for rule in run.filters.rules if isinstance(rule, Length)]
-    rules += [
-        replace(rule, source=language, target=language) for rule in run.filters.rules if isinstance(rule, Language)
-    ]
-    return replace(
-        run.filters,
-        rules=(*rules, NotIn(), Distinct()),
-        exclude=tuple(each.name for each in run.sets if not each.noise),
-    )
+    rules += [rule for rule in own if isinstance(rule, Length)]
+    rules += [replace(rule, source=language, target=language) for rule in own if isinstance(rule, Language)]
+    excluded = tuple(each.name for each in run.sets if not each.noise)
+    return replace(run.filters, rules=(*rules, NotIn(), Distinct()), exclude=excluded)
 
 
 def _swap(pair: Pair) -> Pair:

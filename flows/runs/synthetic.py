@@ -42,13 +42,11 @@ class BackTranslation:
 
     def __post_init__(self) -> None:
         text = self.monolingual
-        name = "synthetic.monolingual"
         one = text.source_language == text.target_language and all(p.source == p.target for p in text.parts)
-        require(one, name, text.name, "text of one language (flows.runs.synthetic.monolingual)")
+        require(one, "synthetic.monolingual", text.name, "text of one language (flows.runs.synthetic.monolingual)")
         require(self.lines >= 0, "synthetic.lines", self.lines, "0 (all) or a whole number above")
         seeds = self.decoding.ensemble
-        allowed = "empty: one model translates back"
-        require(not seeds, "synthetic.decoding.ensemble", seeds, allowed)
+        require(not seeds, "synthetic.decoding.ensemble", seeds, "empty: one model translates back")
         own = re.fullmatch(r"(<[A-Za-z0-9_-]{1,20}>)?", self.tag) is not None and self.tag not in SPECIAL_TOKENS
         allowed = f"letters, digits, '_', '-' in angle brackets, none of {', '.join(SPECIAL_TOKENS)}, or empty"
         require(own, "synthetic.tag", self.tag, allowed)
