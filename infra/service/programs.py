@@ -15,9 +15,9 @@ from infra.servers.credentials import Credentials
 from infra.servers.environment import CLIENT_RETRIES, NO_TELEMETRY, PERSISTENT_LEASES, past_proxies, prefect_database
 from infra.servers.service_settings import Service
 from infra.servers.sqlite_addresses import sqlite_uri
-from infra.servers.temporary_prefect import serve
+from infra.servers.temporary_prefect import PREFECT_ORIGINS, serve
 from infra.service import databases
-from infra.service.applications import PREFECT_ORIGINS, allowed_origins
+from infra.service.applications import allowed_origins
 from infra.service.databases import Databases
 from infra.service.process_tags import process_tag
 from infra.tracking.client import with_sqlite_timeout
