@@ -75,14 +75,11 @@ class BasicAuth:
         self.app = app
         self.open_path = open_path
         text = f"{credentials.user}:{credentials.password}"
-        self._expected = "Basic " + base64.b64encode(text.encode()).decode()
+        self._expected = b"Basic " + base64.b64encode(text.encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] == self.open_path:
-            await self.app(scope, receive, send)
-            return
-        header = Headers(scope=scope).get("authorization", "")
-        if hmac.compare_digest(header.encode(), self._expected.encode()):
+        is_open = scope["type"] != "http" or scope["path"] == self.open_path
+        if is_open or hmac.compare_digest(Headers(scope=scope).get("authorization", "").encode(), self._expected):
             await self.app(scope, receive, send)
             return
         headers = {"www-authenticate": 'Basic realm="repro", charset="UTF-8"'}
