@@ -92,7 +92,7 @@ def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
 def environment_of(service: Service, program: Program, outer: Mapping[str, str]) -> dict[str, str]:
     """Return one program's environment: the supervisor's ``outer`` with only this program's secrets."""
     login = credentials.read_credentials(outer)
-    variables = {**process_tag(service.folder, program.name)}
+    variables = process_tag(service.folder, program.name)
     if program.name == "prefect":
         variables |= _prefect(service, login, outer)
     elif program.name == "mlflow":
