@@ -46,11 +46,10 @@ def trainer_for(job: Job, ranks: Ranks) -> Trainer:
     most = site.micro_batch_tokens
     check_whole_updates(training, site.compile, on_cpu=on_cpu, ranks=ranks.world_size, micro_batch_tokens=most)
     step_class = WholeStep if site.compile == "update" else None
-    own = site.packed_attention == "own"
-    require(not (own and on_cpu), "site.packed_attention (REPRO_PACKED_ATTENTION)", "own", "torch on a CPU")
-    attend = packed_attention.attend if own else None
+    attend = packed_attention.attend if site.packed_attention == "own" else None
+    require(not (attend and on_cpu), "site.packed_attention (REPRO_PACKED_ATTENTION)", "own", "torch on a CPU")
     trainer = build_trainer(job, ranks, step_class, attend)
-    if attend is not None and training.batching == "packed":
+    if attend and training.batching == "packed":
         compare_with_torch(trainer, attend)
     return trainer
 

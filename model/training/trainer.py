@@ -88,9 +88,8 @@ class Trainer:
 
     def train_step(self, batches: Update) -> LossSums:
         """Compute the next update and advance ``position``."""
-        number = self.position.update + 1
         self.step.seconds = self.position.seconds
-        losses = self.step(batches, number)
+        losses = self.step(batches, self.position.update + 1)
         self.advance_position(batches)
         return losses
 
