@@ -1,8 +1,4 @@
-"""ASGI middlewares that decide who may send requests to this project's servers.
-
-``SameOrigin`` refuses browser requests from web pages of other origins. Programs other than browsers send neither
-``Origin`` nor ``Sec-Fetch-Site`` and pass. ``BasicAuth`` adds credentials to an application without its own.
-"""
+"""ASGI middlewares that decide who may send requests to this project's servers."""
 
 import base64
 import hmac
@@ -19,7 +15,7 @@ from infra.servers.credentials import Credentials
 
 
 class SameOrigin:
-    """An ASGI middleware that accepts requests of the application's own pages and of programs.
+    """An ASGI middleware that accepts requests of own pages, and of programs: no ``Origin``, no ``Sec-Fetch-Site``.
 
     A Host not in ``hosts`` (``*.example.org`` matches every name below it) gets status 400, which stops DNS rebinding.
     Every IP address is accepted as a Host, because only a page loaded from an address has that address as its Host. An
