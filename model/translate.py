@@ -60,7 +60,7 @@ divided by the length penalty of ``pieces``."""
 
 @dataclass
 class ProgressReporter:
-    """Writes lines of metrics.jsonl, at most one in ``seconds``, and ends the job after a stop signal."""
+    """Writes lines of metrics.jsonl, at most one in ``seconds``; after a stop signal raises JobError (preempted)."""
 
     metrics: Metrics
     stop: StopSignal
@@ -69,9 +69,7 @@ class ProgressReporter:
     written: float = field(default_factory=time.monotonic)
 
     def phase(self, before: int) -> Callable[[int, int], None]:
-        """Return the progress callback of a phase; ``before`` sentences were translated before it.
-
-        The callback raises JobError (preempted) after a stop signal."""
+        """Return the progress callback of a phase; ``before`` sentences were translated before it."""
         started = time.monotonic()
 
         def progress(done: int, of: int) -> None:

@@ -264,9 +264,7 @@ class Transformer(nn.Module):
         return linear(hidden_BTD, self.output_ND, self.output_bias_N)
 
     def embed(self, pieces: Tensor, embedding_ND: Tensor, positions: Positions, start: int | Tensor) -> Tensor:
-        """Multiply embeddings by sqrt(d_model) (§3.4), add positions (§3.5), and apply dropout to the sum (§5.4).
-
-        ``scale_embeddings=False`` omits the factor."""
+        """Scale embeddings by sqrt(d_model), or not (§3.4), add positions (§3.5), apply dropout to the sum (§5.4)."""
         x = F.embedding(pieces, embedding_ND) * self.embedding_scale
         out = self.drop(positions(x, start))
         return out if self.residual_dtype is None else out.to(self.residual_dtype)
