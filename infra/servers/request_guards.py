@@ -15,12 +15,12 @@ from infra.servers.credentials import Credentials
 
 
 class SameOrigin:
-    """An ASGI middleware that accepts requests of own pages, and of programs: no ``Origin``, no ``Sec-Fetch-Site``.
+    """An ASGI middleware that accepts requests of the application's own pages and of programs.
 
     A Host not in ``hosts`` (``*.example.org`` matches every name below it) gets status 400, which stops DNS rebinding.
     Every IP address is accepted as a Host, because only a page loaded from an address has that address as its Host. An
     Origin that is neither the Host nor in ``origins`` gets status 403 for every method, content type and websocket
-    handshake.
+    handshake. Programs other than browsers send neither ``Origin`` nor ``Sec-Fetch-Site``.
     """
 
     def __init__(self, app: ASGIApp, hosts: Collection[str], origins: Collection[str] = ()) -> None:
@@ -62,10 +62,7 @@ def _is_address(host: str) -> bool:
 
 
 class BasicAuth:
-    """An ASGI middleware that returns 401 for requests without these credentials; browsers then ask for them.
-
-    Requests for ``open_path``, used by a health check, need none.
-    """
+    """An ASGI middleware that returns 401 without these credentials, except for the health check at ``open_path``."""
 
     def __init__(self, app: ASGIApp, credentials: Credentials, open_path: str = "") -> None:
         self.app = app
