@@ -123,10 +123,7 @@ class DecoderLayer(nn.Module):
 
 
 class Positions(nn.Module):
-    """Adds a position vector to each embedding: sines and cosines (§3.5) or a learned table (Table 3, row E).
-
-    ``learned_sinusoid`` is a learned table that starts as the sines and cosines.
-    """
+    """Adds a position vector to each embedding: sines and cosines (§3.5) or a learned table (Table 3, row E)."""
 
     table: Tensor
 
@@ -158,11 +155,7 @@ class Positions(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Encoder and decoder stacks with embeddings (Figure 1).
-
-    ``tied`` shares one matrix between both embeddings and the projection before the softmax (§3.4), which requires a
-    joint vocabulary. Raises ValueError if the sizes differ.
-    """
+    """Encoder and decoder stacks with embeddings (Figure 1). Raises ValueError if tied and the sizes differ."""
 
     encoder: Sequence[EncoderLayer]
     decoder: Sequence[DecoderLayer]
