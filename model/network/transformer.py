@@ -130,7 +130,6 @@ class Positions(nn.Module):
     def __init__(self, config: Model) -> None:
         super().__init__()
         self.learned = config.learns_positions
-        self.from_sinusoid = config.positions == "learned_sinusoid"
         if self.learned:
             self.table = nn.Parameter(torch.empty(config.max_positions, config.d_model))
         else:
@@ -289,9 +288,9 @@ class Transformer(nn.Module):
                 nn.init.normal_(parameter, std=1.0 if unscaled else small)
             if last == "projection":
                 nn.init.normal_(parameter, std=small)
-        for module in self.modules():
-            if isinstance(module, Positions) and module.from_sinusoid:
-                module.table.copy_(sinusoid(*module.table.shape))
+        if self.config.positions == "learned_sinusoid":
+            for positions in (self.source_positions, self.target_positions):
+                positions.table.copy_(sinusoid(*positions.table.shape))
 
     def init_matrix(self, matrix: Tensor) -> None:
         if self.config.init == "glorot":
