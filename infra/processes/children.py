@@ -70,9 +70,8 @@ def terminate_group(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         signal_group(process, signal.SIGTERM)
         try:
-            process.wait(GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_SECONDS)
         finally:
             signal_group(process, signal.SIGKILL)
             process.wait()

@@ -43,7 +43,6 @@ class Program:
 
 def programs(service: Service) -> tuple[Program, ...]:
     """Return both servers, then the workers."""
-    python = sys.executable
     prefect = serve("infra.service.applications:prefect", service.host, service.prefect_port, "warning")
     mlflow = serve("infra.service.applications:mlflow", service.host, service.mlflow_port, "warning")
     ui = service.prefect.removesuffix("/api")
@@ -55,7 +54,7 @@ def programs(service: Service) -> tuple[Program, ...]:
     for (pool, number), port in zip(service.pools, service.health_ports, strict=True):
         name = f"{pool}-{number}"
         shown = ("--name", f"{name} on {socket.gethostname()}", "--with-healthcheck", "--install-policy", "never")
-        words = (python, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process", *shown)
+        words = (sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process", *shown)
         link = f"{ui}/v2/work-pools/work-pool/{pool}"
         health = f"http://127.0.0.1:{port}/health"
         variables = {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(port)}
