@@ -1,7 +1,4 @@
-"""Opens a download at a byte offset: HTTP addresses, folders, and every address that fsspec supports.
-
-There are two errors: NotFound (the source does not have the file) and Unreachable (no answer, or a broken connection).
-"""
+"""Opens a download at a byte offset: HTTP addresses, folders, and every address that fsspec supports."""
 
 import re
 import time

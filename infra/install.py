@@ -85,10 +85,7 @@ def _install_packages(command: list[str], dev: bool, environment: Mapping[str, s
 
 
 def lock(folder: Path) -> None:
-    """Rewrite both locks with uv: the versions of constraints.txt with the checksums of all builds.
-
-    Raises CalledProcessError.
-    """
+    """Rewrite both locks with uv: constraints.txt's versions, all builds' checksums. Raises CalledProcessError."""
     pip = [f"{folder / 'bin' / 'python'}", "-m", "pip", "--disable-pip-version-check"]
     uv = _find_uv(folder, pip)
     locks: tuple[tuple[str, list[str], tuple[str, ...]], ...] = (

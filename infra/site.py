@@ -6,7 +6,7 @@ import re
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from infra.errors import BadConfiguration
@@ -26,7 +26,6 @@ Device = Literal["auto", "cpu", "cuda"]
 Compile = Literal["auto", "always", "never", "update"]
 PackedAttention = Literal["torch", "own"]
 LauncherName = Literal["local", "ssh", "slurm", "kubernetes"]
-Word = TypeVar("Word", bound=str)
 NUMBERS = ("cache_bytes", "nodes", "ranks", "threads", "workers", "micro_batch_tokens")
 WORDS = {"device": Device, "launcher": LauncherName, "compile": Compile, "packed_attention": PackedAttention}
 """Fields of a site that ``REPRO_<FIELD>`` sets: NUMBERS to whole numbers, WORDS to one of some words."""
@@ -187,20 +186,17 @@ def _cache_of(remote: str) -> Path:
 
 
 def _number(variable: str, otherwise: int) -> int:
-    value = os.environ.get(variable, "")
-    if not value:
-        return otherwise
+    value = os.environ.get(variable) or f"{otherwise}"
     if not value.isdigit():
         raise BadConfiguration(f"{variable} is {value!r}, allowed is a whole number")
     return int(value)
 
 
-def _word(variable: str, otherwise: Word, allowed: Any) -> Word:
-    value = os.environ.get(variable, "")
-    words: dict[str, Word] = {word: word for word in get_args(allowed)} | {"": otherwise}
-    if value not in words:
+def _word(variable: str, otherwise: str, allowed: Any) -> str:
+    value = os.environ.get(variable) or otherwise
+    if value not in get_args(allowed):
         raise BadConfiguration(f"{variable} is {value!r}, allowed is {', '.join(get_args(allowed))}")
-    return words[value]
+    return value
 
 
 def open_store(site: Site) -> Store:

@@ -22,9 +22,8 @@ from .training.trainer import Trainer
 def work(job: Job) -> Facts:
     """Train to the last update, or until patience or the minutes run out; return the facts of ``Trainer.finish``.
 
-    A job that is restarted with the same folder and number of ranks resumes from the newest undamaged checkpoint. Its
-    weights are bit-identical to those of an uninterrupted job: the pairs and random numbers of an update are a function
-    of seed, update and rank. For another number of ranks see ``model.training.distributed``.
+    A job that is restarted with the same folder and number of ranks resumes from the newest undamaged checkpoint, with
+    weights that are bit-identical to those of an uninterrupted job (``model.training.distributed``).
     """
     stop = StopSignal()
     if (job.out / MODEL_CONFIG).exists():  # the training is complete
@@ -46,11 +45,10 @@ def trainer_for(job: Job, ranks: Ranks) -> Trainer:
     most = site.micro_batch_tokens
     check_whole_updates(training, site.compile, on_cpu=on_cpu, ranks=ranks.world_size, micro_batch_tokens=most)
     step_class = WholeStep if site.compile == "update" else None
-    own = site.packed_attention == "own"
-    require(not (own and on_cpu), "site.packed_attention (REPRO_PACKED_ATTENTION)", "own", "torch on a CPU")
-    attend = packed_attention.attend if own else None
+    attend = packed_attention.attend if site.packed_attention == "own" else None
+    require(not (attend and on_cpu), "site.packed_attention (REPRO_PACKED_ATTENTION)", "own", "torch on a CPU")
     trainer = build_trainer(job, ranks, step_class, attend)
-    if attend is not None and training.batching == "packed":
+    if attend and training.batching == "packed":
         compare_with_torch(trainer, attend)
     return trainer
 

@@ -60,7 +60,7 @@ divided by the length penalty of ``pieces``."""
 
 @dataclass
 class ProgressReporter:
-    """Writes lines of metrics.jsonl, at most one in ``seconds``, and ends the job after a stop signal."""
+    """Writes lines of metrics.jsonl, at most one in ``seconds``; after a stop signal raises JobError (preempted)."""
 
     metrics: Metrics
     stop: StopSignal
@@ -69,9 +69,7 @@ class ProgressReporter:
     written: float = field(default_factory=time.monotonic)
 
     def phase(self, before: int) -> Callable[[int, int], None]:
-        """Return the progress callback of a phase; ``before`` sentences were translated before it.
-
-        The callback raises JobError (preempted) after a stop signal."""
+        """Return the progress callback of a phase; ``before`` sentences were translated before it."""
         started = time.monotonic()
 
         def progress(done: int, of: int) -> None:
@@ -127,32 +125,31 @@ def write_attention(
     (out / "attention.json").write_text(json.dumps(names, ensure_ascii=False, indent=1) + "\n")
 
 
-def load(job: Job, decoding: Decoding) -> Translator:
-    """Load the job's models for a search with the precision of ``decoding``.
+def load(job: Job) -> tuple[Decoding, Translator]:
+    """Return the job's settings of a search, and its models with the kernels and the precision of these settings.
 
     Raises JobError for missing or damaged weights or vocabulary, or if they do not fit together, ValueError if this
-    device does not support the precision.
+    device does not support the settings.
     """
+    decoding = from_json(Decoding, job.config["decoding"])
+    configure_numerics(decoding.numerics, job.site)
     device = job.site.torch_device()
     configure_precision("decoding.precision", decoding.precision, device)
     numbers = range(2, sum(name.startswith("weights") for name in job.inputs) + 1)
     model, *others = (load_model(job.inputs[name], device) for name in ("weights", *(f"weights_{n}" for n in numbers)))
     try:
         vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
-        return Translator(model, vocabulary, device, others, decoding.precision == "bf16")
+        return decoding, Translator(model, vocabulary, device, others, decoding.precision == "bf16")
     except ValueError as error:
         raise bad_data(f"{job.inputs['vocabulary']} does not fit these weights: {error}") from error
 
 
 def work(job: Job) -> Facts:
-    """Run the job."""
     started = time.monotonic()
-    decoding = from_json(Decoding, job.config["decoding"])
-    configure_numerics(decoding.numerics, job.site)
     stop = StopSignal()
     metrics = Metrics(job.out)
     shards = Shards(job.inputs["pairs"])
-    translator = load(job, decoding)
+    decoding, translator = load(job)
     shards.check_pieces("source", translator.model.source_size)
     shards.check_pieces("target", translator.model.target_size)
     rows = range(len(shards))

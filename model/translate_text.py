@@ -17,12 +17,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .config import Decoding, from_json
 from .decoding.translation import Hypothesis
 from .decoding.translator import Translator
 from .errors import bad_data
 from .job import Facts, Job, Metrics, StopSignal, job_of_command_line
-from .numerics import configure_numerics
 from .translate import ProgressReporter, load
 
 COLUMNS = pa.schema([("pair_id", pa.string()), ("source", pa.string()), ("hypotheses", pa.list_(pa.string()))])
@@ -35,14 +33,11 @@ def texts(translator: Translator, hypotheses: Sequence[Hypothesis]) -> list[str]
 
 
 def work(job: Job) -> Facts:
-    """Run the job."""
     started = time.monotonic()
     config = job.config
-    decoding = from_json(Decoding, config["decoding"])
-    configure_numerics(decoding.numerics, job.site)
     stop = StopSignal()
     metrics = Metrics(job.out)
-    translator = load(job, decoding)
+    decoding, translator = load(job)
     with pq.ParquetFile(job.inputs["text"] / "pairs.parquet") as file:
         total = min(file.metadata.num_rows, config["lines"] or file.metadata.num_rows)
         reporter = ProgressReporter(metrics, stop, total, job.site.log_seconds)

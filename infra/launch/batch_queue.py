@@ -51,10 +51,7 @@ class BatchQueue(Protocol):
         """Return the name of this job in the queue if it is unfinished, otherwise ""."""
 
     def submit(self, job: JobSpec) -> str:
-        """Submit the job's file; return the name for the calls below.
-
-        Raises BadConfiguration if the queue refuses the job.
-        """
+        """Submit the job's file; return the name for the calls below. Raises BadConfiguration if it is refused."""
 
     def poll(self, name: str) -> QueueStatus: ...
 

@@ -1,8 +1,4 @@
-"""Specifies a job, builds its command, and reads its end. A job reads ``job.json`` and writes to ``out``.
-
-A launcher starts it, calls ``on_poll`` periodically and returns when the job succeeds; otherwise it raises the Fault
-named in the job's ``exit.json``.
-"""
+"""Specifies a job, builds its command, and reads its end. A job reads ``job.json`` and writes to ``out``."""
 
 import json
 import os
@@ -72,7 +68,7 @@ class JobSpec:
 
 class Launcher(Protocol):
     def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
-        """Run the job to its end; raises a Fault. Any exception stops the job before it propagates."""
+        """Run the job to its end and call ``on_poll`` meanwhile; raises a Fault. Any exception first stops the job."""
 
 
 def command(job: JobSpec, python: str, rendezvous: Sequence[str] = ("--standalone",)) -> list[str]:

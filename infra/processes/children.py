@@ -31,10 +31,7 @@ def python_path(environment: Mapping[str, str]) -> str:
 
 
 def die_with_parent() -> Callable[[], None]:
-    """Return a ``preexec_fn`` for ``Popen``: when the thread that started the child ends, the child gets SIGTERM.
-
-    SIGKILL of the parent counts too.
-    """
+    """Return a ``preexec_fn``: when the thread that started the child ends, even by SIGKILL, the child gets SIGTERM."""
     parent = os.getpid()
 
     def prepare() -> None:
@@ -48,10 +45,7 @@ def die_with_parent() -> Callable[[], None]:
 def start(
     words: Sequence[str], output: IO[bytes], environment: Mapping[str, str], *, outlives: bool = False, **options: Any
 ) -> "subprocess.Popen[bytes]":
-    """Start a program without input in its own session; it ends with this process unless ``outlives`` is set.
-
-    ``output`` receives its stdout and stderr; ``options`` are passed to ``Popen``.
-    """
+    """Start a program without input in its own session; it ends with this process unless ``outlives`` is set."""
     return subprocess.Popen(
         words,
         stdin=subprocess.DEVNULL,
@@ -76,9 +70,8 @@ def terminate_group(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         signal_group(process, signal.SIGTERM)
         try:
-            process.wait(GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            pass
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE_SECONDS)
         finally:
             signal_group(process, signal.SIGKILL)
             process.wait()

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 M_TRIM_THRESHOLD = -1
 M_MMAP_MAX = -4
 M_ARENA_MAX = -8
-GREATEST = 2**31 - 1
 WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 """Variables by which a user chooses how threads wait."""
 SPIN_COUNT = "1000"
@@ -28,7 +27,7 @@ def keep_pages() -> None:
         return
     mallopt(M_ARENA_MAX, 1)
     mallopt(M_MMAP_MAX, 0)
-    mallopt(M_TRIM_THRESHOLD, GREATEST)
+    mallopt(M_TRIM_THRESHOLD, 2**31 - 1)  # the largest int
 
 
 def thread_waiting(environment: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from infra.errors import Fault, JobFailed, NetworkFault
+from infra.errors import JobFailed, NetworkFault
 from infra.extras import check_installed
 from infra.processes.children import SAFE_PATH
 
@@ -99,8 +99,6 @@ def _dask(address: str) -> Iterator[Workers]:
 def _result(future: Future[T]) -> T:
     try:
         return future.result()
-    except Fault:
-        raise
     except BrokenProcessPool as error:
         raise JobFailed("a worker process died; with little memory, try fewer workers (REPRO_WORKERS)") from error
     except Exception as error:  # Dask's errors have no common class; the function's own errors are raised below

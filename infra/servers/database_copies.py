@@ -1,7 +1,4 @@
-"""Copies a root's SQLite databases (MLflow's and Prefect's), also while they are in use, and restores the copies.
-
-SQLite's own backup copies a consistent state of a database, also while servers write to it.
-"""
+"""Copies a root's databases (MLflow's and Prefect's) by SQLite's own backup, consistent even in use, and restores."""
 
 import shutil
 import sqlite3

@@ -31,7 +31,6 @@ SELECT ifnull(logged.artifact_location, registered.source) FROM model_versions A
 LEFT JOIN logged_models AS logged ON registered.source = 'models:/' || logged.model_id
 WHERE registered.name = :name AND registered.version = :version
 """
-EXPERIMENT = "SELECT experiment_id FROM experiments WHERE name = :name"
 
 
 def has_known_schema(connection: sqlite3.Connection) -> bool:
@@ -62,7 +61,7 @@ def model_address(file: Path, name: str, version: int) -> str | None:
 
 def experiment_id(file: Path, name: str) -> str | None:
     """Return the id of an experiment; None also for an unknown name."""
-    rows = _query(file, EXPERIMENT, {"name": name})
+    rows = _query(file, "SELECT experiment_id FROM experiments WHERE name = :name", {"name": name})
     return f"{rows[0][0]}" if rows else None
 
 

@@ -191,24 +191,20 @@ def _client() -> "SyncPrefectClient":
 def _unfinished_task_runs(
     client: "SyncPrefectClient", flows: Sequence[str], **flow_run_fields: Mapping[str, Any]
 ) -> "list[TaskRun]":
-    """Return the unfinished task runs of the flow runs with these fields; without ``flows``, of any flow."""
-    unfinished = {"state": _any_type(UNFINISHED_TASK_STATES)}
-    return client.read_task_runs(**_filters(flows, flow_run_fields, unfinished))
+    """Return the unfinished task runs of the flow runs with these fields."""
+    from prefect.client.schemas.filters import TaskRunFilter
+
+    unfinished = TaskRunFilter.model_validate({"state": _any_type(UNFINISHED_TASK_STATES)})
+    return client.read_task_runs(**_filters(flows, flow_run_fields), task_run_filter=unfinished)
 
 
-def _filters(
-    flows: Sequence[str], flow_run: Mapping[str, Any] | None = None, task_run: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return Prefect's filters for a query: flows of these names, and runs with these fields."""
-    from prefect.client.schemas.filters import FlowFilter, FlowRunFilter, TaskRunFilter
+def _filters(flows: Sequence[str], flow_run_fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Prefect's filters for flow runs with these fields, of flows of these names; without ``flows``, of any."""
+    from prefect.client.schemas.filters import FlowFilter, FlowRunFilter
 
-    filters: dict[str, Any] = {}
+    filters: dict[str, Any] = {"flow_run_filter": FlowRunFilter.model_validate(flow_run_fields)}
     if flows:
         filters["flow_filter"] = FlowFilter.model_validate({"name": {"any_": list(flows)}})
-    if flow_run:
-        filters["flow_run_filter"] = FlowRunFilter.model_validate(flow_run)
-    if task_run:
-        filters["task_run_filter"] = TaskRunFilter.model_validate(task_run)
     return filters
 
 

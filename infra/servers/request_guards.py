@@ -1,8 +1,4 @@
-"""ASGI middlewares that decide who may send requests to this project's servers.
-
-``SameOrigin`` refuses browser requests from web pages of other origins. Programs other than browsers send neither
-``Origin`` nor ``Sec-Fetch-Site`` and pass. ``BasicAuth`` adds credentials to an application without its own.
-"""
+"""ASGI middlewares that decide who may send requests to this project's servers."""
 
 import base64
 import hmac
@@ -24,7 +20,7 @@ class SameOrigin:
     A Host not in ``hosts`` (``*.example.org`` matches every name below it) gets status 400, which stops DNS rebinding.
     Every IP address is accepted as a Host, because only a page loaded from an address has that address as its Host. An
     Origin that is neither the Host nor in ``origins`` gets status 403 for every method, content type and websocket
-    handshake.
+    handshake. Programs other than browsers send neither ``Origin`` nor ``Sec-Fetch-Site``.
     """
 
     def __init__(self, app: ASGIApp, hosts: Collection[str], origins: Collection[str] = ()) -> None:
@@ -66,23 +62,17 @@ def _is_address(host: str) -> bool:
 
 
 class BasicAuth:
-    """An ASGI middleware that returns 401 for requests without these credentials; browsers then ask for them.
-
-    Requests for ``open_path``, used by a health check, need none.
-    """
+    """An ASGI middleware that returns 401 without these credentials, except for the health check at ``open_path``."""
 
     def __init__(self, app: ASGIApp, credentials: Credentials, open_path: str = "") -> None:
         self.app = app
         self.open_path = open_path
         text = f"{credentials.user}:{credentials.password}"
-        self._expected = "Basic " + base64.b64encode(text.encode()).decode()
+        self._expected = b"Basic " + base64.b64encode(text.encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] == self.open_path:
-            await self.app(scope, receive, send)
-            return
-        header = Headers(scope=scope).get("authorization", "")
-        if hmac.compare_digest(header.encode(), self._expected.encode()):
+        is_open = scope["type"] != "http" or scope["path"] == self.open_path
+        if is_open or hmac.compare_digest(Headers(scope=scope).get("authorization", "").encode(), self._expected):
             await self.app(scope, receive, send)
             return
         headers = {"www-authenticate": 'Basic realm="repro", charset="UTF-8"'}

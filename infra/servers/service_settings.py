@@ -6,13 +6,13 @@
 import json
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from infra.errors import BadConfiguration
 from infra.processes.identity import process_state
-from infra.servers.loopback import WILDCARD_HOSTS, free_ports, on_loopback
+from infra.servers.loopback import WILDCARD_HOSTS, on_loopback
 from infra.servers.relocation import same_folder
 
 FOLDER = "service"
@@ -91,10 +91,6 @@ class Service:
         """Pool and number of each worker."""
         counts = {"cpu": self.cpu_workers, "gpu": self.gpu_workers}
         return tuple((pool, number) for pool, count in counts.items() for number in range(1, count + 1))
-
-    def with_health_ports(self) -> "Service":
-        """Return a copy with free ports for the workers' health checks."""
-        return replace(self, health_ports=free_ports(len(self.pools)))
 
     def check_ports(self) -> None:
         """Raise BadConfiguration if one of the ports is in use."""

@@ -23,7 +23,7 @@ from infra.servers.loopback import free_ports, healthy
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
+PREFECT_ORIGINS = "PREFECT_SERVER_CORS_ALLOWED_ORIGINS"
 """Prefect's setting: origins whose pages may call the server, separated by commas."""
 START_SECONDS = 600.0
 """How long a start may take. A root's first server runs all of Prefect's migrations: 15 s on idle cores."""
@@ -110,7 +110,7 @@ def _keep(
 def _start(port: int, log: Path) -> subprocess.Popen[bytes]:
     with log.open("ab") as output:
         # No page has this origin. Prefect's default would let every page read its answers.
-        environment = {**os.environ, **SAFE_PATH, **SETTINGS, ORIGINS: f"http://127.0.0.1:{port}"}
+        environment = {**os.environ, **SAFE_PATH, **SETTINGS, PREFECT_ORIGINS: f"http://127.0.0.1:{port}"}
         return start(serve(f"{__name__}:application", "127.0.0.1", port, "error"), output, environment)
 
 

@@ -13,7 +13,7 @@ from uuid import uuid4
 from infra.servers.credentials import read_credentials
 from infra.servers.loopback import host_names, own_names
 from infra.servers.service_settings import Service, read
-from infra.servers.temporary_prefect import ORIGINS
+from infra.servers.temporary_prefect import PREFECT_ORIGINS
 from infra.service.process_tags import folder_of
 
 if TYPE_CHECKING:
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 PREFECT_HOSTS = "REPRO_PREFECT_ALLOWED_HOSTS"
 MLFLOW_HOSTS = "MLFLOW_SERVER_ALLOWED_HOSTS"
 """Additional host names of each server, separated by commas. A port, which MLflow's format allows, is ignored."""
-PREFECT_ORIGINS = ORIGINS
 MLFLOW_ORIGINS = "MLFLOW_SERVER_CORS_ALLOWED_ORIGINS"
-"""Origins whose pages may call each server, separated by commas."""
+"""Like ``PREFECT_ORIGINS``, for MLflow."""
 TYPE = "process"
 TEMPLATE: dict[str, Any] = {
     # No value is a template, so no variable is filled in. ``env`` is absent too, because Prefect merges a job variable

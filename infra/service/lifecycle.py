@@ -13,6 +13,7 @@ from infra.processes.identity import process_identity
 from infra.processes.locks import file_lock
 from infra.servers import mlflow_sqlite
 from infra.servers.environment import private_folder
+from infra.servers.loopback import free_ports
 from infra.servers.service_settings import Service, read
 from infra.servers.temporary_prefect import start_lock
 from infra.service import databases, supervision
@@ -78,7 +79,7 @@ def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = 
         waiting = lambda holder: say(f"{holder} starts a server on the same database: waiting")  # noqa: E731
         prefect = file_lock(start_lock(service.place / "prefect"), waiting)
         with prefect, file_lock(create_lock(service.place / "mlflow.db"), waiting):
-            return _start(service.with_health_ports(), outer, say, foreground)
+            return _start(replace(service, health_ports=free_ports(len(service.pools))), outer, say, foreground)
 
 
 def down(folder: Path, say: Say) -> bool:

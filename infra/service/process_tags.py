@@ -7,13 +7,14 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 VARIABLE = "REPRO_SERVICE"
 POLL_SECONDS = 0.1
 
 
-def process_tag(folder: Path, program: str = "") -> Mapping[str, str]:
+def process_tag(folder: Path, program: str = "") -> dict[str, str]:
     """Return the environment variable of the service's processes, or of one program's processes."""
     return {VARIABLE: f"{folder}//{program}"}
 
@@ -41,10 +42,8 @@ def tagged_pids(folder: Path, program: str = "") -> set[int]:
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
     """Signal processes; ignore those that have ended."""
     for pid in pids:
-        try:
+        with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-        except (ProcessLookupError, PermissionError):
-            continue
 
 
 def end_all(find: Callable[[], set[int]], seconds: float) -> int:

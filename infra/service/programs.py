@@ -15,9 +15,9 @@ from infra.servers.credentials import Credentials
 from infra.servers.environment import CLIENT_RETRIES, NO_TELEMETRY, PERSISTENT_LEASES, past_proxies, prefect_database
 from infra.servers.service_settings import Service
 from infra.servers.sqlite_addresses import sqlite_uri
-from infra.servers.temporary_prefect import serve
+from infra.servers.temporary_prefect import PREFECT_ORIGINS, serve
 from infra.service import databases
-from infra.service.applications import PREFECT_ORIGINS, allowed_origins
+from infra.service.applications import allowed_origins
 from infra.service.databases import Databases
 from infra.service.process_tags import process_tag
 from infra.tracking.client import with_sqlite_timeout
@@ -43,7 +43,6 @@ class Program:
 
 def programs(service: Service) -> tuple[Program, ...]:
     """Return both servers, then the workers."""
-    python = sys.executable
     prefect = serve("infra.service.applications:prefect", service.host, service.prefect_port, "warning")
     mlflow = serve("infra.service.applications:mlflow", service.host, service.mlflow_port, "warning")
     ui = service.prefect.removesuffix("/api")
@@ -55,7 +54,7 @@ def programs(service: Service) -> tuple[Program, ...]:
     for (pool, number), port in zip(service.pools, service.health_ports, strict=True):
         name = f"{pool}-{number}"
         shown = ("--name", f"{name} on {socket.gethostname()}", "--with-healthcheck", "--install-policy", "never")
-        words = (python, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process", *shown)
+        words = (sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--type", "process", *shown)
         link = f"{ui}/v2/work-pools/work-pool/{pool}"
         health = f"http://127.0.0.1:{port}/health"
         variables = {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(port)}
@@ -92,7 +91,7 @@ def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
 def environment_of(service: Service, program: Program, outer: Mapping[str, str]) -> dict[str, str]:
     """Return one program's environment: the supervisor's ``outer`` with only this program's secrets."""
     login = credentials.read_credentials(outer)
-    variables = {**process_tag(service.folder, program.name)}
+    variables = process_tag(service.folder, program.name)
     if program.name == "prefect":
         variables |= _prefect(service, login, outer)
     elif program.name == "mlflow":

@@ -57,13 +57,7 @@ def _end(process: subprocess.Popen[bytes], folder: Path, name: str) -> None:
 
     signal_all(others(), signal.SIGTERM)
     wait_until_none(others, STARTED_SECONDS)
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(OWN_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    end_all(lambda: {process.pid} if process.poll() is None else set(), OWN_SECONDS)
     end_all(others, 0.0)
 
 

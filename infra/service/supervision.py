@@ -31,8 +31,6 @@ from infra.service.supervised import STOP_SECONDS
 
 PID = "supervisord.pid"
 SOCKET = "supervisor.sock"
-LOG_BYTES = "10MB"
-LOGS_KEPT = 3
 ANSWER_SECONDS = 60.0
 """How long the supervisor may take to start; on an idle machine it takes under a second."""
 STUCK_SECONDS = 20.0
@@ -69,7 +67,7 @@ def configuration(service: Service) -> str:
     """Return the content of supervisord.conf. It has no secrets: programs inherit secrets from the environment."""
     # Paths are relative, because the name of the service's folder may contain characters that supervisord interprets.
     logs = Path("logs")
-    kept = {"maxbytes": LOG_BYTES, "backups": LOGS_KEPT}
+    kept = {"maxbytes": "10MB", "backups": 3}
     sections: dict[str, dict[str, object]] = {
         # supervisord makes the path absolute. A socket's path has at most 107 bytes; the folder's path may be longer.
         "unix_http_server": {"file": f"/proc/self/cwd/{SOCKET}", "chmod": "0700"},

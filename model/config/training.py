@@ -120,9 +120,8 @@ class Training:
         allowed = f"0 where training.batching is {self.batching}"
         require(self.batching == "buckets" or not sentences, "training.batch_sentences", sentences, allowed)
         require(0 <= self.seed < 2**31, "training.seed", self.seed, f"a whole number from 0 to {2**31 - 1:,}")
-        residuals = ("fp32", "bf16") if self.precision == "bf16" else ("fp32",)
-        needed = " or bf16" if self.precision == "bf16" else " where training.precision is not bf16"
-        require(self.residual in residuals, "training.residual", self.residual, f"fp32{needed}")
+        fits = self.residual == "fp32" or self.precision == "bf16"
+        require(fits, "training.residual", self.residual, "fp32 where training.precision is not bf16")
         require(self.weight_decay >= 0, "training.weight_decay", self.weight_decay, "0 or above")
         decays = self.optimizer == "adamw" or not self.weight_decay
         require(decays, "training.weight_decay", self.weight_decay, "0, or training.optimizer adamw")

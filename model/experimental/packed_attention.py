@@ -1,7 +1,6 @@
 """Attention over packed sentences as one operator with dropout, ``model::packed_attention``, with Triton kernels.
 
-``REPRO_PACKED_ATTENTION=own`` uses it instead of torch's attention; there is no other way to run it. The dropped
-weights are a function of seed, query, head and key, so a backward pass computes them again.
+The dropped weights are a function of seed, query, head and key, so a backward pass computes them again.
 
 Self-attention takes one tensor with queries, keys and values side by side. Cross-attention takes two tensors: queries,
 and keys and values. All gradients are views of one buffer, so joining them costs no copy.

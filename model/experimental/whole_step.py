@@ -1,7 +1,6 @@
 """Computes updates as one CUDA graph: forward and backward pass as one compiled graph, then the optimizer.
 
-``REPRO_COMPILE=update`` selects it. On an H200, with torch's attention, updates of the base model are 1.14 times as
-fast (docs/gpu.md).
+On an H200, with torch's attention, updates of the base model are 1.14 times as fast (docs/gpu.md).
 
 A GPU gets one call for an update instead of hundreds. Small models gain most: their GPU would wait for the next call.
 All batches must have one shape. Batch and learning rate are copied into fixed tensors, and Adam counts its updates on

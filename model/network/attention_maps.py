@@ -28,9 +28,7 @@ class AttentionMaps:
 
 @torch.no_grad()
 def attention_maps(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> AttentionMaps:
-    """Return the attention weights for a source and a target prefix (bos …).
-
-    Padding at the end of the target is not masked."""
+    """Return the attention weights for a source and a target prefix (bos …), whose padding at the end is not masked."""
     if model.config.attention != "own":
         model = with_own_layers(model)
     encoder = [layer.attention for layer in model.encoder]

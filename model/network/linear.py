@@ -28,9 +28,7 @@ MIN_WEIGHTS = 1 << 16
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Compute x W^T + b.
-
-    The library depends only on machine and shape, so that a resumed training rounds identically."""
+    """Compute x W^T + b. The library depends on machine and shape alone, so a resumed training rounds identically."""
     if _uses_onednn(x, weight) and not torch.compiler.is_compiling():
         return _OneDNNLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return F.linear(x, weight, bias)

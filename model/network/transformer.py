@@ -123,17 +123,13 @@ class DecoderLayer(nn.Module):
 
 
 class Positions(nn.Module):
-    """Adds a position vector to each embedding: sines and cosines (§3.5) or a learned table (Table 3, row E).
-
-    ``learned_sinusoid`` is a learned table that starts as the sines and cosines.
-    """
+    """Adds a position vector to each embedding: sines and cosines (§3.5) or a learned table (Table 3, row E)."""
 
     table: Tensor
 
     def __init__(self, config: Model) -> None:
         super().__init__()
         self.learned = config.learns_positions
-        self.from_sinusoid = config.positions == "learned_sinusoid"
         if self.learned:
             self.table = nn.Parameter(torch.empty(config.max_positions, config.d_model))
         else:
@@ -158,11 +154,7 @@ class Positions(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Encoder and decoder stacks with embeddings (Figure 1).
-
-    ``tied`` shares one matrix between both embeddings and the projection before the softmax (§3.4), which requires a
-    joint vocabulary. Raises ValueError if the sizes differ.
-    """
+    """Encoder and decoder stacks with embeddings (Figure 1). Raises ValueError if tied and the sizes differ."""
 
     encoder: Sequence[EncoderLayer]
     decoder: Sequence[DecoderLayer]
@@ -264,9 +256,7 @@ class Transformer(nn.Module):
         return linear(hidden_BTD, self.output_ND, self.output_bias_N)
 
     def embed(self, pieces: Tensor, embedding_ND: Tensor, positions: Positions, start: int | Tensor) -> Tensor:
-        """Multiply embeddings by sqrt(d_model) (§3.4), add positions (§3.5), and apply dropout to the sum (§5.4).
-
-        ``scale_embeddings=False`` omits the factor."""
+        """Scale embeddings by sqrt(d_model), or not (§3.4), add positions (§3.5), apply dropout to the sum (§5.4)."""
         x = F.embedding(pieces, embedding_ND) * self.embedding_scale
         out = self.drop(positions(x, start))
         return out if self.residual_dtype is None else out.to(self.residual_dtype)
@@ -298,9 +288,9 @@ class Transformer(nn.Module):
                 nn.init.normal_(parameter, std=1.0 if unscaled else small)
             if last == "projection":
                 nn.init.normal_(parameter, std=small)
-        for module in self.modules():
-            if isinstance(module, Positions) and module.from_sinusoid:
-                module.table.copy_(sinusoid(*module.table.shape))
+        if self.config.positions == "learned_sinusoid":
+            for positions in (self.source_positions, self.target_positions):
+                positions.table.copy_(sinusoid(*positions.table.shape))
 
     def init_matrix(self, matrix: Tensor) -> None:
         if self.config.init == "glorot":

@@ -13,10 +13,7 @@ from ..config import Training
 
 
 def optimizer_of(training: Training, model: nn.Module) -> torch.optim.Optimizer:
-    """Build the optimizer, fused over all parameters; ``TrainingStep`` sets the learning rate before every update.
-
-    AdamW decays only matrices and embeddings, not biases and norms.
-    """
+    """Build the optimizer, fused over all parameters; ``TrainingStep`` sets the learning rate before every update."""
     betas = (training.beta1, training.beta2)
     if training.optimizer == "adam":
         return torch.optim.Adam(model.parameters(), betas=betas, eps=training.eps, fused=True)

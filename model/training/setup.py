@@ -102,7 +102,6 @@ def load_shards(
 
 
 def sampler_of(config: Model, training: Training, shards: Shards) -> BatchSampler:
-    """Return the sampler of a training's batches."""
     return BatchSampler(
         shards,
         training.batch_tokens,

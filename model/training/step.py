@@ -102,7 +102,6 @@ class TrainingStep:
         return JobError("out_of_memory", message)
 
     def advise_on_memory(self, largest: Batch) -> str:
-        """Return the advice for a batch that does not fit into memory."""
         now = f"now {self.micro_batch_tokens:,}" if self.micro_batch_tokens else "now all at once"
         return f"set REPRO_MICRO_BATCH_TOKENS, {now}, to {max(1, largest.pieces // 2):,} or less"
 

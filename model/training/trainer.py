@@ -88,9 +88,8 @@ class Trainer:
 
     def train_step(self, batches: Update) -> LossSums:
         """Compute the next update and advance ``position``."""
-        number = self.position.update + 1
         self.step.seconds = self.position.seconds
-        losses = self.step(batches, number)
+        losses = self.step(batches, self.position.update + 1)
         self.advance_position(batches)
         return losses
 
@@ -159,13 +158,7 @@ class Trainer:
         return facts
 
     def facts(self) -> Facts:
-        """Return the facts of the training.
-
-        Always: updates, dev_perplexity, target_tokens, flops (operations of the matrix products over these tokens),
-        seconds, parameters, device, ranks and ``epoch_facts``. On a CPU: kernels, on which the rounding of the weights
-        depends. If known: peak_flops (FLOP/s of one device). With patience: best_update and best_dev_perplexity; with
-        patience or minutes: stopped_early.
-        """
+        """Return the facts of the training (docs/files.md)."""
         position = self.position
         facts: Facts = {
             names.UPDATES: position.update,

@@ -14,7 +14,8 @@ from starlette.websockets import WebSocket
 from infra.errors import BadConfiguration
 from infra.servers.request_guards import SameOrigin
 from infra.servers.service_settings import Service
-from infra.service.applications import MLFLOW_HOSTS, PREFECT_HOSTS, PREFECT_ORIGINS, allowed_hosts, allowed_origins
+from infra.servers.temporary_prefect import PREFECT_ORIGINS
+from infra.service.applications import MLFLOW_HOSTS, PREFECT_HOSTS, allowed_hosts, allowed_origins
 
 OWN = "127.0.0.1:4200"
 EVIL = "http://evil.example"

@@ -83,7 +83,7 @@ class Server:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Start Prefect's server as ``repro up`` does, without the other programs."""
     root = tmp_path_factory.mktemp("root")
-    service = Service(root, "", "127.0.0.1", *free_ports(2), 1, 0).with_health_ports()
+    service = Service(root, "", "127.0.0.1", *free_ports(2), 1, 0, health_ports=free_ports(1))
     service.folder.mkdir()
     (root / "prefect").mkdir()
     service.write()

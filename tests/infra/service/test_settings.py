@@ -12,6 +12,7 @@ from infra.processes.identity import process_identity
 from infra.servers import credentials
 from infra.servers.credentials import Credentials
 from infra.servers.environment import configure_libraries
+from infra.servers.loopback import free_ports
 from infra.servers.service_settings import Service, read, running_service
 from infra.service import lifecycle, supervision
 from infra.service.databases import Databases
@@ -29,9 +30,9 @@ OUTER = {
 
 
 def service_at(root: Path, host: str = "127.0.0.1") -> Service:
-    service = Service(root, "", host, 4200, 5000, 1, 2)
+    service = Service(root, "", host, 4200, 5000, 1, 2, health_ports=free_ports(3))
     service.folder.mkdir(parents=True, exist_ok=True)
-    return service.with_health_ports()
+    return service
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "gpu-box.example"])
