@@ -131,12 +131,9 @@ class _Streams:
     def _find_next_stream(self) -> bool:
         """Skip the zeros that may pad a stream; False at the end of the file."""
         self._input = self._input.lstrip(b"\0")
-        while not self._input:
-            block = self._stream.read(1 << 16)
-            if not block:
-                return False
+        while not self._input and (block := self._stream.read(1 << 16)):
             self._input = block.lstrip(b"\0")
-        return True
+        return bool(self._input)
 
 
 DECOMPRESSORS: dict[str, Callable[[IO[bytes]], _Readable]] = {
