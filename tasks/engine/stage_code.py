@@ -45,7 +45,6 @@ class CodeChange:
     """What differs between the code that made an artifact and the present code."""
 
     modules: tuple[str, ...] = ()
-    """Names of modules."""
     libraries: tuple[str, ...] = ()
     """``polars 1.35 -> 1.36``."""
 
