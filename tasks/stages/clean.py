@@ -27,7 +27,7 @@ from infra.store.store import Artifact
 from model.config.normalise import Normalise
 from tasks.cleaning.filters import SIDES, CrossPairFilter, Filters, NotIn
 from tasks.cleaning.partitions import KEPT, REFUSED, REJECTED, Partitions, normalise_sides, read_batch, write_batches
-from tasks.corpus.catalogue import Corpus
+from tasks.corpus.catalogue import Corpus, files
 from tasks.corpus.reading import read_pairs
 from tasks.engine.stage import Facts, progress, site, stage
 from tasks.lazy_libraries import np, pa, pl, pq
@@ -178,8 +178,7 @@ def clean(
 
     Raises BadData when the corpus is empty, a part's sides differ in length, no pair is left, or too many are rejected.
     """
-    texts = {text.file for part in corpus.parts for text in (part.source, part.target)}
-    total = sum((archives[file.path].path() / file.name).stat().st_size for file in texts)
+    total = sum((archives[file.path].path() / file.name).stat().st_size for file in files(corpus))
     folder = (out / "parts").absolute()
     folder.mkdir()
     excluded = _excluded_lines(exclude, filters.normalise)
