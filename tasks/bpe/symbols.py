@@ -82,8 +82,8 @@ class SymbolArray:
         """
         kind = np.min_scalar_type(limit + 1)
         cells = [np.array([limit], kind)]
-        numbers = [np.zeros(0, np.int64)]
-        bounds = [np.zeros(0, np.int64)]
+        numbers: list[Integers] = [np.zeros(0, np.int64)]
+        bounds: list[Integers] = [np.zeros(0, np.int64)]
         size = 1
         for words, count in counts:
             codes, lengths = codes_of(words)
