@@ -70,10 +70,9 @@ def _column(rows: Iterable[list[str]], column: str, label: str) -> Iterator[list
             width = len(row)
             if not column.isdecimal():
                 continue
-        if not row:  # a blank row: an empty value in a one-column table, otherwise skipped
-            if width > 1:
-                continue
-            row = [""]
+        if not row and width > 1:
+            continue
+        row = row or [""]  # a blank row of a table with one column is an empty value
         if len(row) != width:
             raise BadData(
                 f"{label} has {len(row)} columns in row {number} and {width} in the first; if a separator is part of "
