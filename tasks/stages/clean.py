@@ -48,7 +48,6 @@ class _ParquetWriter:
     """A zstd Parquet file of string columns, written frame by frame; valid even without any frame."""
 
     def __init__(self, path: Path, columns: tuple[str, ...], stack: ExitStack) -> None:
-        self._columns = list(columns)
         self._schema = pa.schema([(name, pa.large_string()) for name in columns])
         # With shuffled text, statistics never let a reader skip a row group.
         repeated = [name for name in columns if name not in DISTINCT]
@@ -58,7 +57,7 @@ class _ParquetWriter:
 
     def write(self, frame: pl.DataFrame) -> None:
         if frame.height:
-            self._writer.write_table(frame.select(self._columns).to_arrow().cast(self._schema))
+            self._writer.write_table(frame.select(self._schema.names).to_arrow().cast(self._schema))
 
 
 def _excluded_lines(exclude: tuple[Artifact, ...], normalise: Normalise) -> dict[str, pl.Series]:
