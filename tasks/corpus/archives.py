@@ -84,7 +84,7 @@ def read_errors_named(path: Path, label: str) -> Iterator[None]:
         raise BadData(f"{label} is cut short or damaged ({reason or type(error).__name__})") from error
 
 
-def _member(archive: IO[bytes], member: str, label: str, stack: ExitStack) -> io.BufferedReader:
+def _member(archive: IO[bytes], member: str, label: str, stack: ExitStack) -> IO[bytes]:
     tar = stack.enter_context(tarfile.open(fileobj=archive, mode="r|"))  # noqa: SIM115
     seen = []
     for entry in tar:
@@ -94,7 +94,7 @@ def _member(archive: IO[bytes], member: str, label: str, stack: ExitStack) -> io
         if name == member:
             if not entry.isreg() or entry.issparse():
                 raise BadData(f"{label}, member {member} is a link, a folder or no plain file: it is refused")
-            return cast(io.BufferedReader, tar.extractfile(entry))
+            return cast(IO[bytes], tar.extractfile(entry))
         seen.append(name)
     raise BadData(f"{label} has no member {member}; it has {', '.join(seen[:20]) or 'none'}")
 
@@ -155,10 +155,8 @@ def _compression(file: IO[bytes]) -> str:
     return next((suffix for magic, suffix in MAGIC.items() if begin.startswith(magic)), "")
 
 
-def _decompressed(
-    stream: io.BufferedReader, suffix: str, limit: int, label: str, stack: ExitStack
-) -> io.BufferedReader:
+def _decompressed(stream: IO[bytes], suffix: str, limit: int, label: str, stack: ExitStack) -> io.BufferedReader:
     if not suffix:
-        return stream
+        return cast(io.BufferedReader, stream)  # an opened file, or a member of an archive
     bounded = _Bounded(DECOMPRESSORS[suffix](stream), limit, label)
     return stack.enter_context(io.BufferedReader(bounded, 1 << 18))
