@@ -156,8 +156,7 @@ def row_ranges(pairs: Path) -> list[RowRange]:
 
     The size of each range except the last is a multiple of BATCH_PAIRS, so the batches equal those of a single pass.
     """
-    with pq.ParquetFile(pairs) as file:
-        metadata = file.metadata
+    metadata = pq.read_metadata(pairs)
     ends = np.cumsum([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)])
     found = []
     begin = 0
