@@ -82,8 +82,8 @@ class SymbolArray:
         """
         kind = np.min_scalar_type(limit + 1)
         cells = [np.array([limit], kind)]
-        numbers = []
-        bounds = []
+        numbers: list[Integers] = [np.zeros(0, np.int64)]
+        bounds: list[Integers] = [np.zeros(0, np.int64)]
         size = 1
         for words, count in counts:
             codes, lengths = codes_of(words)
@@ -98,10 +98,7 @@ class SymbolArray:
             numbers.append(count[change])
             bounds.append((ends - lengths - 1)[change] + size)
             size += len(cell)
-        nothing = np.zeros(0, np.int64)
-        return cls(
-            np.concatenate(cells), np.concatenate([nothing, *numbers]), np.concatenate([nothing, *bounds]), limit
-        )
+        return cls(np.concatenate(cells), np.concatenate(numbers), np.concatenate(bounds), limit)
 
     def count_pairs(self) -> tuple[Integers, Integers]:
         """Distinct pairs in ascending order and their frequencies."""

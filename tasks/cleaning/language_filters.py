@@ -34,9 +34,8 @@ class _LanguageFilter(NamedFilter):
 
     def __post_init__(self) -> None:
         for side in SIDES:
-            require(
-                getattr(self, side) in STOP_WORDS, f"{self.name}.{side}", getattr(self, side), ", ".join(STOP_WORDS)
-            )
+            language = getattr(self, side)
+            require(language in STOP_WORDS, f"{self.name}.{side}", language, ", ".join(STOP_WORDS))
         require(self.least >= 1, f"{self.name}.least", self.least, "a whole number of words of at least 1")
 
 
@@ -95,13 +94,11 @@ class Swapped(_LanguageFilter):
 
     def _counts(self) -> tuple[pl.Expr, pl.Expr]:
         """The common words of each side's own language, and those of the other side's."""
-        columns = [pl.col(side) for side in SIDES]
-        languages = self.source, self.target
-        own = [self._common(*each) for each in zip(columns, languages, strict=True)]
-        other = [self._common(*each) for each in zip(columns, reversed(languages), strict=True)]
-        return own[0] + own[1], other[0] + other[1]
+        own = self._common("source", self.source) + self._common("target", self.target)
+        other = self._common("source", self.target) + self._common("target", self.source)
+        return own, other
 
     @staticmethod
-    def _common(text: pl.Expr, language: str) -> pl.Expr:
+    def _common(side: str, language: str) -> pl.Expr:
         words = "|".join(filter(None, (STOP_WORDS[language], MORE_WORDS.get(language))))
-        return text.str.count_matches(rf"(?i)\b(?:{words})\b").cast(pl.Int64)
+        return pl.col(side).str.count_matches(rf"(?i)\b(?:{words})\b").cast(pl.Int64)

@@ -98,15 +98,12 @@ class Partitions:
         lines = raw if isinstance(raw, pl.DataFrame) else read_batch([raw])
         count = lines.height
         known = pl.any_horizontal(pl.col(side).is_in(self.excluded[side].implode()) for side in SIDES)
-        frame = (
-            normalise_sides(lines, self.filters.normalise)
-            .with_columns(known.alias(KNOWN))
-            .with_columns(
-                pl.format("{}:{}", pl.lit(name), pl.int_range(first, first + count)).alias("pair_id"),
-                pl.lit(name).alias("corpus"),
-                pl.int_range(read, read + count, dtype=pl.UInt32).alias("at"),
-                pl.Series("position", shuffle_positions(name, first, count, self.filters.seed)),
-            )
+        frame = normalise_sides(lines, self.filters.normalise).with_columns(
+            known.alias(KNOWN),
+            pl.format("{}:{}", pl.lit(name), pl.int_range(first, first + count)).alias("pair_id"),
+            pl.lit(name).alias("corpus"),
+            pl.int_range(read, read + count, dtype=pl.UInt32).alias("at"),
+            pl.Series("position", shuffle_positions(name, first, count, self.filters.seed)),
         )
         verdict = first_rejecting_rule(frame, self.filters)
         rejected = frame.with_columns(self.rule_names(verdict)).filter(verdict < self.first_cross_pair_rule)

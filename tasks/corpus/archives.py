@@ -131,12 +131,9 @@ class _Streams:
     def _find_next_stream(self) -> bool:
         """Skip the zeros that may pad a stream; False at the end of the file."""
         self._input = self._input.lstrip(b"\0")
-        while not self._input:
-            block = self._stream.read(1 << 16)
-            if not block:
-                return False
+        while not self._input and (block := self._stream.read(1 << 16)):
             self._input = block.lstrip(b"\0")
-        return True
+        return bool(self._input)
 
 
 DECOMPRESSORS: dict[str, Callable[[IO[bytes]], _Readable]] = {
@@ -160,6 +157,6 @@ def _compression(file: IO[bytes]) -> str:
 
 def _decompressed(stream: IO[bytes], suffix: str, limit: int, label: str, stack: ExitStack) -> io.BufferedReader:
     if not suffix:
-        return io.BufferedReader(cast(io.RawIOBase, stream)) if not isinstance(stream, io.BufferedReader) else stream
+        return cast(io.BufferedReader, stream)  # an opened file, or a member of an archive
     bounded = _Bounded(DECOMPRESSORS[suffix](stream), limit, label)
     return stack.enter_context(io.BufferedReader(bounded, 1 << 18))

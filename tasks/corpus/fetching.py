@@ -60,12 +60,9 @@ def fetch_file(file: File, folder: Path, mirrors: tuple[str, ...]) -> Facts:
             changed = f"is not the file that the run names ({expected}); put that back, or `repro new` with --replace"
             raise BadData(f"{own.resolve()} {changed if own.exists() else 'is gone; put it back'}")
         raise kind(f"{file.path} ({expected}) could not be downloaded: {'; '.join(problems)}. {HOW_TO_MIRROR}.")
-    except NetworkFault:
-        if not partial.size:
+    except (Fault, OSError) as error:
+        if not isinstance(error, NetworkFault) or not partial.size:
             partial.discard()
-        raise
-    except (Fault, OSError):
-        partial.discard()
         raise
     finally:
         partial.close()

@@ -35,7 +35,7 @@ def decoded(stream: io.BufferedReader, label: str) -> Iterator[pl.Series]:
     """The lines of each block. A block is cut after its last line end, so that no character is split."""
     block = stream.read(BLOCK).removeprefix(b"\xef\xbb\xbf")
     unfinished: list[bytes] = []
-    held = count = 0
+    count = 0
     while block:
         end = block.rfind(b"\n")
         if end >= 0:
@@ -43,10 +43,8 @@ def decoded(stream: io.BufferedReader, label: str) -> Iterator[pl.Series]:
             count += len(found)
             yield found
             unfinished = []
-            held = 0
         unfinished.append(block[end + 1 :])
-        held += len(unfinished[-1])
-        if held > LONGEST:
+        if sum(map(len, unfinished)) > LONGEST:
             raise BadData(f"{label} has a line {count + 1} of more than {LONGEST:,} bytes: that is no text")
         block = stream.read(BLOCK)
     if last := b"".join(unfinished):

@@ -16,14 +16,12 @@ ROWS = 100_000
 
 
 def read_lines(path: Path, member: str = "", column: str = "") -> Iterator[pl.Series]:
-    """The lines of a text, without their line ends, in series of any length.
+    """The lines of a text, without their line ends, in series of any length; ``Text`` explains ``member``, ``column``.
 
-    ``member`` is a member of a tar archive. ``column`` is a column of a table (``.csv``, ``.tsv``, ``.parquet``),
-    a field of ``.jsonl`` or the language of a ``.tmx``; each row gives one line, even if the value has
-    line ends. ``.gz``, ``.xz``, ``.bz2`` and ``.zst`` are decompressed. ``.sgm`` gives the stripped text of its
-    segments, with entities left as they are (as in sacreBLEU). Raises BadData naming the file when it is truncated,
-    damaged, UTF-16, unsafe, expands too much, is JSON Lines under another name, or lacks the member or column.
-    Without a ``column``, rows of a ``.tsv`` are lines.
+    Each row of a table gives one line, even if the value has line ends; without a ``column``, rows of a ``.tsv`` are
+    lines. ``.sgm`` gives the stripped text of its segments, with entities left as they are (as in sacreBLEU). Raises
+    BadData naming the file when it is truncated, damaged, UTF-16, unsafe, expands too much, is JSON Lines under another
+    name, or lacks the member or column.
     """
     label = _label(path, member, column)
     kind = text_suffix(member or path.name)

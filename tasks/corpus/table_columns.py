@@ -43,18 +43,13 @@ def tsv(blocks: Iterable[list[str]], column: str, label: str) -> Iterator[list[s
 def parquet(path: Path, column: str, label: str) -> Iterator[list[str]]:
     """A column of text; nulls become empty lines."""
     with pq.ParquetFile(path) as file:
-        top, fields = _way_to(column, file.schema_arrow, path, label)
+        schema = file.schema_arrow
+        top, *fields = [column] if column in schema.names else column.split(".")
+        if schema.names.count(top) != 1:
+            raise BadData(f"{path.name} must have one column {top!r}; it has {', '.join(schema.names[:20]) or 'none'}")
+        _check(schema.field(top).type, fields, label)
         for batch in file.iter_batches(TOGETHER, columns=[column]):
             yield _lines(batch.column(top), fields)
-
-
-def _way_to(column: str, schema: Any, path: Path, label: str) -> tuple[str, list[str]]:
-    """Split ``column`` into the name of a column and the names of nested struct fields."""
-    top, *fields = [column] if column in schema.names else column.split(".")
-    if schema.names.count(top) != 1:
-        raise BadData(f"{path.name} must have one column {top!r}; it has {', '.join(schema.names[:20]) or 'none'}")
-    _check(schema.field(top).type, fields, label)
-    return top, fields
 
 
 def _lines(values: Any, fields: list[str]) -> list[str]:
@@ -75,10 +70,9 @@ def _column(rows: Iterable[list[str]], column: str, label: str) -> Iterator[list
             width = len(row)
             if not column.isdecimal():
                 continue
-        if not row:  # a blank row: an empty value in a one-column table, otherwise skipped
-            if width > 1:
-                continue
-            row = [""]
+        if not row and width > 1:
+            continue
+        row = row or [""]  # a blank row of a table with one column is an empty value
         if len(row) != width:
             raise BadData(
                 f"{label} has {len(row)} columns in row {number} and {width} in the first; if a separator is part of "

@@ -72,7 +72,6 @@ class _Units:
         elif name == "seg" and self._wanted:
             self._segment = []
             self._open = True
-            self._code = 0
             self._length = 0
 
     def end(self, name: str) -> None:

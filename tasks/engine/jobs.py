@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from infra.launch.job import JobSpec, Launcher
 from infra.launch.kubernetes import kubernetes_launcher
@@ -30,7 +31,6 @@ RUN_CURVES = (LOSS, DEV_PERPLEXITY)
 METRICS = "metrics.jsonl"
 PASSED = ("compile", "packed_attention", "micro_batch_tokens", "log_seconds", "resume_seconds", "rank_timeout_seconds")
 """Fields of a site that its jobs get unchanged."""
-Progress = Callable[[StageCall, float, float, str], None]
 
 
 def job_spec(site: Site, request: JobRequest) -> JobSpec:
@@ -60,7 +60,7 @@ def job_spec(site: Site, request: JobRequest) -> JobSpec:
 def run_job(
     settings: RunSettings,
     launcher: Launcher,
-    progress: Progress,
+    progress: Callable[[StageCall, float, float, str], None],
     call: StageCall,
     run_id: str,
     lock: int,
@@ -92,9 +92,7 @@ def run_job(
             if measured:
                 progress(call, measured[-1].get("done", 0), measured[-1].get("total", 0), describe_metrics(measured))
 
-    def waiting() -> None:
-        settings.display.say(f"{label}: waiting for a GPU of this machine")
-
+    waiting = partial(settings.display.say, f"{label}: waiting for a GPU of this machine")
     with lock_gpus(gpus, job.ranks, waiting) as locked:
         job = replace(job, gpus=tuple(locked), pass_fds=(lock, *locked.values()))
         launcher.run(job, poll)

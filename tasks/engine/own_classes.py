@@ -20,11 +20,11 @@ from pathlib import Path
 from types import ModuleType
 
 from infra.errors import BadConfiguration
+from infra.processes.children import PROJECT_ROOT
 from infra.processes.identity import started_ticks
-from tasks.engine.own_files import DIGITS, PROJECT_PACKAGES, Source, digest, read_sources
+from tasks.engine.own_files import PROJECT_PACKAGES, Source, digest, read_sources
+from tasks.engine.stage_code import DIGITS
 
-PROJECT = str(Path(__file__).resolve().parents[2])
-"""The folder that contains this project's packages."""
 _BOOT = time.clock_gettime(time.CLOCK_REALTIME) - time.clock_gettime(time.CLOCK_BOOTTIME)
 PROCESS_START = _BOOT + int(started_ticks(os.getpid())) / os.sysconf("SC_CLK_TCK")
 """When this process began, in seconds since 1970."""
@@ -84,7 +84,7 @@ class _Loaded(MetaPathFinder):
             sys.path.remove(f"{self.folder}")
             self.forget()
         self.folder = folder
-        sys.path += [place for place in (PROJECT, f"{folder}") if place not in sys.path]
+        sys.path += [place for place in (f"{PROJECT_ROOT}", f"{folder}") if place not in sys.path]
 
 
 _loaded = _Loaded()

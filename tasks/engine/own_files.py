@@ -30,9 +30,8 @@ from dataclasses import dataclass, is_dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tasks.engine.stage_code import syntax_of_text
+from tasks.engine.stage_code import DIGITS, syntax_of_text
 
-DIGITS = 12
 PROJECT_PACKAGES = ("flows", "tasks", "model", "infra")
 KNOWN_PACKAGES = (*PROJECT_PACKAGES, "dataclasses")
 KNOWN_BUILTINS = (dict, enumerate, float, int, len, list, range, set, str, sum, tuple, zip)

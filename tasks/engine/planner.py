@@ -31,7 +31,6 @@ class Attempt:
 
     @staticmethod
     def new(stages: frozenset[str]) -> "Attempt":
-        """A new attempt to make these stages."""
         return Attempt(stages, uuid.uuid4().hex if stages else "")
 
 

@@ -17,8 +17,6 @@ from tasks.engine.stage import StageCall
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Everything that the engine of one run needs."""
-
     store: Store
     site: Site
     scope: Scope

@@ -4,6 +4,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -169,7 +170,7 @@ class Runner(Engine):
                     "inputs": inputs,
                     "facts": facts,
                     "seconds": round(time.monotonic() - started, 3),
-                    "made": made | code_of(store, call).record,
+                    "made": made | asdict(code_of(store, call)),
                 },
             )
         except BaseException as error:

@@ -53,8 +53,7 @@ class StageCall:
     @cached_property
     def form(self) -> dict[str, Any]:
         """The arguments in canonical form."""
-        form: dict[str, Any] = canonical(self.arguments)
-        return form
+        return dict(canonical(self.arguments))
 
     @cached_property
     def inputs(self) -> tuple[Artifact, ...]:
@@ -191,7 +190,6 @@ class StageContext:
     origin: Origin | None = None
     """The finished artifact that the body continues."""
     checks: tuple[Check, ...] = ()
-    """The checks of the earlier stages against the limits of the run."""
     failures: list[str] = field(default_factory=list)
     """Why each try so far failed; the record of the run has them."""
     say: Callable[[str], None] = lambda _: None
@@ -223,8 +221,7 @@ def stage_context(context: StageContext) -> Iterator[None]:
 
 def progress(done: float, total: float, text: str = "") -> None:
     """Report the progress of the current stage; does nothing outside a run."""
-    context = _stage_context.get(None)
-    if context:
+    if context := _stage_context.get(None):
         context.progress(done, total, text)
 
 
@@ -247,5 +244,4 @@ def current_stage() -> StageContext:
 
 def job_facts(out: Path) -> Facts:
     """The facts that the finished job in ``out`` reported."""
-    facts: Facts = json.loads((out / "exit.json").read_text()).get("facts", {})
-    return facts
+    return dict(json.loads((out / "exit.json").read_text()).get("facts", {}))

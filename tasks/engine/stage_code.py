@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,6 @@ class CodeChange:
     """What differs between the code that made an artifact and the present code."""
 
     modules: tuple[str, ...] = ()
-    """Names of modules."""
     libraries: tuple[str, ...] = ()
     """``polars 1.35 -> 1.36``."""
 
@@ -65,15 +64,10 @@ UNCHANGED = CodeChange()
 
 @dataclass(frozen=True)
 class StageCode:
-    """Digests by module, and versions by library (``python`` is one of them)."""
+    """Digests by module, and versions by library (``python`` is one of them); a manifest keeps both in ``made``."""
 
     modules: Mapping[str, str]
     libraries: Mapping[str, str]
-
-    @cached_property
-    def record(self) -> dict[str, dict[str, str]]:
-        """What a manifest keeps in ``made``."""
-        return {"modules": dict(self.modules), "libraries": dict(self.libraries)}
 
     def change_since(self, made: Mapping[str, Any]) -> CodeChange:
         """What differs from a manifest's record. An older manifest has no record and counts as unchanged."""

@@ -27,7 +27,7 @@ from infra.store.store import Artifact
 from model.config.normalise import Normalise
 from tasks.cleaning.filters import SIDES, CrossPairFilter, Filters, NotIn
 from tasks.cleaning.partitions import KEPT, REFUSED, REJECTED, Partitions, normalise_sides, read_batch, write_batches
-from tasks.corpus.catalogue import Corpus
+from tasks.corpus.catalogue import Corpus, files
 from tasks.corpus.reading import read_pairs
 from tasks.engine.stage import Facts, progress, site, stage
 from tasks.lazy_libraries import np, pa, pl, pq
@@ -48,7 +48,6 @@ class _ParquetWriter:
     """A zstd Parquet file of string columns, written frame by frame; valid even without any frame."""
 
     def __init__(self, path: Path, columns: tuple[str, ...], stack: ExitStack) -> None:
-        self._columns = list(columns)
         self._schema = pa.schema([(name, pa.large_string()) for name in columns])
         # With shuffled text, statistics never let a reader skip a row group.
         repeated = [name for name in columns if name not in DISTINCT]
@@ -58,7 +57,7 @@ class _ParquetWriter:
 
     def write(self, frame: pl.DataFrame) -> None:
         if frame.height:
-            self._writer.write_table(frame.select(self._columns).to_arrow().cast(self._schema))
+            self._writer.write_table(frame.select(self._schema.names).to_arrow().cast(self._schema))
 
 
 def _excluded_lines(exclude: tuple[Artifact, ...], normalise: Normalise) -> dict[str, pl.Series]:
@@ -178,8 +177,7 @@ def clean(
 
     Raises BadData when the corpus is empty, a part's sides differ in length, no pair is left, or too many are rejected.
     """
-    texts = {text.file for part in corpus.parts for text in (part.source, part.target)}
-    total = sum((archives[file.path].path() / file.name).stat().st_size for file in texts)
+    total = sum((archives[file.path].path() / file.name).stat().st_size for file in files(corpus))
     folder = (out / "parts").absolute()
     folder.mkdir()
     excluded = _excluded_lines(exclude, filters.normalise)

@@ -1,7 +1,6 @@
 """Selects for each training source the translation nearest to its reference, as training text of a student model.
 
-    pairs.parquet    pair_id, corpus, source, target: the cleaned pairs in their order, the translation as the target;
-                     with ``references`` the cleaned pairs themselves follow
+    pairs.parquet    pair_id, corpus, source, target: the cleaned pairs in their order, the translation as the target
 
 A source without a finished translation has no such pair. Among equally near translations the search's first is taken.
 """

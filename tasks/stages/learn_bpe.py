@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from infra.errors import BadConfiguration, BadData
+from infra.errors import BadConfiguration
 from infra.extras import check_installed
 from infra.store.files import write_atomically
 from infra.store.store import Artifact
@@ -265,9 +265,7 @@ def learn_bpe(
     ``augment`` are counted too: otherwise ALL CAPS would be split into letters.
     """
     pairs = corpus.path() / "pairs.parquet"
-    sample = next(pq.ParquetFile(pairs).iter_batches(SAMPLE_PAIRS, columns=["source", "target"]), None)
-    if sample is None:
-        raise BadData(f"{pairs} holds no pairs to learn pieces from")
+    sample = next(pq.ParquetFile(pairs).iter_batches(SAMPLE_PAIRS, columns=["source", "target"]))
     sides = {SOURCE_FILE: SIDES} if vocabulary.joint else {SOURCE_FILE: SIDES[:1], TARGET_FILE: SIDES[1:]}
     splitting = vocabulary.splitting(languages)
     scratch = out / "counts"

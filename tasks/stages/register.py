@@ -10,7 +10,6 @@ Inputs are weights, vocabulary, report and scores. ``mlflow.pyfunc.load_model`` 
 import json
 from collections.abc import Mapping
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from model.data.bpe import write_normalising
 from model.data.word_splitting import WordSplitting
 from model.decoding.translation import translator_params
 from tasks.engine.stage import Facts, current_stage, progress, site, stage
-from tasks.engine.stage_code import stage_code
+from tasks.engine.stage_code import module_file, stage_code
 from tasks.registration.aliases import dev_p_value
 from tasks.registration.lineage import dev_decoding, lineage, training_text, version_lineage
 from tasks.registration.model_card import SENTENCES, as_markdown, model_card
@@ -45,13 +44,12 @@ MIN_CHAMPION_BLEU = 1.0
 
 def translator_model(weights: Path, vocabulary: Path, decoding: Decoding, text: Mapping[str, int | str]) -> TextModel:
     """The model for MLflow, with the present package ``model`` as its code; ``text`` is ``training_text``."""
-    found = find_spec("model.export.mlflow_model")
-    assert found, "the package model has its pyfunc file"
-    assert found.origin
+    file = module_file("model.export.mlflow_model")
+    assert file, "the package model has its pyfunc file"
     splitting = WordSplitting.load(vocabulary)
     return TextModel(
-        code=Path(found.origin),
-        package=Path(found.origin).parents[1],
+        code=file,
+        package=file.parents[1],
         folders={"weights": weights, "vocabulary": vocabulary},
         options=translator_params(decoding),
         libraries=(*LIBRARIES, splitting.library) if splitting else LIBRARIES,

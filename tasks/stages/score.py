@@ -60,8 +60,6 @@ def join_hypotheses(pairs: pl.DataFrame, hypotheses: pl.DataFrame, name: str) ->
     """The set's pairs with their hypotheses, in the set's order. Raises BadData unless each pair has exactly one."""
     if len(pairs) != len(hypotheses):
         raise BadData(f"set {name} has {len(pairs)} pairs, but there are {len(hypotheses)} hypotheses")
-    if pairs.is_empty():
-        raise BadData(f"set {name} has 0 pairs and 0 hypotheses, so there is nothing to score")
     table = pairs.join(hypotheses.unique("pair_id"), on="pair_id", how="left", maintain_order="left")
     missing = table.filter(pl.col("hypothesis").is_null())["pair_id"]
     if len(missing):

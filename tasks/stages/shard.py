@@ -99,12 +99,11 @@ class Encoder:
 
     def _kept(self, pairs: pa.RecordBatch, source: Ragged, target: Ragged) -> pa.RecordBatch:
         lengths = np.maximum(source.lengths, target.lengths)
-        metadata = None
-        if self._sharding.too_long == "cut":
+        cuts = self._sharding.too_long == "cut"
+        if cuts:
             source, target = (side.cut(self._sharding.max_pieces) for side in (source, target))
         kept = np.flatnonzero(self._sharding.keeps(source.lengths, target.lengths))
-        if self._sharding.too_long == "cut":
-            metadata = {CUT: f"{np.count_nonzero(lengths[kept] > self._sharding.max_pieces)}"}
+        metadata = {CUT: f"{np.count_nonzero(lengths[kept] > self._sharding.max_pieces)}"} if cuts else None
         columns = [
             pairs.column("pair_id").cast(pa.string()).take(pa.array(kept)),
             _lists(source.take(kept), self.schema.field("source").type),
@@ -157,8 +156,7 @@ def row_ranges(pairs: Path) -> list[RowRange]:
 
     The size of each range except the last is a multiple of BATCH_PAIRS, so the batches equal those of a single pass.
     """
-    with pq.ParquetFile(pairs) as file:
-        metadata = file.metadata
+    metadata = pq.read_metadata(pairs)
     ends = np.cumsum([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)])
     found = []
     begin = 0

@@ -78,9 +78,8 @@ def _asked_for(store: Store, call: StageCall, artifact: Artifact) -> Origin:
         if changed := differences(ours, finished, path):
             raise BadConfiguration(f"training.continue is {name}, allowed is a training of the same {changed[0]}")
     training: Training = call.arguments["training"]
-    saved = json.loads((state_folder(store.folder(manifest.stage, manifest.key)) / "position.json").read_text())[
-        "position"
-    ]
+    folder = state_folder(store.folder(manifest.stage, manifest.key))
+    saved = json.loads((folder / "position.json").read_text())["position"]
     reached = {"minutes": saved["seconds"] / 60, "patience": saved["checks_since_best"]}
     reached |= {"epochs": manifest.facts.get("epochs", 0)} if training.epochs else {"updates": update}
     for field, value in reached.items():

@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -70,7 +70,7 @@ def test_threads_parse_at_once(switching_threads: None) -> None:
     ],
 )
 def test_what_changed_is_named(now: StageCode, expected: str) -> None:
-    assert f"{now.change_since(json.loads(json.dumps(BEFORE.record)))}" == expected
+    assert f"{now.change_since(json.loads(json.dumps(asdict(BEFORE))))}" == expected
     assert now.change_since({"commit": "c0ffee"}) == UNCHANGED, "an older manifest has no record"
 
 
