@@ -54,6 +54,8 @@ class PaperRequest:
         """Resolve the run of each row; raises BadConfiguration for an unknown row or settings that do not fit."""
         if self.at_once < 1:
             raise BadConfiguration(f"--at-once is {self.at_once}, allowed is a whole number of at least 1")
+        if named := [each for each in self.overrides if each.partition("=")[0].strip() == "name"]:
+            raise BadConfiguration(f"--set {named[0]}: a row is found by its name; allowed is every other field")
         scale = effective_scale(self.scale, self.corpus)
         requests = {
             row: RunRequest(row_run_name(row, self.corpus, scale), overrides=self.overrides, site=self.site)

@@ -123,8 +123,9 @@ def _check_used(run: Any, assigned: Set[str]) -> None:
 
 def value_of(run: Any, path: str, text: str) -> object:
     """Return the value that ``path=text`` gives the field, not checked against other values. Raises ValueError."""
-    found = _with_field(run, path.split("."), text, path)
-    for name in path.split("."):
+    names = SAME_PATHS.get(path, path).split(".")
+    found = _with_field(run, names, text, path)
+    for name in names:
         members = {type(member).__name__: member for member in found} if isinstance(found, tuple) else vars(found)
         found = members[name]
     return found

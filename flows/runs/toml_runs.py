@@ -20,6 +20,7 @@ from typing import Any, get_args, get_type_hints
 
 from flows.runs.noised_sets import named_sets
 from flows.runs.plain_values import COMPACT, KIND, RULE, RULES, difference, from_plain, merged, plain
+from flows.runs.reversal import SWAPPED, swapped_run
 from flows.runs.run import Run
 from infra.errors import BadConfiguration
 from tasks.corpus.catalogue import EMBEDDED
@@ -47,13 +48,18 @@ def run_from_toml(path: Path, find: Callable[[str], Run], extended_by: tuple[Pat
     if base:
         if not isinstance(base, str):
             raise BadConfiguration(f"{path}: {EXTENDS} is {base!r}, allowed is the name of a run")
-        above = (*extended_by, path.resolve())
-        file = path.parent / base
-        found = f"{file}" if ".py:" in base or base.endswith(f"{SUFFIX}-swapped") else base
-        if base.endswith(SUFFIX) and file.resolve() in above:
-            allowed = "which is this file or extends it; allowed is another run"
-            raise BadConfiguration(f"{path}: {EXTENDS} is {base!r}, {allowed}")
-        named = plain(run_from_toml(file, find, above) if base.endswith(SUFFIX) else find(found)) | named
+        own = base.removesuffix(SWAPPED)
+        if own.endswith(SUFFIX):
+            file = path.parent / own
+            above = (*extended_by, path.resolve())
+            if file.resolve() in above:
+                allowed = "which is this file or extends it; allowed is another run"
+                raise BadConfiguration(f"{path}: {EXTENDS} is {base!r}, {allowed}")
+            extended = run_from_toml(file, find, above)
+            extended = extended if own == base else swapped_run(extended)
+        else:
+            extended = find(f"{path.parent / base}" if ".py:" in base else base)
+        named = plain(extended) | named
     try:
         if isinstance(table.get("sets"), list):
             table["sets"] = named_sets(table["sets"], named.get("sets", []))

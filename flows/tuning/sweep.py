@@ -51,12 +51,13 @@ class SweepRequest:
     """Search for the settings of a run with the best dev score; each trial is a child flow.
 
     Args:
-        run: A run's name, as `repro show` lists them, or FILE.py:NAME for one of your own. spaces: A field and the
-        values to search: FIELD=LOW..HIGH, FIELD=LOW..HIGH:log or FIELD=A,B,C; repeatable. trials: Number of trials,
-        those of earlier calls of the same sweep included. on: The score to optimise: dev.bleu, dev.chrf or
-        dev.perplexity. overrides: Fields of every trial's run to change, for example training.updates=200; repeatable.
-        at_once: Trials that run at the same time. site: Where to compute: local or gpu. With gpu, a worker without one
-        fails.
+        run: A run's name, as `repro show` lists them, or your own: FILE.toml, FILE.py:NAME.
+        spaces: A field and its values: FIELD=LOW..HIGH, FIELD=LOW..HIGH:log or FIELD=A,B,C; repeatable.
+        trials: Number of trials, those of earlier calls of the same sweep included.
+        on: The score to optimise: dev.bleu, dev.chrf or dev.perplexity.
+        overrides: Fields of every trial's run to change, for example training.updates=200; repeatable.
+        at_once: Trials that run at the same time.
+        site: Where to compute: local or gpu. With gpu, a worker without one fails.
     """
 
     run: Annotated[str, RUN_NAMES]

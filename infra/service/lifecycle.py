@@ -70,7 +70,8 @@ def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = 
         if current:
             for name in supervision.revive(current):
                 say(f"{name} had stopped: restarted")
-            return RunningService(current, _wait_until_healthy(current, say))
+            programs = _wait_until_healthy(current, say)
+            return RunningService(_publish(current), programs)
         if count := supervision.end_leftovers(service.folder):
             say(f"ended {count} processes of a killed service")
         service.check_ports()
@@ -110,9 +111,14 @@ def _start(service: Service, outer: Mapping[str, str], say: Say, foreground: boo
     except BaseException:
         supervision.stop(service)
         raise
+    return RunningService(_publish(service), programs, process)
+
+
+def _publish(service: Service) -> Service:
+    """Write the supervisor's identity, by which runs find the service."""
     published = replace(service, supervisor=process_identity(supervision.supervisor_of(service)))
     published.write()
-    return RunningService(published, programs, process)
+    return published
 
 
 def _prepare(service: Service, outer: Mapping[str, str], say: Say) -> None:

@@ -25,6 +25,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from http.client import HTTPException
 from typing import Any, Literal
 from uuid import UUID
 
@@ -217,7 +218,7 @@ def _server_answers() -> bool:
             return True
     except urllib.error.HTTPError as error:
         return error.code < 500
-    except OSError:
+    except (OSError, HTTPException):
         return False
 
 

@@ -95,6 +95,11 @@ def test_a_scale_that_a_row_cannot_have_is_refused() -> None:
         row_run("torch-beam", "demo", 100)
 
 
+def test_a_row_keeps_its_name() -> None:
+    with pytest.raises(BadConfiguration, match="--set name=mine: a row is found by its name"):
+        PaperRequest("table2-base", corpus="demo", overrides=("name=mine",)).resolve()
+
+
 def test_the_runs_of_wmt14_clean_and_the_rows_do_not() -> None:
     for name in ("wmt14-ende-base", "wmt14-ende-A1", "wmt14-enfr-big"):
         run = RUNS[name]

@@ -92,6 +92,14 @@ def test_the_file_that_a_file_extends_is_beside_it(tmp_path: Path, base: str) ->
     assert run.corpus.source_language == ("en" if base.endswith("MINE") else "de")
 
 
+@pytest.mark.parametrize("ends", ["", "-swapped"])
+def test_files_that_extend_each_other_are_refused(tmp_path: Path, ends: str) -> None:
+    (tmp_path / "one.toml").write_text(f'extends = "two.toml{ends}"\n')
+    (tmp_path / "two.toml").write_text(f'extends = "one.toml{ends}"\n')
+    with pytest.raises(BadConfiguration, match=f"two.toml: extends is 'one.toml{ends}', which is this file or extends"):
+        find_run(f"{tmp_path / 'one.toml'}")
+
+
 def test_a_bare_name_means_the_file_of_that_run_in_the_working_folder_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,6 +15,7 @@ from infra.errors import BadConfiguration
         ("training.warmup=50..400", IntDistribution(50, 400)),
         ("model.p_drop=0.1,0.2,0.1", CategoricalDistribution(("0.1", "0.2"))),
         ("model.norm=pre,post", CategoricalDistribution(("pre", "post"))),
+        ("training.continue=demo/1,demo/2", CategoricalDistribution(("demo/1", "demo/2"))),
     ],
 )
 def test_a_text_becomes_a_distribution(text: str, distribution: BaseDistribution) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,12 @@ def test_a_service_is_up_until_it_is_down(root: Path, monkeypatch: pytest.Monkey
         assert again.service == found.service
         assert again.supervisor is None
         assert [state.pid for state in again.states] == [state.pid for state in found.states]
+
+        # A start that was killed before all programs were healthy has written no supervisor: the next start does.
+        replace(found.service, supervisor="").write()
+        assert running_service(root) is None
+        lifecycle.up(free_service(root), os.environ, said.append)
+        assert running_service(root) == found.service
 
         # Another root on the same ports is refused.
         with pytest.raises(BadConfiguration, match=f"port {service.prefect_port} .* is not free .*--prefect-port"):

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import socket
 import threading
 import time
 import uuid
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 from toy_stages import CALLS, ORDER, Number, build, make, plan, run, running, scope_of, settings, states, twice
 
 from infra.errors import BadData, DiskFault, Fault, NoSpace
@@ -19,7 +21,7 @@ from infra.launch.job import JobSpec
 from infra.site import Site
 from infra.store.local import LocalStore
 from infra.store.manifest import Manifest
-from tasks.engine import jobs
+from tasks.engine import jobs, prefect_runner
 from tasks.engine.lookup import Hit
 from tasks.engine.planner import Planner, Scope
 from tasks.engine.prefect_runner import PrefectRunner
@@ -250,6 +252,18 @@ def test_failed_tries_are_kept_with_the_result(tmp_path: Path) -> None:
             make(Number())
     (row,) = present.rows
     assert (row.state, row.failures) == ("completed", ("not yet", "not yet", "a rank was killed"))
+
+
+def test_a_program_that_is_no_server_of_prefect_does_not_answer() -> None:
+    def greet() -> None:
+        with listener.accept()[0] as connection:
+            connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=greet, daemon=True).start()
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}/api"
+        with temporary_settings({PREFECT_API_URL: address}):
+            assert not prefect_runner._server_answers()
 
 
 def test_braces_in_a_label_are_no_fields_to_prefect(tmp_path: Path) -> None:
