@@ -81,9 +81,7 @@ def run_command(
     kind = f"strict numerics, torch here is {version('torch')}"
     numerics = compare_files(outcome.rows, open_store(resolved.site), recorded, kind)
     said = [*promoted, *(f"numerics: {each}" for each, _ in numerics)]
-    show(*_results(outcome, resolved, every), *said, aside=as_json)
-    if as_json:
-        print_json(outcome_json(outcome))
+    show(*_results(outcome, resolved, every), *said, result=outcome_json(outcome) if as_json else None)
 
 
 def _promote(outcome: Outcome, resolved: ResolvedRun, *, by_score: bool) -> list[str]:
@@ -102,9 +100,7 @@ def _run_seeds(resolved: ResolvedRun, seeds: tuple[int, ...], promote_better: bo
     said = _promote(own, resolved, by_score=False) if own else []
     if own and promote_better:
         said += _promote(own, resolved, by_score=True)
-    show("", seed_table(seeds, results.spreads()), *said, aside=as_json)
-    if as_json:
-        print_json(results.as_json())
+    show("", seed_table(seeds, results.spreads()), *said, result=results.as_json() if as_json else None)
     if results.failure:
         raise GroupFailed(results)
 
