@@ -53,7 +53,7 @@ class ArtifactNode:
     def of(manifest: Manifest) -> "ArtifactNode":
         made = manifest.made
         at, machine, commit = (f"{made.get(field, '')}" for field in ("at", "machine", "commit"))
-        inputs = tuple(name_of(each) for each in manifest.inputs)
+        inputs = tuple((stage, key) for stage, _, key in (each.partition("/") for each in manifest.inputs))
         return ArtifactNode(
             stage=manifest.stage,
             key=manifest.key,
@@ -181,12 +181,6 @@ def sealed_everywhere(store: Store) -> Iterator[Manifest]:
             yield manifest
 
 
-def name_of(text: str) -> Name:
-    """Split ``stage/key`` into stage and key."""
-    stage, _, key = text.partition("/")
-    return stage, key
-
-
 def artifacts_of_tags(version: Version) -> tuple[Name, ...]:
     """Return the artifacts that a version's tags name: ``key.average``, ``key.score.test``."""
     return tuple((name.partition(".")[0], key) for name, key in keys_of(version.tags).items())
@@ -209,26 +203,3 @@ def reached(names: Iterable[Name], step: Callable[[Name], Iterable[Name]], known
             found.add(name)
             waiting.extend(step(name))
     return found
-
-
-@dataclass(frozen=True)
-class Branch:
-    """An artifact in a tree. If several others use it, it has branches only at its first place."""
-
-    name: Name
-    branches: tuple["Branch", ...]
-    is_repeated: bool
-    """Whether its branches are at another place."""
-
-
-def tree(start: Iterable[Name], step: Callable[[Name], Iterable[Name]]) -> Sequence[Branch]:
-    """Build the tree of branches from ``start``."""
-    seen: set[Name] = set()
-
-    def below(name: Name) -> Iterator[Branch]:
-        for each in step(name):
-            known = each in seen
-            seen.add(each)
-            yield Branch(each, () if known else tuple(below(each)), known and any(True for _ in step(each)))
-
-    return [branch for name in start for branch in below(name)]
