@@ -37,11 +37,6 @@ def prepare_streams() -> None:
         sys.stderr = _open(2, sys.stderr, lambda _: None)
 
 
-def flush_stdout() -> None:
-    """Flush stdout, so that an error appears before the exit code is decided. Raises Fault."""
-    sys.stdout.flush()
-
-
 def discard_stdout() -> None:
     """Discard buffered output: a second error during exit would change the exit code."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
