@@ -236,8 +236,7 @@ def _by_key(text: str, graph: ArtifactGraph) -> list[Name]:
     match = KEY.fullmatch(text)
     if match is None:
         return []
-    stage = match["stage"]
-    key = match["key"]
+    stage, key = match.group("stage", "key")
     known = sorted(graph.nodes.keys() | graph.users.keys())
     found = [name for name in known if name[1].startswith(key) and stage in (None, name[0])]
     if len(found) > 1:
