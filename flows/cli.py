@@ -43,12 +43,7 @@ GROUPS = {
     "Storage": ("verify", "gc", "backup"),
 }
 """The commands, as --help groups them."""
-FUNCTIONS = {
-    "help": "flows.cli:help_command",
-    "plan": "flows.commands.plan:plan_command",
-    "promote": "flows.commands.models:promote",
-    "run": "flows.commands.run:run_command",
-}
+FUNCTIONS = {"help": "flows.cli:help_command", "promote": "flows.commands.models:promote"}
 """Places of commands that are not a function NAME in a module NAME."""
 COMMANDS = {name: FUNCTIONS.get(name, f"flows.commands.{name}:{name}") for group in GROUPS.values() for name in group}
 """The place of each command. Only the called command is imported."""

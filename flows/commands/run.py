@@ -31,7 +31,7 @@ from infra.tracking.client import experiment_page
 from tasks.evaluation.seed_spread import is_own
 
 
-def run_command(
+def run(
     asked: RunOptions,
     *,
     seeds: Annotated[str, Parameter(help="run once per seed and compare the results, for example 1,2,3")] = "",
