@@ -114,14 +114,14 @@ def _results(outcome: Outcome, resolved: ResolvedRun, every: bool) -> list[Rende
             found.append(Text("scores by every protocol: the same command with --all-scores, or the report", "dim"))
     if spreads := outcome.seed_spreads(resolved.run.training.seed):
         found += ["", seed_table(sorted(resolved.run.decoding.ensemble), spreads)]
-    warnings = [f"warning: {remark}" for remark in outcome.remarks(resolved.run.dev)]
-    if warnings:
-        warnings.insert(0, "")
-    return [*found, *_samples(outcome, resolved.site), *warnings, *_where_to_look(outcome, resolved.site)]
+    found += _samples(outcome, resolved.site)
+    if remarks := outcome.remarks(resolved.run.dev):
+        found += ["", *(f"warning: {remark}" for remark in remarks)]
+    return [*found, *_where_to_look(outcome, resolved.site)]
 
 
-def _samples(outcome: Outcome, site: Site, count: int = 3) -> list[str]:
-    """Choose random sentences of the last scored set: source, reference, hypothesis."""
+def _samples(outcome: Outcome, site: Site) -> list[str]:
+    """Choose three random sentences of the last scored set: source, reference, hypothesis."""
     import polars as pl
 
     scored = [row for row in outcome.rows if row.stage == "score" and is_own(row.item) and row.path]
@@ -129,7 +129,7 @@ def _samples(outcome: Outcome, site: Site, count: int = 3) -> list[str]:
         return []
     table = pl.read_parquet(stage_folder(scored[-1], site) / "sentences.parquet")
     lines = []
-    for row in table.sample(min(count, len(table)), seed=1).iter_rows(named=True):
+    for row in table.sample(min(3, len(table)), seed=1).iter_rows(named=True):
         lines += ["", *(f"  {name:10}  {shown(row[name])}" for name in ("source", "reference", "hypothesis"))]
     return lines
 

@@ -182,11 +182,11 @@ def score_rows(scores: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     return [[name, *(number_text(card.get(name, "")) for card in cards)] for name in names]
 
 
-def format_facts(facts: Mapping[str, Any], limit: int = 6) -> str:
-    """Write the first ``limit`` short facts on one line: ``pairs 28,996 · rejected 4``."""
+def format_facts(facts: Mapping[str, Any]) -> str:
+    """Write the first six short facts on one line: ``pairs 28,996 · rejected 4``."""
     facts = counted_apart(facts)
     short = [(n, v) for n, v in facts.items() if isinstance(v, int | float | str) and len(str(v)) in FACT_LENGTHS]
-    return " · ".join(f"{name.replace('_', ' ')} {number_text(value)}" for name, value in short[:limit])
+    return " · ".join(f"{name.replace('_', ' ')} {number_text(value)}" for name, value in short[:6])
 
 
 size_text = partial(decimal, precision=2)
