@@ -61,11 +61,10 @@ class GarbageReport:
     """The runs to keep; empty for all."""
 
     def as_json(self) -> dict[str, Any]:
-        leftovers = [{"place": each.place, "bytes": each.bytes} for each in self.leftovers]
         return {
             "removable": [vars(each) for each in self.removable],
             "kept": [vars(each) for each in self.kept],
-            "leftovers": leftovers,
+            "leftovers": [{"place": each.place, "bytes": each.bytes} for each in self.leftovers],
         }
 
 
