@@ -89,7 +89,6 @@ def promote(
 
 
 def version_json(version: Any) -> dict[str, Any]:
-    """Convert a version to one JSON object."""
     names = ("name", "version", "dev", "test", "protocol", "run_id")
     return {name: getattr(version, name) for name in names} | {
         "created": version.created.isoformat(),

@@ -51,9 +51,7 @@ class ArtifactNode:
 
     @staticmethod
     def of(manifest: Manifest) -> "ArtifactNode":
-        made = manifest.made
-        at, machine, commit = (f"{made.get(field, '')}" for field in ("at", "machine", "commit"))
-        inputs = tuple((stage, key) for stage, _, key in (each.partition("/") for each in manifest.inputs))
+        at, machine, commit = (f"{manifest.made.get(field, '')}" for field in ("at", "machine", "commit"))
         return ArtifactNode(
             stage=manifest.stage,
             key=manifest.key,
@@ -63,7 +61,7 @@ class ArtifactNode:
             made=at,
             machine=machine,
             commit=commit,
-            inputs=inputs,
+            inputs=tuple((stage, key) for stage, _, key in (each.partition("/") for each in manifest.inputs)),
             facts=public_facts(manifest.facts),
             files=tuple(manifest.files),
         )
@@ -159,14 +157,13 @@ class ArtifactGraph:
 def read_graph(site: Site) -> ArtifactGraph:
     """Read all artifacts and versions of a root. A bucket needs one listing, and one request per new manifest.
 
-    Ignores edited or unreadable manifests. Raises NetworkFault.
+    Ignores edited or unreadable manifests, which ``repro verify`` names. Raises NetworkFault.
     """
     store = open_store(site)
     return ArtifactGraph(read_nodes(sealed_everywhere(store)), versions(site.registry), lambda: read_history(store))
 
 
 def read_nodes(manifests: Iterable[Manifest]) -> dict[Name, ArtifactNode]:
-    """Make a node for each manifest. Skips unreadable manifests, which ``repro verify`` names."""
     return {node.name: node for node in map(ArtifactNode.of, manifests)}
 
 

@@ -10,10 +10,7 @@ from tasks.durations import duration
 
 
 def lineage_text(found: Lineage) -> str:
-    """Write the starting point in full, the versions made from it, and a line per artifact of both trees.
-
-    An artifact with several users is shown in full once.
-    """
+    """Write the starting point in full, the versions made from it, and a line per artifact of both trees."""
     lines = [found.title, *(f"  {_line(found, name)}" for name in found.start)]
     if len(found.start) == 1:
         lines += [f"  {detail}" for detail in _details(found, found.start[0])]
