@@ -163,11 +163,9 @@ class _Tracer:
 
     def follow_training_pair(self, part: Part, line: int) -> None:
         cleaned = self.clean(part, line, self.run.filters, self.pair_id)
-        if not cleaned:
-            return
-        if isinstance(self.run.synthetic, Distillation):
+        if cleaned and isinstance(self.run.synthetic, Distillation):
             self.distil(cleaned, self.run.synthetic)
-        else:
+        elif cleaned:
             self.encode("train", cleaned["source"], cleaned["target"])
 
     def follow_monolingual_line(self, part: Part, line: int) -> None:
