@@ -112,11 +112,10 @@ PAGE_ALONE = {
 def paper_table(rows: Sequence[Mapping[str, str]]) -> Table:
     """Show rows beside the paper's values, without ``PAGE_ALONE`` and empty columns. Never breaks words or numbers."""
     shown = [column for column in rows[0] if column not in PAGE_ALONE and any(row[column] for row in rows)]
-    table = plain_table(*shown, right={*shown} - {"row", "set"})
+    cells = ([row[column] for column in shown] for row in rows)
+    table = plain_table(*shown, rows=cells, right={*shown} - {"row", "set"})
     for column, name in zip(table.columns, shown, strict=True):
         column.min_width = max(len(word) for text in (name, *(row[name] for row in rows)) for word in text.split())
-    for row in rows:
-        table.add_row(*(cell(row[column]) for column in shown))
     return table
 
 
