@@ -17,7 +17,7 @@ from typing import Annotated
 from cyclopts import App, Argument, CycloptsError, Group, MissingArgumentError, Parameter
 
 from flows import __version__
-from flows.views.standard_streams import discard_stdout, flush_stdout, prepare_streams
+from flows.views.standard_streams import discard_stdout, prepare_streams
 from infra.errors import BadConfiguration, Fault
 from infra.processes import signals
 from infra.processes.compute import thread_waiting
@@ -43,12 +43,7 @@ GROUPS = {
     "Storage": ("verify", "gc", "backup"),
 }
 """The commands, as --help groups them."""
-FUNCTIONS = {
-    "help": "flows.cli:help_command",
-    "plan": "flows.commands.plan:plan_command",
-    "promote": "flows.commands.models:promote",
-    "run": "flows.commands.run:run_command",
-}
+FUNCTIONS = {"help": "flows.cli:help_command", "promote": "flows.commands.models:promote"}
 """Places of commands that are not a function NAME in a module NAME."""
 COMMANDS = {name: FUNCTIONS.get(name, f"flows.commands.{name}:{name}") for group in GROUPS.values() for name in group}
 """The place of each command. Only the called command is imported."""
@@ -144,11 +139,11 @@ def main() -> None:
             app = application(listing=not arguments or arguments[0] in ("--help", "-h"))
             app(arguments, exit_on_error=False, print_error=False)
         except SystemExit as end:  # of --help, of SIGTERM, and of cyclopts after a command
-            flush_stdout()
+            sys.stdout.flush()  # raises Fault before the exit code is decided
             if end.code == 128 + signal.SIGTERM:
                 _say_interrupted(arguments[:1])
             raise
-        flush_stdout()
+        sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
         if debug and isinstance(error, Exception):
             traceback.print_exc()

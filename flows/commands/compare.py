@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from flows.commands.options import JsonOption
 from flows.views.comparison_view import differing_table, groups_table, scores_table
-from flows.views.terminal import print_json, show
+from flows.views.terminal import show
 from infra.errors import BadConfiguration
 from infra.site import Site, configured_site
 from model.metric_names import CHRF
@@ -44,9 +44,7 @@ def compare(
     if len(names) < 2:
         raise BadConfiguration(f"{len(names)} systems are named, allowed are two or more, as in demo/1 demo/2")
     shown, result = (_compare_seeds if seeds else _compare_models)(names, configured_site())
-    show(*shown, aside=as_json)
-    if as_json:
-        print_json(result)
+    show(*shown, result=result if as_json else None)
 
 
 def _compare_models(names: Sequence[str], site: Site) -> tuple[Sequence[RenderableType], dict[str, Any]]:

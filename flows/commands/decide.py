@@ -8,7 +8,7 @@ from flows.commands.options import JsonOption, SiteOption
 from flows.inspection.decide import LARGEST_BUDGET, Question
 from flows.orchestration.dispatch import dispatch
 from flows.runner.group import GroupFailed
-from flows.views.terminal import print_json, say, show
+from flows.views.terminal import say, show
 from infra.servers.environment import configure_libraries
 
 NAMED = Parameter(help="a run, perhaps with settings in quotes: 'demo --set model.p_drop=0.2'")
@@ -34,8 +34,6 @@ def decide(
     question = Question.ask(a, b, detect, budget, on, site)
     configure_libraries(question.a.site.root)
     found = question.run(dispatch, say)
-    show(found.sentence, aside=as_json)
-    if as_json:
-        print_json(found.as_json())
+    show(found.sentence, result=found.as_json() if as_json else None)
     if found.failure:
         raise GroupFailed(found)

@@ -9,7 +9,7 @@ from flows.commands.options import JsonOption, SiteOption
 from flows.inspection.garbage_collection import GarbageReport, find_garbage, remove_garbage
 from flows.runner.find_run import recorded_name
 from flows.views.tables import size_text
-from flows.views.terminal import print_json, say, show
+from flows.views.terminal import say, show
 from infra.guards.shown_text import shown_lines
 from infra.site import configured_site
 
@@ -36,9 +36,7 @@ def gc(
     """
     chosen = configured_site(site)
     report = find_garbage(chosen, [*map(recorded_name, keep)])
-    show(_text(report, "to delete" if delete else "removable"), aside=as_json)
-    if as_json:
-        print_json(report.as_json())
+    show(_text(report, "to delete" if delete else "removable"), result=report.as_json() if as_json else None)
     if delete:
         say(f"deleted {size_text(remove_garbage(chosen, report))}")
     elif report.removable or report.leftovers:

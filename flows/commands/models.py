@@ -11,7 +11,7 @@ from flows.runs import RUNS
 from flows.runs.unknown_names import did_you_mean, unknown_name
 from flows.views.terminal import print_json, print_text, say
 from infra.errors import BadConfiguration
-from infra.site import Site, configured_site, open_store
+from infra.site import configured_site, open_store
 from tasks.registration.aliases import alias_lock
 
 
@@ -41,7 +41,10 @@ def models(
         raise BadConfiguration(f"name is {name!r}, allowed is a model; `repro show {name}` shows one version")
     found = versions(site.registry, name)
     if not found and name and not systems:
-        raise BadConfiguration(_unknown_model(name, site))
+        if others := sorted({version.name for version in versions(site.registry)}):
+            raise BadConfiguration(unknown_name(name, others, f"{site.root}", "model"))
+        hint = f"; `repro run {name}` registers one" if name in RUNS else did_you_mean(name, RUNS)
+        raise BadConfiguration(f"no model {name!r} is registered in {site.root}, which has none yet{hint}")
     known = foreign_scores(open_store(site)) if systems else []
     if not found and not known:
         say(f"no model is registered in {site.root.absolute()}; `repro run demo` registers one; or set REPRO_ROOT")
@@ -85,18 +88,7 @@ def promote(
     print_text(f"{chosen.name}@{alias} is {chosen.label}  {reason}")
 
 
-def _unknown_model(name: str, site: Site) -> str:
-    """Write the message about an unregistered model, with similar names of models, else of runs."""
-    from infra.tracking.registry import versions
-
-    if others := sorted({version.name for version in versions(site.registry)}):
-        return unknown_name(name, others, f"{site.root}", "model")
-    hint = f"; `repro run {name}` registers one" if name in RUNS else did_you_mean(name, RUNS)
-    return f"no model {name!r} is registered in {site.root}, which has none yet{hint}"
-
-
 def version_json(version: Any) -> dict[str, Any]:
-    """Convert a version to one JSON object."""
     names = ("name", "version", "dev", "test", "protocol", "run_id")
     return {name: getattr(version, name) for name in names} | {
         "created": version.created.isoformat(),

@@ -57,8 +57,7 @@ class RunOptions:
         """Make the request; sets ``--strict`` in the environment for this process and its children."""
         if self.strict:
             os.environ["REPRO_STRICT"] = "1"
-        ours = ("swap", "strict", "strict_numerics")
-        fields = {name: value for name, value in vars(self).items() if name not in ours}
         numerics = STRICT_NUMERICS if self.strict_numerics else ()
         run = swapped_name(self.run) if self.swap else self.run
-        return RunRequest(**fields | {"run": run, "overrides": (*self.overrides, *numerics)})
+        overrides = (*self.overrides, *numerics)
+        return RunRequest(run, self.from_stage, self.until, self.force, overrides, self.site)

@@ -5,7 +5,7 @@ from flows.orchestration.dispatch import dispatch_group
 from flows.runner.group import GroupFailed
 from flows.runner.paper import PaperRequest, PaperResults
 from flows.views.tables import paper_table
-from flows.views.terminal import print_json, show
+from flows.views.terminal import show
 from infra.servers.environment import configure_libraries
 from tasks.evaluation.paper_page import introduction, row_cells
 
@@ -33,6 +33,4 @@ def _show(found: PaperResults, as_json: bool) -> None:
     table = paper_table([row_cells(line.row.row, line) for line in lines])
     page = found.request.page(found.group.site.root)
     title = f"\nAgainst the paper: {found.request.title}\n"
-    show(title, table, "", *introduction(lines), f"page:    {page}", aside=as_json)
-    if as_json:
-        print_json(found.as_json())
+    show(title, table, "", *introduction(lines), f"page:    {page}", result=found.as_json() if as_json else None)

@@ -12,7 +12,7 @@ from flows.views.terminal import print_json, show
 from infra.servers.mlflow_sqlite import check_database
 
 
-def plan_command(
+def plan(
     asked: RunOptions,
     *,
     cost: Annotated[bool, Parameter(help="estimate time and disk of what is not cached, and say from what")] = False,

@@ -31,7 +31,7 @@ from infra.tracking.client import experiment_page
 from tasks.evaluation.seed_spread import is_own
 
 
-def run_command(
+def run(
     asked: RunOptions,
     *,
     seeds: Annotated[str, Parameter(help="run once per seed and compare the results, for example 1,2,3")] = "",
@@ -81,9 +81,7 @@ def run_command(
     kind = f"strict numerics, torch here is {version('torch')}"
     numerics = compare_files(outcome.rows, open_store(resolved.site), recorded, kind)
     said = [*promoted, *(f"numerics: {each}" for each, _ in numerics)]
-    show(*_results(outcome, resolved, every), *said, aside=as_json)
-    if as_json:
-        print_json(outcome_json(outcome))
+    show(*_results(outcome, resolved, every), *said, result=outcome_json(outcome) if as_json else None)
 
 
 def _promote(outcome: Outcome, resolved: ResolvedRun, *, by_score: bool) -> list[str]:
@@ -102,9 +100,7 @@ def _run_seeds(resolved: ResolvedRun, seeds: tuple[int, ...], promote_better: bo
     said = _promote(own, resolved, by_score=False) if own else []
     if own and promote_better:
         said += _promote(own, resolved, by_score=True)
-    show("", seed_table(seeds, results.spreads()), *said, aside=as_json)
-    if as_json:
-        print_json(results.as_json())
+    show("", seed_table(seeds, results.spreads()), *said, result=results.as_json() if as_json else None)
     if results.failure:
         raise GroupFailed(results)
 
@@ -118,14 +114,14 @@ def _results(outcome: Outcome, resolved: ResolvedRun, every: bool) -> list[Rende
             found.append(Text("scores by every protocol: the same command with --all-scores, or the report", "dim"))
     if spreads := outcome.seed_spreads(resolved.run.training.seed):
         found += ["", seed_table(sorted(resolved.run.decoding.ensemble), spreads)]
-    warnings = [f"warning: {remark}" for remark in outcome.remarks(resolved.run.dev)]
-    if warnings:
-        warnings.insert(0, "")
-    return [*found, *_samples(outcome, resolved.site), *warnings, *_where_to_look(outcome, resolved.site)]
+    found += _samples(outcome, resolved.site)
+    if remarks := outcome.remarks(resolved.run.dev):
+        found += ["", *(f"warning: {remark}" for remark in remarks)]
+    return [*found, *_where_to_look(outcome, resolved.site)]
 
 
-def _samples(outcome: Outcome, site: Site, count: int = 3) -> list[str]:
-    """Choose random sentences of the last scored set: source, reference, hypothesis."""
+def _samples(outcome: Outcome, site: Site) -> list[str]:
+    """Choose three random sentences of the last scored set: source, reference, hypothesis."""
     import polars as pl
 
     scored = [row for row in outcome.rows if row.stage == "score" and is_own(row.item) and row.path]
@@ -133,7 +129,7 @@ def _samples(outcome: Outcome, site: Site, count: int = 3) -> list[str]:
         return []
     table = pl.read_parquet(stage_folder(scored[-1], site) / "sentences.parquet")
     lines = []
-    for row in table.sample(min(count, len(table)), seed=1).iter_rows(named=True):
+    for row in table.sample(min(3, len(table)), seed=1).iter_rows(named=True):
         lines += ["", *(f"  {name:10}  {shown(row[name])}" for name in ("source", "reference", "hypothesis"))]
     return lines
 

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from flows.commands.options import JsonOption
 from flows.views.tables import score_card, score_table
-from flows.views.terminal import TerminalDisplay, print_json, say, show
+from flows.views.terminal import TerminalDisplay, say, show
 from infra.errors import BadConfiguration
 from infra.site import configured_site, open_store
 from tasks.corpus.catalogue import COMPRESSED
@@ -65,9 +65,7 @@ def score(
         cards = {each.name: json.loads((store.artifact(each.score).path() / "card.json").read_text()) for each in found}
         say(f"stored; `repro compare {found[0].on.rpartition('/')[0]} {found[0].name}` compares it with a run")
     facts = {each: score_facts(card) for each, card in cards.items()}
-    show((score_table if every else score_card)(facts), aside=as_json)
-    if as_json:
-        print_json(cards)
+    show((score_table if every else score_card)(facts), result=cards if as_json else None)
 
 
 def _by_system(files: tuple[str, ...], name: str) -> dict[str, Path]:

@@ -123,10 +123,7 @@ def _toml(name: str, extends: str, overrides: tuple[str, ...], site: Site) -> st
 
 
 def _details(version: "Version", site: Site, as_json: bool) -> dict[str, Any]:
-    """Print a version's scores and settings, its source run, its tags and the moves of its model's aliases.
-
-    For JSON, return them with the parameters of the run.
-    """
+    """Print scores, source run, tags and alias moves of a version; for JSON, return them with the run's parameters."""
     from flows.commands.models import version_json
     from infra.tracking.model_version import PROMOTION_TAG, grouped_tags, history
     from infra.tracking.registry import source_run, versions
@@ -150,7 +147,6 @@ def _details(version: "Version", site: Site, as_json: bool) -> dict[str, Any]:
 
 
 def _list_artifacts(name: str, site: Site, overrides: tuple[str, ...], as_json: bool) -> None:
-    """Print name, key, size, age, state (there, missing, damaged) and place of each, the latest first."""
     from flows.inspection.artifacts import list_artifacts
 
     found = list_artifacts(name, site, overrides)

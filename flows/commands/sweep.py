@@ -4,7 +4,7 @@ from flows.commands.options import JsonOption
 from flows.orchestration.dispatch import dispatch_group
 from flows.tuning.sweep import SweepRequest, SweepResults
 from flows.views.tables import sweep_table
-from flows.views.terminal import print_json, show
+from flows.views.terminal import show
 from infra.servers.environment import configure_libraries
 
 
@@ -21,6 +21,4 @@ def sweep(request: SweepRequest, *, as_json: JsonOption = False) -> None:
     configure_libraries(resolved.base.site.root)
     found: SweepResults = dispatch_group(resolved)
     picture = f"picture: {resolved.folder / 'sweep.png'}"
-    show("", sweep_table(found), "", picture, f"best:    {found.command}", aside=as_json)
-    if as_json:
-        print_json(found.as_json())
+    show("", sweep_table(found), "", picture, f"best:    {found.command}", result=found.as_json() if as_json else None)

@@ -11,9 +11,6 @@ from flows.views.terminal import console, print_json, say, show
 from infra.errors import BadConfiguration
 from infra.site import configured_site
 
-MODEL = "demo@champion"
-PICTURE = Path("attention.png")
-
 
 def trace(
     what: Annotated[
@@ -29,10 +26,10 @@ def trace(
     ] = "",
     *,
     attention: Annotated[bool, Parameter(help="draw the attention weights as a PNG file")] = False,
-    out: Annotated[Path, Parameter(help="with --attention: the PNG file to write")] = PICTURE,
+    out: Annotated[Path, Parameter(help="with --attention: the PNG file to write")] = Path("attention.png"),
     model: Annotated[
         str, Parameter(help="with a sentence: the version that translates it, NAME@alias, NAME/version or NAME")
-    ] = MODEL,
+    ] = "demo@champion",
     target: Annotated[str, Parameter(help="with a sentence: translation to show instead of the model's own")] = "",
     overrides: OverridesOption = (),
     site: SiteOption = "local",

@@ -124,19 +124,12 @@ def _print_environment(site: Site) -> None:
     print('# for sh, bash and zsh: eval "$(repro up --print-env)"')
     for name, value in variables.items():
         print(f"export {name}={quote(value)}")
-    for line in _credentials():
-        print(f"export {line}")
+    if read_credentials(os.environ):  # the variables of ``Credentials.for_clients``
+        file = os.environ.get(FILE_VARIABLE, "")
+        held = '"$REPRO_AUTH"' if os.environ.get("REPRO_AUTH") else f'"$(cat {quote(f"{Path(file).absolute()}")})"'
+        print(f"export PREFECT_API_AUTH_STRING={held}")
+        print('export MLFLOW_TRACKING_USERNAME="${PREFECT_API_AUTH_STRING%%:*}"')
+        print('export MLFLOW_TRACKING_PASSWORD="${PREFECT_API_AUTH_STRING#*:}"')
     programs = Path(sys.executable).parent
     if shutil.which("prefect") != f"{programs / 'prefect'}":  # else the shell finds this environment's programs
         print(f'export PATH={quote(f"{programs}")}:"$PATH"')
-
-
-def _credentials() -> Iterator[str]:
-    """Yield shell lines that set the variables of ``Credentials.for_clients``."""
-    if not read_credentials(os.environ):
-        return
-    file = os.environ.get(FILE_VARIABLE, "")
-    held = '"$REPRO_AUTH"' if os.environ.get("REPRO_AUTH") else f'"$(cat {quote(f"{Path(file).absolute()}")})"'
-    yield f"PREFECT_API_AUTH_STRING={held}"
-    yield 'MLFLOW_TRACKING_USERNAME="${PREFECT_API_AUTH_STRING%%:*}"'
-    yield 'MLFLOW_TRACKING_PASSWORD="${PREFECT_API_AUTH_STRING#*:}"'

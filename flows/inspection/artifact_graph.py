@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 from flows.runner.artifact_names import ArtifactName
 from flows.runner.named_runs import NamedRun, name_run
@@ -23,6 +23,8 @@ from tasks.registration.lineage import keys_of
 
 Name = tuple[str, str]
 """Stage and key."""
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,7 @@ class ArtifactNode:
 
     @staticmethod
     def of(manifest: Manifest) -> "ArtifactNode":
-        made = manifest.made
-        at, machine, commit = (f"{made.get(field, '')}" for field in ("at", "machine", "commit"))
-        inputs = tuple(name_of(each) for each in manifest.inputs)
+        at, machine, commit = (f"{manifest.made.get(field, '')}" for field in ("at", "machine", "commit"))
         return ArtifactNode(
             stage=manifest.stage,
             key=manifest.key,
@@ -61,7 +61,7 @@ class ArtifactNode:
             made=at,
             machine=machine,
             commit=commit,
-            inputs=inputs,
+            inputs=tuple((stage, key) for stage, _, key in (each.partition("/") for each in manifest.inputs)),
             facts=public_facts(manifest.facts),
             files=tuple(manifest.files),
         )
@@ -94,21 +94,17 @@ class ArtifactGraph:
     @cached_property
     def names(self) -> Mapping[Name, list[ArtifactName]]:
         """Readable names. ``demo/clean`` is the newest artifact of that stage; older artifacts have no name."""
-        found: dict[Name, list[ArtifactName]] = {}
-        for run, named in self.named.items():
-            for (stage, item), key in named.artifacts.items():
-                found.setdefault((stage, key), []).append(ArtifactName(run, stage, item))
-        return found
+        return grouped(
+            ((stage, key), ArtifactName(run, stage, item))
+            for run, named in self.named.items()
+            for (stage, item), key in named.artifacts.items()
+        )
 
     @cached_property
     def used_by(self) -> Mapping[Name, list[RecordedRun]]:
         """The runs that made or reused an artifact, the newest first."""
-        found: dict[Name, list[RecordedRun]] = {}
-        for each in self.runs:
-            for used in each.stages:
-                if used.has_artifact:
-                    found.setdefault((used.stage, used.key), []).append(each)
-        return found
+        rows = ((each, used) for each in self.runs for used in each.stages)
+        return grouped(((used.stage, used.key), each) for each, used in rows if used.has_artifact)
 
     @cached_property
     def made_by(self) -> Mapping[Name, RecordedRun]:
@@ -123,11 +119,7 @@ class ArtifactGraph:
     @cached_property
     def users(self) -> Mapping[Name, list[Name]]:
         """The artifacts made from each artifact, also from a removed one."""
-        found: dict[Name, list[Name]] = {}
-        for node in self.nodes.values():
-            for source in node.inputs:
-                found.setdefault(source, []).append(node.name)
-        return found
+        return grouped((source, node.name) for node in self.nodes.values() for source in node.inputs)
 
     def inputs(self, name: Name) -> tuple[Name, ...]:
         """Return the inputs of an artifact; empty for a removed one."""
@@ -144,12 +136,8 @@ class ArtifactGraph:
     @cached_property
     def artifacts_of_versions(self) -> Mapping[str, tuple[Name, ...]]:
         """The artifacts of each version: its ``register`` artifact, else those that its tags name."""
-        by_registration: dict[str, list[Name]] = {}
-        for node in self.nodes.values():
-            if node.stage == "register":
-                by_registration.setdefault(f"{node.facts.get('name')}/{node.facts.get('version')}", []).append(
-                    node.name
-                )
+        registered = [node for node in self.nodes.values() if node.stage == "register"]
+        by_registration = grouped((f"{n.facts.get('name')}/{n.facts.get('version')}", n.name) for n in registered)
         return {
             label: tuple(by_registration.get(label, ())) or artifacts_of_tags(version)
             for label, version in self.versions.items()
@@ -162,24 +150,20 @@ class ArtifactGraph:
     @cached_property
     def versions_of(self) -> Mapping[Name, list[str]]:
         """The versions made from each artifact, such as ``demo/3``."""
-        found: dict[Name, list[str]] = {}
-        for label, names in self.artifacts_of_versions.items():
-            for name in self.ancestors(names):
-                found.setdefault(name, []).append(label)
-        return found
+        registered = self.artifacts_of_versions.items()
+        return grouped((name, label) for label, names in registered for name in self.ancestors(names))
 
 
 def read_graph(site: Site) -> ArtifactGraph:
     """Read all artifacts and versions of a root. A bucket needs one listing, and one request per new manifest.
 
-    Ignores edited or unreadable manifests. Raises NetworkFault.
+    Ignores edited or unreadable manifests, which ``repro verify`` names. Raises NetworkFault.
     """
     store = open_store(site)
     return ArtifactGraph(read_nodes(sealed_everywhere(store)), versions(site.registry), lambda: read_history(store))
 
 
 def read_nodes(manifests: Iterable[Manifest]) -> dict[Name, ArtifactNode]:
-    """Make a node for each manifest. Skips unreadable manifests, which ``repro verify`` names."""
     return {node.name: node for node in map(ArtifactNode.of, manifests)}
 
 
@@ -194,15 +178,17 @@ def sealed_everywhere(store: Store) -> Iterator[Manifest]:
             yield manifest
 
 
-def name_of(text: str) -> Name:
-    """Split ``stage/key`` into stage and key."""
-    stage, _, key = text.partition("/")
-    return stage, key
-
-
 def artifacts_of_tags(version: Version) -> tuple[Name, ...]:
     """Return the artifacts that a version's tags name: ``key.average``, ``key.score.test``."""
     return tuple((name.partition(".")[0], key) for name, key in keys_of(version.tags).items())
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Collect the values of each key in their order."""
+    found: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def reached(names: Iterable[Name], step: Callable[[Name], Iterable[Name]], known: Container[Name] = ()) -> set[Name]:
@@ -214,26 +200,3 @@ def reached(names: Iterable[Name], step: Callable[[Name], Iterable[Name]], known
             found.add(name)
             waiting.extend(step(name))
     return found
-
-
-@dataclass(frozen=True)
-class Branch:
-    """An artifact in a tree. If several others use it, it has branches only at its first place."""
-
-    name: Name
-    branches: tuple["Branch", ...]
-    is_repeated: bool
-    """Whether its branches are at another place."""
-
-
-def tree(start: Iterable[Name], step: Callable[[Name], Iterable[Name]]) -> Sequence[Branch]:
-    """Build the tree of branches from ``start``."""
-    seen: set[Name] = set()
-
-    def below(name: Name) -> Iterator[Branch]:
-        for each in step(name):
-            known = each in seen
-            seen.add(each)
-            yield Branch(each, () if known else tuple(below(each)), known and any(True for _ in step(each)))
-
-    return [branch for name in start for branch in below(name)]

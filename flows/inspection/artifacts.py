@@ -194,7 +194,7 @@ def find_lineage(text: str, site: Site, overrides: Sequence[str] = ()) -> Lineag
     """
     store = open_store(site)
     graph = read_graph(site)
-    if names := _raw_files(text, graph) or _by_key(text, graph):
+    if names := _raw_files_or_key(text, graph):
         return Lineage(text, tuple(names), graph, store)
     if is_version(text):
         version = resolve(site.registry, recorded_name(text))
@@ -214,7 +214,7 @@ def folders_of(text: str, site: Site, overrides: Sequence[str] = ()) -> list[Pat
     store = open_store(site)
     if not split_name(text)[1] or KEY.fullmatch(text):
         graph = read_graph(site)
-        if names := _raw_files(text, graph) or _by_key(text, graph):
+        if names := _raw_files_or_key(text, graph):
             return [folder_of(store, "/".join(name), *name) for name in names]
     if is_version(text):
         return [local_folder(site.tracking, find_version(text, site)).parent]
@@ -225,19 +225,14 @@ def folders_of(text: str, site: Site, overrides: Sequence[str] = ()) -> list[Pat
     return [folder_of(store, f"{name}", name.stage, key) for name, key in found.items()]
 
 
-def _raw_files(text: str, graph: ArtifactGraph) -> list[Name]:
-    """Find downloaded files with this path or name."""
+def _raw_files_or_key(text: str, graph: ArtifactGraph) -> list[Name]:
+    """Find downloaded files with this path or name, else the artifact or removed input with this beginning of a key."""
     raw = (node for node in graph.nodes.values() if node.stage == RAW_STAGE)
-    return [node.name for node in raw if text in (node.item, node.item.rpartition("/")[2], *node.files)]
-
-
-def _by_key(text: str, graph: ArtifactGraph) -> list[Name]:
-    """Find the one artifact with this beginning of a key; also a removed input of others."""
+    files = [node.name for node in raw if text in (node.item, node.item.rpartition("/")[2], *node.files)]
     match = KEY.fullmatch(text)
-    if match is None:
-        return []
-    stage = match["stage"]
-    key = match["key"]
+    if files or match is None:
+        return files
+    stage, key = match.group("stage", "key")
     known = sorted(graph.nodes.keys() | graph.users.keys())
     found = [name for name in known if name[1].startswith(key) and stage in (None, name[0])]
     if len(found) > 1:

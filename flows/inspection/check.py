@@ -76,14 +76,12 @@ def compare_results(
 ) -> ReproductionCheck:
     """Compare the planned stages of a run with the record. A damaged or missing artifact counts as a difference."""
     missing = [f"{row.place} is not there as it was made ({row.miss})" for row in rows if row.miss]
-    scores = list(_compare_scores(rows, expected))
     kind = kind_of(rows, store)
     sums = expected.digests.get(kind, {})
-    files = list(compare_files(rows, store, sums, kind))
+    found = [*_compare_scores(rows, expected), *compare_files(rows, store, sums, kind)]
     recorded = ", ".join(expected.digests) or "nothing"
     why = f"recorded is {recorded}, this is {kind}" if kind else "the training does not say on which kernels it ran"
     not_compared = "" if sums else f"weights not compared: {why}"
-    found = [*scores, *files]
     agrees = tuple(sentence for sentence, fits in found if fits)
     differs = (*missing[:1], *(sentence for sentence, fits in found if not fits))
     return ReproductionCheck(run, agrees, differs, not_compared)

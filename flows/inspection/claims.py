@@ -121,17 +121,15 @@ def training_differences(
 
     ``recorded`` are the artifacts of the root, to estimate the cost.
     """
-    trains = [made["train"] for made in (claimed.settings, system.lineage) if "train" in made]
+    both = (claimed.settings, system.lineage)
+    trains = [made["train"] for made in both if "train" in made]
     training = claimed.settings["train"].arguments["training"] if "train" in claimed.settings else {}
     unused = {"training.peak" if training.get("schedule") == "paper" else "training.factor"}
     if all(ended_by_clock(each.arguments["training"], each.facts) for each in trains):
         unused.add("training.updates")  # a limit that neither reached
     unlimited = [] if training.get("minutes") else _without_clock(system.lineage)  # else the clock may end it first
-    of_pairs = [_of_synthetic_pairs(made) for made in (claimed.settings, system.lineage)]
-    own = [
-        {name: made[name] for name in made if name not in pairs}
-        for made, pairs in zip((claimed.settings, system.lineage), of_pairs, strict=True)
-    ]
+    of_pairs = [_of_synthetic_pairs(made) for made in both]
+    own = [{name: made[name] for name in made if name not in pairs} for made, pairs in zip(both, of_pairs, strict=True)]
     differing: dict[str, Sequence[str]] = {}
     for each in differing_fields(own) if claimed.settings else ():
         differing.setdefault(each.name.rpartition(": ")[2], each.values)
@@ -164,7 +162,7 @@ def training_differences(
         command = _command_for(ours, system.lineage, recorded, *as_preset)
         whole = [SettingDifference("all settings of the preset", preset, "", *command)]
         found = {name: replace(each, cost=re.sub("^refused: .*", ALL, each.cost)) for name, each in found.items()}
-    sizes = [training_size(made) for made in (claimed.settings, system.lineage)]
+    sizes = [training_size(made) for made in both]
     first = [SettingDifference("training", *sizes)] if all(sizes) and sizes[0] != sizes[1] else []
     return [*first, *whole, *sorted(found.values(), key=lambda each: TRAINED.index(each.name.partition(".")[0]))]
 

@@ -178,14 +178,10 @@ def _similarity(work: _Work, manifest: Manifest, done: _Work) -> tuple[bool, flo
 
 
 def _input_keys(form: Any) -> Iterable[str]:
-    if isinstance(form, Mapping):
-        if "artifact" in form and "key" in form:
-            yield form["key"]
-        else:
-            for name in form:
-                yield from _input_keys(form[name])
-    elif isinstance(form, list):
-        for each in form:
+    if isinstance(form, Mapping) and "artifact" in form and "key" in form:
+        yield form["key"]
+    elif isinstance(form, Mapping | list):
+        for each in form.values() if isinstance(form, Mapping) else form:
             yield from _input_keys(each)
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flows.inspection.artifact_graph import ArtifactNode, Name, artifacts_of_tags, reached, read_nodes
+from flows.inspection.artifact_graph import ArtifactGraph, Name, artifacts_of_tags, grouped, reached, read_nodes
 from flows.runner.named_runs import object_of
 from flows.runner.recorded_runs import RecordedRun, UnreadableRecord, read_run
 from flows.runner.records import FINISHED, RUNNING, receive_records, record_files
@@ -61,11 +61,10 @@ class GarbageReport:
     """The runs to keep; empty for all."""
 
     def as_json(self) -> dict[str, Any]:
-        leftovers = [{"place": each.place, "bytes": each.bytes} for each in self.leftovers]
         return {
             "removable": [vars(each) for each in self.removable],
             "kept": [vars(each) for each in self.kept],
-            "leftovers": leftovers,
+            "leftovers": [{"place": each.place, "bytes": each.bytes} for each in self.leftovers],
         }
 
 
@@ -77,10 +76,10 @@ def find_garbage(site: Site, keep: Sequence[str] = ()) -> GarbageReport:
     store = open_store(site)
     old = list(store.leftovers(time.time() - LEFTOVER_MIN_AGE_SECONDS))
     report = GarbageReport(leftovers=old, keep=keep)
-    sealed = read_nodes(store.list())
+    sealed = ArtifactGraph(read_nodes(store.list()))
     needed = needed_artifacts(store, site, keep, sealed)
     report.leftovers += unneeded_states(store, needed)
-    for name, artifact in sealed.items():
+    for name, artifact in sealed.nodes.items():
         why = needed.get(name) or ("at work" if store.is_locked(*name) else "")
         uses = report.kept if why else report.removable
         uses.append(ArtifactUse(*name, artifact.bytes, why or "no kept run needs it"))
@@ -96,7 +95,7 @@ def remove_garbage(site: Site, report: GarbageReport) -> int:
     for each in report.removable:
         with try_file_lock(store.lock_file(each.stage, each.key)) as free:
             if (present := _record_times(store.root)) != seen:  # new runs have started
-                needed = needed_artifacts(store, site, report.keep, read_nodes(store.list()))
+                needed = needed_artifacts(store, site, report.keep, ArtifactGraph(read_nodes(store.list())))
                 seen = present
             if free and (each.stage, each.key) not in needed and store.find(each.stage, each.key):
                 store.remove(each.stage, each.key)
@@ -113,27 +112,18 @@ def _record_times(root: Path) -> dict[str, int]:
     return {folder.name: folder.stat().st_mtime_ns for folder in (os.scandir(runs) if runs.is_dir() else ())}
 
 
-def needed_artifacts(
-    store: Store, site: Site, keep: Sequence[str], nodes: Mapping[Name, ArtifactNode]
-) -> dict[Name, str]:
+def needed_artifacts(store: Store, site: Site, keep: Sequence[str], graph: ArtifactGraph) -> dict[Name, str]:
     """Return the needed artifacts, each with its reason."""
     receive_records(store)
     needed: dict[Name, str] = {}
-
-    def inputs(name: Name) -> Sequence[Name]:
-        return nodes[name].inputs if name in nodes else ()
-
     known = set()
     for record, names in _kept_records(store.root):
         known.add(record.run)
         if not keep or record.run in keep or record.outcome == RUNNING:
-            needed |= dict.fromkeys(reached(names, inputs, needed), f"run {record.full_name}")
+            needed |= dict.fromkeys(reached(names, graph.inputs, needed), f"run {record.full_name}")
     if unknown := [run for run in keep if run not in known]:
         raise BadConfiguration(f"--keep is {unknown[0]!r}, which has no record; runs with a record: {', '.join(known)}")
-    gaps: dict[str, list[Name]] = {}
-    for name, node in nodes.items():
-        if node.stage == "gap":
-            gaps.setdefault(f"{node.facts.get('system')}", []).append(name)
+    gaps = grouped((f"{node.facts.get('system')}", name) for name, node in graph.nodes.items() if node.stage == "gap")
     for version in versions(site.registry):
         names = [name for name in artifacts_of_tags(version) if name[0] in VERSION_STAGES]
         names += gaps.get(version.label, [])

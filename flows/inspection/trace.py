@@ -44,8 +44,6 @@ from tasks.engine.lookup import Hit
 from tasks.stages.extract_best import sentence_bleus
 from tasks.stages.mix import PREFIX
 
-LAST_STAGE = "score"
-"""The last stage that handles single pairs."""
 Row = dict[str, Any]
 
 
@@ -87,7 +85,6 @@ class RunArtifacts:
 
 
 def find_made(planned: RunPlan) -> RunArtifacts:
-    """Find the existing artifacts of a run from its plan."""
     store = planned.store
     made: dict[tuple[str, str], Artifact] = {}
     reasons: dict[tuple[str, str], str] = {}
@@ -107,7 +104,7 @@ def find_made(planned: RunPlan) -> RunArtifacts:
 
 def trace_pair(run: str, pair_id: str, overrides: tuple[str, ...] = (), site: str = "local") -> PairTrace:
     """Trace one pair. Raises BadConfiguration for an unknown run or id, BadData for damaged artifacts."""
-    planned = make_plan(RunRequest(run, until=LAST_STAGE, overrides=overrides, site=site).resolve())
+    planned = make_plan(RunRequest(run, until="score", overrides=overrides, site=site).resolve())
     return trace(planned.resolved.run, planned.resolved.site, find_made(planned), pair_id)
 
 
@@ -144,10 +141,11 @@ class _Tracer:
         synthetic = self.run.synthetic
         self.monolingual = synthetic.monolingual if isinstance(synthetic, BackTranslation) else None
 
-    def add(self, kind: str, stage: str, says: str, weights: NDArray[np.float64] | None = None, **values: Any) -> None:
-        step = Step(kind, stage, says, values, weights)
-        if step not in self.steps:  # both sides may be in the same missing archive
-            self.steps.append(step)
+    def add(
+        self, kind: str, artifact: Artifact, says: str, weights: NDArray[np.float64] | None = None, **values: Any
+    ) -> None:
+        found = {"folder": f"{artifact.path()}", **values}
+        self.steps.append(Step(kind, artifact.stage, says, found, weights))
 
     def find(self, stage: str, item: str = "") -> Artifact | None:
         """Return the artifact; if it is missing, return None and add a step that says why."""
@@ -156,18 +154,18 @@ class _Tracer:
         artifact = self.found.made.get((stage, item))
         if artifact is None:
             why = reason or "not made yet"
-            self.add("missing", label, f"not there: {why}", why=why)
+            step = Step("missing", label, f"not there: {why}", {"why": why})
+            if step not in self.steps:  # both sides may be in the same missing archive
+                self.steps.append(step)
         elif reason:
             self.notes.append(f"{label}: {reason}")
         return artifact
 
     def follow_training_pair(self, part: Part, line: int) -> None:
         cleaned = self.clean(part, line, self.run.filters, self.pair_id)
-        if not cleaned:
-            return
-        if isinstance(self.run.synthetic, Distillation):
+        if cleaned and isinstance(self.run.synthetic, Distillation):
             self.distil(cleaned, self.run.synthetic)
-        else:
+        elif cleaned:
             self.encode("train", cleaned["source"], cleaned["target"])
 
     def follow_monolingual_line(self, part: Part, line: int) -> None:
@@ -183,7 +181,7 @@ class _Tracer:
         if not pair:
             says = "not translated: beyond synthetic.lines, too long, or without an end; its walk ends here"
         source = pair["source"] if pair else ""
-        self.add("mixed", "mix", says, folder=f"{mixture.path()}", source=source, target=cleaned["target"])
+        self.add("mixed", mixture, says, source=source, target=cleaned["target"])
         if pair:
             self.encode("train", source, pair["target"])
 
@@ -195,29 +193,17 @@ class _Tracer:
         row = _row(prepared.path() / "pairs.parquet", self.pair_id)
         if row is None:
             raise self.unknown_pair()
-        self.publish(
-            "prepare_sets",
-            prepared,
-            (evaluation.source, evaluation.target),
-            line,
-            (row["source"], row["target"]),
-            "".join(f", changed by {rule}" for rule in evaluation.noise),
-        )
+        texts = evaluation.source, evaluation.target
+        noise = "".join(f", changed by {rule}" for rule in evaluation.noise)
+        self.publish(prepared, texts, line, (row["source"], row["target"]), noise)
         self.encode(evaluation.name, row["source"], row["target"])
 
     def publish(
-        self,
-        stage: str,
-        artifact: Artifact,
-        texts: tuple[Text, Text],
-        line: int,
-        pair: tuple[Any, ...],
-        noise: str = "",
+        self, artifact: Artifact, texts: tuple[Text, Text], line: int, pair: tuple[Any, ...], noise: str = ""
     ) -> None:
         files = tuple(":".join(filter(None, (text.file.path, text.member, text.column))) for text in texts)
-        values = {"folder": f"{artifact.path()}", "files": files, "line": line, "source": pair[0], "target": pair[1]}
-        named = " and ".join(dict.fromkeys(files))
-        self.add("published", stage, f"line {line:,} (counted from 0) of {named}{noise}", **values)
+        says = f"line {line:,} (counted from 0) of {' and '.join(dict.fromkeys(files))}{noise}"
+        self.add("published", artifact, says, files=files, line=line, source=pair[0], target=pair[1])
 
     def clean(self, part: Part, line: int, filters: Filters, pair_id: str, item: str = "") -> Row | None:
         """Add a training pair as published and as cleaned; return its row if it was kept."""
@@ -225,7 +211,7 @@ class _Tracer:
         archives = [found for text in texts if (found := self.find("download", text.file.path))]
         if len(archives) == len(texts):
             paths = [archive.path() / text.file.name for archive, text in zip(archives, texts, strict=True)]
-            self.publish("download", archives[0], texts, line, self.raw_line(texts, (paths[0], paths[1]), line))
+            self.publish(archives[0], texts, line, self.raw_line(texts, (paths[0], paths[1]), line))
         clean = self.find("clean", item)
         if not clean:
             return None
@@ -238,9 +224,8 @@ class _Tracer:
         said = f"rejected by {rejected_by}: row {row['row']:,} of {file}; its walk ends here"
         self.add(
             "cleaned",
-            "clean",
+            clean,
             f"kept: row {row['row']:,} of the shuffled {file}" if kept else said,
-            folder=f"{clean.path()}",
             file=file,
             **{name: row[name] for name in ("row", *SIDES)},
             rejected_by=rejected_by,
@@ -276,9 +261,8 @@ class _Tracer:
             says += "; the reference is a further pair"
         self.add(
             "distilled",
-            "extract_best",
+            extracted,
             says,
-            folder=f"{extracted.path()}",
             translations=[
                 {"text": text, "bleu": round(score, 4), "taken": number == best}
                 for number, (text, score) in enumerate(zip(hypotheses, scores, strict=True))
@@ -306,9 +290,8 @@ class _Tracer:
             row = None  # it is the reference beside a teacher's translation that was dropped
         self.add(
             "encoded",
-            "learn_bpe",
+            vocabulary,
             f"{len(source_ids)} source pieces, {len(target_ids)} target pieces",
-            folder=f"{vocabulary.path()}",
             source_pieces=tokenizers.source_pieces(source_ids),
             source_ids=source_ids,
             target_pieces=tokenizers.target_pieces(target_ids),
@@ -320,7 +303,7 @@ class _Tracer:
                 f"{len(source_ids):,} and {len(target_ids):,} pieces, allowed by sharding are min_pieces "
                 f"{limits.min_pieces}, max_pieces {limits.max_pieces}, max_ratio {limits.max_ratio:g}"
             )
-            self.add("dropped", "shard", f"left out: {why}; its walk ends here", folder=f"{shards.path()}", why=why)
+            self.add("dropped", shards, f"left out: {why}; its walk ends here", why=why)
             return
         if shards and row:
             file = Path(row["file"])
@@ -330,31 +313,30 @@ class _Tracer:
             kept = len(row["source"]), len(row["target"])
             if item == "train" and kept != (len(source_ids), len(target_ids)):
                 says += f", cut to {kept[0]} and {kept[1]} pieces"
-            self.add("sharded", "shard", says, folder=f"{shards.path()}", file=file.name, row=number)
+            self.add("sharded", shards, says, file=file.name, row=number)
         if item != "train":
             self.translate(item, vocabulary, tuple(source_ids))
         elif (training := self.find("train")) and shards and row:
-            self.add("trained", "train", **batch_of(self.run, training, shards, row["row"]))
+            self.add("trained", training, **batch_of(self.run, training, shards, row["row"]))
 
     def translate(self, item: str, vocabulary: Artifact, source: tuple[int, ...]) -> None:
         """Add the steps of a set's pair after encoding: hypothesis, beam, scores."""
         if translated := self.find("translate", item):
             row = self.table_row(translated, "hypotheses.parquet")
             says = "by the best of the beam" if row["finished"] else "cut at the greatest length"
-            self.add("translated", "translate", says, **row)
+            self.add("translated", translated, says, **row)
         if weights := self.find("average"):
             values, attention = decode(self.run.decoding, self.site, weights, vocabulary, source)
-            self.add("decoded", "average", "once more, this sentence alone", attention, **values)
+            self.add("decoded", weights, "once more, this sentence alone", attention, **values)
         if scored := self.find("score", item):
             row = self.table_row(scored, "sentences.parquet")
-            self.add("scored", "score", f"sentence BLEU {row['bleu']:.1f}, chrF {row['chrf']:.1f}", **row)
+            self.add("scored", scored, f"sentence BLEU {row['bleu']:.1f}, chrF {row['chrf']:.1f}", **row)
 
     def table_row(self, artifact: Artifact, file: str) -> Row:
         """Return the row of the pair without the columns of earlier steps."""
         row = _row(artifact.path() / file, self.pair_id)
         assert row, f"{file} has a row for each pair of the set"
-        values = {name: value for name, value in row.items() if name not in ("row", "pair_id", "source")}
-        return {"folder": f"{artifact.path()}", **values}
+        return {name: value for name, value in row.items() if name not in ("row", "pair_id", "source")}
 
     def unknown_pair(self) -> BadConfiguration:
         synthetic = [PREFIX + part.name for part in self.monolingual.parts] if self.monolingual else []

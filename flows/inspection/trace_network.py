@@ -33,7 +33,7 @@ def batch_of(run: Run, training: Artifact, shards: Artifact, row: int) -> dict[s
     if index + 1 > updates:
         says = f"never: it would be in {says}, but training ended after {updates:,}"
     counts = {"update": index + 1, "pairs": pairs, "epoch_updates": len(batches), "updates": updates}
-    return {"says": says, "folder": f"{training.path()}", **counts}
+    return {"says": says, **counts}
 
 
 def decode(
@@ -58,7 +58,6 @@ def decode(
     attention = translator.attention_maps(source, best.pieces, best.finished).cross.double().numpy()
     mean = attention[len(attention) // 2 :].mean(axis=(0, 1))
     values = {
-        "folder": f"{weights.path()}",
         "beams": [found.as_json() | {"text": translator.text(found)} for found in hypotheses],
         "steps": [list(_beam_rows(translator, entries)) for entries in steps],
         "source_pieces": source_pieces,

@@ -73,10 +73,8 @@ def reproduce(
         os.environ.setdefault("REPRO_STRICT", "1")
     if duplicate := duplicate_run(reproduce):
         return Completed(name="Skipped", message=duplicate)
-    planned: RunPlan | None = known_value()
-    if planned is None:
-        request = RunRequest(run, from_stage, until, force, overrides, site)
-        planned = make_plan(request.resolve())
+    request = RunRequest(run, from_stage, until, force, overrides, site)
+    planned: RunPlan = known_value() or make_plan(request.resolve())
     resolved = planned.resolved
     # Several may run at once. The parent flow prints the settings once, at the start of each.
     label = (resolved.title or run).split(SEPARATOR)[0] if flow_run.parent_flow_run_id else ""
@@ -138,9 +136,7 @@ def _run_group(group_flow: Flow[..., Any], request: PaperRequest | SweepRequest)
     claim_and_close_dead_runs(request.site)
     if duplicate := duplicate_run(group_flow):
         return Completed(name="Skipped", message=duplicate)
-    resolved: ResolvedPaper | ResolvedSweep | None = known_value()
-    if resolved is None:
-        resolved = request.resolve()
+    resolved: ResolvedPaper | ResolvedSweep = known_value() or request.resolve()
     results = resolved.run(run_with_prefect, say)
     publish_markdown(group_flow.name, results.markdown, results.group.title)
     if results.failure:

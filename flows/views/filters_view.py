@@ -17,11 +17,10 @@ def print_rejections(rules: Sequence[RejectionReport], console: Console) -> None
     for rule in rules:
         table.add_row(rule.rule, f"{rule.rejected:,}", f"{rule.share:.3%}")
     console.print(table)
-    if any(rule.samples for rule in rules):
+    sampled = [rule for rule in rules if rule.samples]
+    if sampled:
         console.print(Text("\nPairs are named by corpus and line; lines count from 0.", "dim"))
-    for rule in rules:
-        if not rule.samples:
-            continue
+    for rule in sampled:
         console.print(Text.assemble("\n", (rule.rule, "bold"), "  ", (rule.about, "dim")))
         for sample in rule.samples:
             limits = "; allowed: ".join(filter(None, (sample.found, sample.allowed)))

@@ -10,7 +10,10 @@ from tasks.durations import duration
 
 
 def history_text(found: Sequence[RecordedRun]) -> str:
-    return "\n".join([line for each in found for line in _block(each)] + [_sums(found)])
+    lines = [line for each in found for line in _block(each)]
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in Counter(each.end for each in found).items())
+    whole = duration(sum(map(_seconds, found)))
+    return "\n".join([*lines, f"{len(found)} run{'' if len(found) == 1 else 's'} ({outcomes}), {whole} in all"])
 
 
 def _block(each: RecordedRun) -> Iterator[str]:
@@ -34,9 +37,3 @@ def _block(each: RecordedRun) -> Iterator[str]:
 def _seconds(each: RecordedRun) -> float:
     """Return the time of the stages that were made; for a running or killed run, the time since its start."""
     return each.age if each.outcome == RUNNING or (each.outcome == KILLED and each.ended) else each.seconds
-
-
-def _sums(found: Sequence[RecordedRun]) -> str:
-    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in Counter(each.end for each in found).items())
-    whole = duration(sum(map(_seconds, found)))
-    return f"{len(found)} run{'' if len(found) == 1 else 's'} ({outcomes}), {whole} in all"

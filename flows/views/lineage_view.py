@@ -1,19 +1,16 @@
 """Shows a lineage as two trees: the inputs of an artifact, and everything made from it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
-from flows.inspection.artifact_graph import Branch, Name, tree
+from flows.inspection.artifact_graph import Name
 from flows.inspection.artifacts import Lineage
 from flows.views.tables import format_facts, size_text
 from tasks.durations import duration
 
 
 def lineage_text(found: Lineage) -> str:
-    """Write the starting point in full, the versions made from it, and a line per artifact of both trees.
-
-    An artifact with several users is shown in full once.
-    """
+    """Write the starting point in full, the versions made from it, and a line per artifact of both trees."""
     lines = [found.title, *(f"  {_line(found, name)}" for name in found.start)]
     if len(found.start) == 1:
         lines += [f"  {detail}" for detail in _details(found, found.start[0])]
@@ -23,18 +20,26 @@ def lineage_text(found: Lineage) -> str:
         lines += [f"versions whose training began with its weights: {', '.join(started)}"]
     sides = {"made from": found.graph.inputs, "used by": lambda name: found.graph.users.get(name, ())}
     for title, step in sides.items():
-        lines += ["", title, *(_branches(found, tree(found.start, step), "  ") or ["  nothing"])]
+        lines += ["", title, *(_tree(found, step) or ["  nothing"])]
     return "\n".join(lines)
 
 
-def _branches(found: Lineage, branches: Sequence[Branch], indent: str) -> list[str]:
-    lines = []
-    for each in branches:
-        last = each is branches[-1]
-        line = f"{found.graph.label(each.name)}  (see above)" if each.is_repeated else _line(found, each.name)
-        lines.append(f"{indent}{'└─ ' if last else '├─ '}{line}")
-        lines += _branches(found, each.branches, f"{indent}{'   ' if last else '│  '}")
-    return lines
+def _tree(found: Lineage, step: Callable[[Name], Sequence[Name]]) -> list[str]:
+    """Draw what ``step`` reaches from the starting points; an artifact has its branches at its first place."""
+    seen: set[Name] = set()
+
+    def lines(names: Sequence[Name], indent: str) -> Iterator[str]:
+        for place, name in enumerate(names, start=1):
+            is_last = place == len(names)
+            branches = step(name)
+            is_repeated = name in seen and bool(branches)
+            line = f"{found.graph.label(name)}  (see above)" if is_repeated else _line(found, name)
+            yield f"{indent}{'└─ ' if is_last else '├─ '}{line}"
+            if name not in seen:
+                seen.add(name)
+                yield from lines(branches, f"{indent}{'   ' if is_last else '│  '}")
+
+    return [*lines([name for start in found.start for name in step(start)], "  ")]
 
 
 def _line(found: Lineage, name: Name) -> str:

@@ -7,7 +7,6 @@ write of messages to stderr is ignored, since it must not end a run.
 import io
 import os
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
 from infra.errors import Fault
@@ -32,14 +31,9 @@ def prepare_streams() -> None:
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115  it stays open
     if sys.stdout is sys.__stdout__:
-        sys.stdout = _open(1, sys.stdout, _refuse)
+        sys.stdout = _open(1, sys.stdout)
     if sys.stderr is sys.__stderr__:
-        sys.stderr = _open(2, sys.stderr, lambda _: None)
-
-
-def flush_stdout() -> None:
-    """Flush stdout, so that an error appears before the exit code is decided. Raises Fault."""
-    sys.stdout.flush()
+        sys.stderr = _open(2, sys.stderr)
 
 
 def discard_stdout() -> None:
@@ -48,12 +42,9 @@ def discard_stdout() -> None:
 
 
 class _Tolerant(io.FileIO):
-    """Calls ``on_error`` for the first failed write and ignores later writes. Raises for a closed pipe."""
+    """Raises Fault for the first failed write to stdout, and ignores other failed writes. Raises for a closed pipe."""
 
-    def __init__(self, descriptor: int, on_error: Callable[[OSError], None]) -> None:
-        super().__init__(descriptor, "w", closefd=False)
-        self.on_error = on_error
-        self.failed = False
+    failed = False
 
     def write(self, data: "ReadableBuffer", /) -> int:
         if not self.failed:
@@ -63,21 +54,19 @@ class _Tolerant(io.FileIO):
                 raise
             except OSError as error:
                 self.failed = True
-                self.on_error(error)
+                if self.fileno() == 1:
+                    why = f"{error.strerror}; open it or redirect it to a file"
+                    raise Fault(f"the results cannot be written to stdout: {why}") from error
         return memoryview(data).nbytes
 
 
-def _open(descriptor: int, present: TextIO | None, on_error: Callable[[OSError], None]) -> io.TextIOWrapper:
+def _open(descriptor: int, present: TextIO | None) -> io.TextIOWrapper:
     if present:
         present.flush()
-    raw = _Tolerant(descriptor, on_error)
+    raw = _Tolerant(descriptor, "w", closefd=False)
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding="utf-8",
         errors="backslashreplace",  # writes a lone surrogate as \udcff, also valid in JSON
         line_buffering=descriptor == 2 or raw.isatty(),
     )
-
-
-def _refuse(error: OSError) -> None:
-    raise Fault(f"the results cannot be written to stdout: {error.strerror}; open it or redirect it to a file")

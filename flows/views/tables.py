@@ -112,11 +112,10 @@ PAGE_ALONE = {
 def paper_table(rows: Sequence[Mapping[str, str]]) -> Table:
     """Show rows beside the paper's values, without ``PAGE_ALONE`` and empty columns. Never breaks words or numbers."""
     shown = [column for column in rows[0] if column not in PAGE_ALONE and any(row[column] for row in rows)]
-    table = plain_table(*shown, right={*shown} - {"row", "set"})
+    cells = ([row[column] for column in shown] for row in rows)
+    table = plain_table(*shown, rows=cells, right={*shown} - {"row", "set"})
     for column, name in zip(table.columns, shown, strict=True):
         column.min_width = max(len(word) for text in (name, *(row[name] for row in rows)) for word in text.split())
-    for row in rows:
-        table.add_row(*(cell(row[column]) for column in shown))
     return table
 
 
@@ -182,11 +181,11 @@ def score_rows(scores: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     return [[name, *(number_text(card.get(name, "")) for card in cards)] for name in names]
 
 
-def format_facts(facts: Mapping[str, Any], limit: int = 6) -> str:
-    """Write the first ``limit`` short facts on one line: ``pairs 28,996 · rejected 4``."""
+def format_facts(facts: Mapping[str, Any]) -> str:
+    """Write the first six short facts on one line: ``pairs 28,996 · rejected 4``."""
     facts = counted_apart(facts)
     short = [(n, v) for n, v in facts.items() if isinstance(v, int | float | str) and len(str(v)) in FACT_LENGTHS]
-    return " · ".join(f"{name.replace('_', ' ')} {number_text(value)}" for name, value in short[:limit])
+    return " · ".join(f"{name.replace('_', ' ')} {number_text(value)}" for name, value in short[:6])
 
 
 size_text = partial(decimal, precision=2)

@@ -89,18 +89,20 @@ def console(*, stderr: bool = True) -> Console:
     return Console(stderr=stderr, highlight=False, width=width)
 
 
-def show(*parts: RenderableType, aside: bool = False) -> None:
+def show(*parts: RenderableType, aside: bool = False, result: Any = None) -> None:
     """Print results: tables and styled text; plain text without breaks, since users copy commands and paths.
 
-    Prints to stdout, or with ``aside`` to stderr, for example if stdout is for JSON.
+    Prints to stdout, or with ``aside`` to stderr; with a ``result`` to stderr, and then the result as JSON to stdout.
     """
-    output = console(stderr=aside)
+    output = console(stderr=aside or result is not None)
     for part in parts:
         is_plain = isinstance(part, str)
         with output.capture() as printed:
             output.print(part, markup=not is_plain, soft_wrap=is_plain, crop=False)
         # The cells of a table end in spaces, which only fill a file.
         output.file.write("\n".join(line.rstrip() for line in printed.get().split("\n")))
+    if result is not None:
+        print_json(result)
 
 
 def say(text: str) -> None:

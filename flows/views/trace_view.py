@@ -22,7 +22,6 @@ TEXTS = ("source", "target", "reference", "hypothesis")
 
 
 def print_trace(traced: PairTrace, console: Console) -> None:
-    """Print the trace to the console."""
     kind = f"a pair of the set {traced.set_name}" if traced.set_name else "a pair of the corpus"
     console.print(Text.assemble((traced.pair_id, "bold"), f", {kind}, in the run {traced.run}"))
     for note in traced.notes:

@@ -9,7 +9,7 @@ import pytest
 from sealing import sealed
 
 from flows.commands.options import RunOptions
-from flows.commands.plan import plan_command
+from flows.commands.plan import plan as plan_command
 from flows.inspection.artifact_graph import sealed_everywhere
 from flows.inspection.cost import RunCost, StageCost, estimate_cost, stage_costs
 from flows.runner.request import RunRequest, make_plan, plan

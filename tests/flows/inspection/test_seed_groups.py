@@ -167,7 +167,7 @@ def test_run_promotes_where_it_is_asked_to(asked: bool, monkeypatch: pytest.Monk
     monkeypatch.setattr(run_module, "make_plan", lambda _: None)
     called: list[str] = []
     monkeypatch.setattr(promotion, "promote", lambda label, *_, by_score: called.append(label) or "")
-    run_module.run_command(RunOptions("demo"), promote_better=asked)
+    run_module.run(RunOptions("demo"), promote_better=asked)
     assert called == ["demo/7"] * asked
     with pytest.raises(BadConfiguration, match="--promote-better is given, allowed is that for a whole run without"):
-        run_module.run_command(RunOptions("demo", overrides=("training.updates=200",)), promote_better=True)
+        run_module.run(RunOptions("demo", overrides=("training.updates=200",)), promote_better=True)
