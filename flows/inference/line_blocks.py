@@ -51,9 +51,7 @@ def open_input(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def line_blocks(
-    descriptor: int, size: int, pause: float = FLUSH_AFTER_SECONDS, wait: float = WAIT_SECONDS, most: int = 0
-) -> Iterator[list[bytes]]:
+def line_blocks(descriptor: int, size: int, most: int = 0) -> Iterator[list[bytes]]:
     """Yield blocks of up to ``size`` lines without newlines; fewer if the input pauses, ends, or has long lines.
 
     If ``most`` exceeds ``size``, blocks grow up to it while the caller processes each within a few seconds.
@@ -82,8 +80,8 @@ def line_blocks(
                 size = max(size, min(2 * size, most))
             held_bytes = sum(map(len, held))
             started = time.monotonic()
-        waited = time.monotonic() - started > wait
-        if held and (held_bytes >= BLOCK_BYTES or waited or not ready.poll(pause * 1000)):
+        waited = time.monotonic() - started > WAIT_SECONDS
+        if held and (held_bytes >= BLOCK_BYTES or waited or not ready.poll(FLUSH_AFTER_SECONDS * 1000)):
             yield held
             held = []
             held_bytes = 0
