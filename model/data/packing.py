@@ -126,9 +126,7 @@ def _evenly(total: int, parts: int) -> Array:
 
 def _offsets(lengths: Array, sentences: int, max_seqlen: int) -> SequenceOffsets:
     """Return cumulative lengths, with empty sentences at the end so that there are ``sentences`` in total."""
-    cu_seqlens = np.full(sentences + 1, lengths.sum(), np.int32)
-    cu_seqlens[0] = 0
-    cu_seqlens[1 : len(lengths) + 1] = np.cumsum(lengths)
+    cu_seqlens = np.cumsum(np.pad(lengths, (1, sentences - len(lengths))), dtype=np.int32)
     return SequenceOffsets(torch.from_numpy(cu_seqlens), max_seqlen)
 
 
