@@ -113,12 +113,11 @@ def _blocks(path: Path) -> list[_RecordBatch]:
         kind = reader.schema.field(name).type
         if not pa.types.is_list(kind) or kind.value_type not in (pa.uint16(), pa.uint32()):
             raise bad_data(f"{path} has {name} of type {kind}, allowed are lists of uint16 or uint32")
-    columns = [{side: batch.column(side) for side in SIDES} for batch in batches]
     return [
         _RecordBatch(
             path,
             batch.column("pair_id"),
-            {side: (column.values.to_numpy(), column.offsets.to_numpy()) for side, column in sides.items()},
+            {side: (batch.column(side).values.to_numpy(), batch.column(side).offsets.to_numpy()) for side in SIDES},
         )
-        for batch, sides in zip(batches, columns, strict=True)
+        for batch in batches
     ]
