@@ -69,19 +69,18 @@ def load_packed(
     shards: Shards, rows: Array, shape: BatchShape, source_ends: SourceEnds = "eos", target_ends: TargetEnds = "eos"
 ) -> Batch:
     """Read rows and pack them end to end; the batch is larger than ``shape`` if they do not fit."""
-    sources = rows_with_ends(shards.gather("source", rows), source_ends)
-    targets = rows_before_last_eos(shards.gather("target", rows), target_ends)
-    source_lengths = sources[1]
-    target_lengths = targets[1] + 1
+    sources, source_lengths = rows_with_ends(shards.gather("source", rows), source_ends)
+    targets, lengths = rows_before_last_eos(shards.gather("target", rows), target_ends)
+    target_lengths = lengths + 1
     ends_T = np.cumsum(target_lengths)
     used = (int(source_lengths.sum()), int(target_lengths.sum()))
     rest, padding_sentences = padding_of(used, shape)
     source, target = (np.full(here + more, PAD, np.int64) for here, more in zip(used, rest, strict=True))
     labels = np.full_like(target, PAD)
-    source[: used[0]] = sources[0]
+    source[: used[0]] = sources
     target[ends_T - target_lengths] = BOS
-    target[np.delete(np.arange(used[1]), ends_T - target_lengths)] = targets[0]
-    labels[np.delete(np.arange(used[1]), ends_T - 1)] = targets[0]
+    target[np.delete(np.arange(used[1]), ends_T - target_lengths)] = targets
+    labels[np.delete(np.arange(used[1]), ends_T - 1)] = targets
     labels[ends_T - 1] = EOS
 
     lengths_S = np.concatenate([source_lengths, _evenly(rest[0], padding_sentences)])
