@@ -15,7 +15,7 @@ from ..network.attention import SequenceOffsets
 from ..network.transformer import Packing
 from .batch import Batch
 from .ends import rows_before_last_eos, rows_with_ends
-from .shards import Array, Shards
+from .shards import Array, Shards, positions_in_rows
 
 SIZE_MULTIPLE = 64
 """Sizes are multiples of this number, for the tensor cores of a GPU."""
@@ -89,8 +89,8 @@ def load_packed(
     packing = Packing(
         _offsets(lengths_S, sentences, shape.longest_source),
         _offsets(lengths_T, sentences, shape.longest_target),
-        torch.from_numpy(_positions(lengths_S)),
-        torch.from_numpy(_positions(lengths_T)),
+        torch.from_numpy(positions_in_rows(lengths_S)),
+        torch.from_numpy(positions_in_rows(lengths_T)),
     )
     return Batch(
         torch.from_numpy(source),
@@ -125,8 +125,3 @@ def _offsets(lengths: Array, sentences: int, max_seqlen: int) -> SequenceOffsets
     """Return cumulative lengths, with empty sentences at the end so that there are ``sentences`` in total."""
     cu_seqlens = np.cumsum(np.pad(lengths, (1, sentences - len(lengths))), dtype=np.int32)
     return SequenceOffsets(torch.from_numpy(cu_seqlens), max_seqlen)
-
-
-def _positions(lengths: Array) -> Array:
-    """Return positions 0, 1, … that restart at each sentence."""
-    return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)

@@ -73,7 +73,7 @@ class Shards:
             chosen = np.flatnonzero(blocks == block)
             values, offsets = self.blocks[block].sides[side]
             counts = lengths[chosen]
-            within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+            within = positions_in_rows(counts)
             there = offsets[rows[chosen] - self.starts[block]]
             pieces[np.repeat(begins[chosen], counts) + within] = values[np.repeat(there, counts) + within]
         return pieces, lengths
@@ -96,6 +96,11 @@ class Shards:
             largest = int(block.sides[side][0].max(initial=0))
             if largest >= size:
                 raise bad_data(f"{block.path} has {side} piece {largest}, but the vocabulary has {size} entries")
+
+
+def positions_in_rows(lengths: Array) -> Array:
+    """Return positions 0, 1, … that restart at each row, for rows end to end."""
+    return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
 def _blocks(path: Path) -> list[_RecordBatch]:
