@@ -21,8 +21,8 @@ def site(
     from flows.website.write import write_site
 
     source = configured_site()
-    written = write_site(source, out)
-    if not written.versions:
+    models, versions, files = write_site(source, out)
+    if not versions:
         say(f"no model is registered in {source.root.absolute()}; `repro run demo` registers one; or set REPRO_ROOT")
-    say(f"{written.versions} versions of {written.models} models, {written.files} files")
+    say(f"{versions} versions of {models} models, {files} files")
     print(out / "index.html")

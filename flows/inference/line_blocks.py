@@ -51,9 +51,7 @@ def open_input(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def line_blocks(
-    descriptor: int, size: int, pause: float = FLUSH_AFTER_SECONDS, wait: float = WAIT_SECONDS, most: int = 0
-) -> Iterator[list[bytes]]:
+def line_blocks(descriptor: int, size: int, most: int = 0) -> Iterator[list[bytes]]:
     """Yield blocks of up to ``size`` lines without newlines; fewer if the input pauses, ends, or has long lines.
 
     If ``most`` exceeds ``size``, blocks grow up to it while the caller processes each within a few seconds.
@@ -82,8 +80,8 @@ def line_blocks(
                 size = max(size, min(2 * size, most))
             held_bytes = sum(map(len, held))
             started = time.monotonic()
-        waited = time.monotonic() - started > wait
-        if held and (held_bytes >= BLOCK_BYTES or waited or not ready.poll(pause * 1000)):
+        waited = time.monotonic() - started > WAIT_SECONDS
+        if held and (held_bytes >= BLOCK_BYTES or waited or not ready.poll(FLUSH_AFTER_SECONDS * 1000)):
             yield held
             held = []
             held_bytes = 0
@@ -111,8 +109,8 @@ def fraction_read(descriptor: int) -> float:
 def open_output(path: Path) -> Iterator[Callable[[bytes], None]]:
     """Open a file that appears under its name when complete; yield a function that writes whole lines at once.
 
-    If the body raises, the partial file stays next to it under another name. Raises BadConfiguration if the file cannot
-    be written.
+    If the body raises, a partial file that is not empty stays next to it under another name, which is printed. Raises
+    BadConfiguration if the file cannot be written.
     """
     if path == STDIO:
         yield _show if sys.stdout.isatty() else partial(_write, sys.stdout.buffer)
@@ -129,8 +127,10 @@ def open_output(path: Path) -> Iterator[Callable[[bytes], None]]:
         with file:
             yield partial(_write, file)
     except BaseException:
-        if not special:
-            _keep(unfinished)
+        if not special and unfinished.stat().st_size:
+            say(f"the finished lines are in {unfinished}")
+        elif not special:
+            unfinished.unlink()
         raise
     if not special:
         unfinished.replace(final)
@@ -145,11 +145,3 @@ def _show(data: bytes) -> None:
     """Write to a terminal, without control characters that could act on it."""
     sys.stdout.write(shown_lines(data.decode(errors="replace")))
     sys.stdout.flush()
-
-
-def _keep(unfinished: Path) -> None:
-    """Keep the file and print its name, unless it is empty."""
-    if unfinished.stat().st_size:
-        say(f"the finished lines are in {unfinished}")
-    else:
-        unfinished.unlink()

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from model.decoding.search_engine import Opened
     from model.decoding.version_translator import VersionTranslator
 
-DECODING_TAG_PREFIX = "decoding."
 FORMS = "ctranslate2"
 """The folder below the root with the CTranslate2 forms of versions."""
 
@@ -50,7 +49,7 @@ def decoding_config(version: Version) -> Decoding:
     """Return the search settings of the version's dev set; the paper's defaults (§6.1) replace missing tags."""
     settings: dict[str, Any] = {}
     for field in fields(Decoding):  # an earlier release may have stored other fields
-        if text := version.tags.get(f"{DECODING_TAG_PREFIX}{field.name}", ""):
+        if text := version.tags.get(f"decoding.{field.name}", ""):
             try:
                 settings[field.name] = json.loads(text)
             except ValueError:  # a plain word, such as numerics

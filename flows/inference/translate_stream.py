@@ -1,7 +1,6 @@
 """Translates a stream of lines: output for each line, warnings, and progress.
 
-Takes blocks of lines as bytes and yields blocks with the same number of lines. Memory holds one block. The caller
-passes the function that translates.
+Takes blocks of lines as bytes and yields blocks with the same number of lines. Memory holds one block.
 """
 
 from __future__ import annotations

@@ -183,8 +183,7 @@ class Batcher:
     async def _translate(self, batch: Batch) -> None:
         first = batch[0][0]
         sentences = [sentence for _, part in batch for _, sentence in part]
-        n_best = max(request.search.n_best for request, _ in batch)
-        search = replace(first.search, n_best=n_best)
+        search = replace(first.search, n_best=max(request.search.n_best for request, _ in batch))
         outcome = asyncio.wrap_future(self._on_thread(lambda: first.served.translate(sentences, search)))
         await asyncio.wait([outcome])
         if error := outcome.exception():

@@ -49,7 +49,7 @@ class Limits:
     connections: int = 500
     """Simultaneous connections; further ones get 503."""
     stop_seconds: int = 65
-    """Time from a signal to the exit; longer than ``request_seconds``."""
+    """Time of open requests after a signal; longer than ``request_seconds``."""
 
 
 class RefusedRequest(Exception):

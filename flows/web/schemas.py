@@ -7,7 +7,7 @@ the served versions, never in the registry or the file system.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -231,13 +231,12 @@ def check_range(name: str, value: float, minimum: float, maximum: float, reason:
         raise RefusedRequest(422, f"{name} is {value}, allowed is {minimum} to {maximum}{reason}")
 
 
-def validation_message(errors: Iterable[Mapping[str, object]]) -> str:
+def validation_message(errors: Iterable[Mapping[str, Any]]) -> str:
     """Join up to three validation errors of a request, without its values."""
     messages = []
     for error in errors:
-        location = error.get("loc", ())
-        parts = [f"{part}" for part in location if part != "body"] if isinstance(location, tuple) else []
-        is_text = error.get("type") == "model_attributes_type"
+        parts = [f"{part}" for part in error["loc"] if part != "body"]
+        is_text = error["type"] == "model_attributes_type"
         hint = "; send it with the header Content-Type: application/json" if is_text else ""
-        messages.append(f"{'.'.join(parts) or 'the body'}: {error.get('msg', 'not allowed')}{hint}")
+        messages.append(f"{'.'.join(parts) or 'the body'}: {error['msg']}{hint}")
     return "; ".join(messages[:3])

@@ -61,10 +61,7 @@ class Server(uvicorn.Server):
 
 
 def server(application: ASGIApp, limits: Limits, ready: Callable[[], None]) -> Server:
-    """Build a server; it calls ``ready`` when it answers requests.
-
-    After a signal, open requests have ``limits.stop_seconds`` to finish.
-    """
+    """Build a server; it calls ``ready`` when it answers requests."""
     config = uvicorn.Config(
         application,
         http="h11",

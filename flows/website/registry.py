@@ -14,6 +14,7 @@ from infra.tracking.model_version import PREFERRED, Promotion, Version, finite, 
 from infra.tracking.registry import versions
 from tasks.registration.differences import Lineage, settings_of
 from tasks.registration.lineage import version_lineage
+from tasks.registration.model_card import scores_in_tags
 
 SETTING_STAGES = ("clean", "learn_bpe", "shard.train", "train", "average")
 """Stages whose arguments are a version's settings, beside ``translate`` of its dev set."""
@@ -59,7 +60,8 @@ class VersionEntry:
     @cached_property
     def scores(self) -> Mapping[str, Mapping[str, Score]]:
         """Every measure of every set, the dev set first."""
-        return {name: _scores(self.version.tags, f"{name}.") for name in self.version.bleu}
+        facts = scores_in_tags(self.version.tags)
+        return {name: _scores(facts[name]) for name in self.version.bleu}
 
     def references(self, name: str) -> str:
         """Return the digest of a set's references; scores with different references are not comparable."""
@@ -118,12 +120,8 @@ def read_registry(site: Site) -> list[ModelEntry]:
     return [ModelEntry(name, [*map(entry, each)]) for name, each in groupby(found, lambda version: version.name)]
 
 
-def _scores(tags: Mapping[str, str], prefix: str) -> dict[str, Score]:
-    numbers: dict[str, float] = {}
-    for tag, text in tags.items():
-        measure = tag.removeprefix(prefix)
-        if tag.startswith(prefix) and "." not in measure and (value := finite(text)) is not None:
-            numbers[measure] = value
+def _scores(facts: Mapping[str, str]) -> dict[str, Score]:
+    numbers = {name: value for name, text in facts.items() if "." not in name and (value := finite(text)) is not None}
     return {
         name: Score(value, numbers.get(f"{name}_low"), numbers.get(f"{name}_high"))
         for name, value in numbers.items()

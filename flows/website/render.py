@@ -1,33 +1,23 @@
 """Renders the templates of the site. Escapes everything, since names, tags and sentences are not trusted."""
 
 from datetime import datetime
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from flows.website.registry import Score
 from infra.tracking.provenance import short_commit
 from tasks.evaluation import html
 
-if TYPE_CHECKING:
-    from jinja2 import Environment
-
 FOLDER = Path(__file__).parent
-
-
-@cache
-def _environment() -> "Environment":
-    environment = html.environment(FOLDER / "templates")
-    environment.filters.update(
-        moment=moment, score=score, score_text=html.score_text, interval=interval, short_commit=short_commit
-    )
-    return environment
 
 
 def render(template: str, page: str, **values: object) -> str:
     """Render the page for the path ``page`` below the site's folder; its links are relative to that path."""
+    environment = html.environment(FOLDER / "templates")
+    environment.filters.update(
+        moment=moment, score=score, score_text=html.score_text, interval=interval, short_commit=short_commit
+    )
     up = "../" * page.count("/")
-    return _environment().get_template(template).render(values, up=up, page=page)
+    return environment.get_template(template).render(values, up=up, page=page)
 
 
 def moment(value: datetime) -> str:

@@ -2,7 +2,6 @@
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from flows.website.contents import Root, contents
@@ -16,19 +15,10 @@ BEGUN = "site.begun"
 """Lists, one per line, the files of a running or interrupted writing; the next writing repeats it."""
 
 
-@dataclass(frozen=True)
-class WrittenSite:
-    """The numbers of models, versions and files written."""
+def write_site(site: Site, out: Path) -> tuple[int, int, int]:
+    """Write the site of a root into ``out``; return the numbers of its models, versions and files.
 
-    models: int
-    versions: int
-    files: int
-
-
-def write_site(site: Site, out: Path) -> WrittenSite:
-    """Write the site of a root into ``out``; replaces an earlier site.
-
-    Raises BadConfiguration if the folder holds files but no site.
+    It replaces an earlier site. Raises BadConfiguration if the folder holds files but no site.
     """
     known = _known_files(out)
     root = Root.read(site)
@@ -47,7 +37,7 @@ def write_site(site: Site, out: Path) -> WrittenSite:
         with suppress(OSError):  # the folder holds other files
             (out / name).parent.rmdir()
     (out / BEGUN).unlink(missing_ok=True)
-    return WrittenSite(len(root.models), sum(len(model.versions) for model in root.models), len(written))
+    return len(root.models), sum(len(model.versions) for model in root.models), len(written)
 
 
 def _known_files(out: Path) -> set[str]:

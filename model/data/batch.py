@@ -39,8 +39,6 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """Copy the batch to a device; with pinned memory the copy does not block the host."""
-        if device.type == "cpu":
-            return self
         return self.each(lambda x: x.to(device, non_blocking=True))
 
     def tensors(self) -> list[Tensor]:
@@ -75,11 +73,10 @@ def load_padded(shards: Shards, rows: Array, source_ends: SourceEnds = "eos", ta
     valid_BS, valid_BT = (
         np.arange(x.shape[1]) < n[:, None] for x, n in ((source_BS, sources[1]), (target_BT, targets[1]))
     )
-    each = np.arange(len(rows))
     source_BS[: len(rows)][valid_BS] = sources[0]
     target_BT[: len(rows), 1:][valid_BT[:, :-1]] = targets[0]
     labels_BT[: len(rows)][valid_BT] = targets[0]
-    labels_BT[each, targets[1]] = EOS
+    labels_BT[np.arange(len(rows)), targets[1]] = EOS
     flat = labels_BT.reshape(-1)
     label_indices = np.flatnonzero(flat != PAD)
     padding = int((source_BS == PAD).sum()) + flat.size - len(label_indices)

@@ -9,7 +9,7 @@ any length; with ``mixed`` it is computed in parts of pairs of similar length.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import islice
+from itertools import count, islice
 
 import numpy as np
 from torch import Tensor
@@ -122,15 +122,13 @@ class BatchSampler:
 
     def batches_from(self, cursor: Cursor) -> Iterator[tuple[Array, Cursor]]:
         """Yield batches without end, starting at ``cursor``, each with the cursor after it."""
-        epoch = cursor.epoch
         begin = cursor.batch
         update = cursor.update
-        while True:
+        for epoch in count(cursor.epoch):
             batches = self.epoch(epoch)
             for i in range(begin, len(batches)):
                 update += 1
                 yield batches[i], Cursor(epoch, i + 1, len(batches), update)
-            epoch = epoch + 1
             begin = 0
 
     def read(self, batch: Array, following: Cursor, rank: int, ranks: int, most: int) -> Update:
@@ -175,20 +173,17 @@ class BatchSampler:
 
     def _cut(self, rows: Array, most: tuple[int, int]) -> list[Array]:
         """Split rows, in order, into batches of at most ``most`` (source, target) pieces, but at least one row."""
-        source = np.cumsum(self.source[rows])
-        target = np.cumsum(self.target[rows])
+        before = [np.cumsum(np.append(0, lengths[rows])) for lengths in (self.source, self.target)]
         batches = []
         begin = 0
-        spent = (0, 0)
         while begin < len(rows):
-            end = min(
-                int(np.searchsorted(source, spent[0] + most[0], side="right")),
-                int(np.searchsorted(target, spent[1] + most[1], side="right")),
+            ends = (
+                int(np.searchsorted(pieces, pieces[begin] + limit, side="right")) - 1
+                for pieces, limit in zip(before, most, strict=True)
             )
-            end = max(end, begin + 1)
+            end = max(min(ends), begin + 1)
             batches.append(rows[begin:end])
             begin = end
-            spent = (int(source[end - 1]), int(target[end - 1]))
         return batches
 
 

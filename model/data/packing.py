@@ -15,7 +15,7 @@ from ..network.attention import SequenceOffsets
 from ..network.transformer import Packing
 from .batch import Batch
 from .ends import rows_before_last_eos, rows_with_ends
-from .shards import Array, Shards
+from .shards import Array, Shards, positions_in_rows
 
 SIZE_MULTIPLE = 64
 """Sizes are multiples of this number, for the tensor cores of a GPU."""
@@ -69,19 +69,18 @@ def load_packed(
     shards: Shards, rows: Array, shape: BatchShape, source_ends: SourceEnds = "eos", target_ends: TargetEnds = "eos"
 ) -> Batch:
     """Read rows and pack them end to end; the batch is larger than ``shape`` if they do not fit."""
-    sources = rows_with_ends(shards.gather("source", rows), source_ends)
-    targets = rows_before_last_eos(shards.gather("target", rows), target_ends)
-    source_lengths = sources[1]
-    target_lengths = targets[1] + 1
+    sources, source_lengths = rows_with_ends(shards.gather("source", rows), source_ends)
+    targets, lengths = rows_before_last_eos(shards.gather("target", rows), target_ends)
+    target_lengths = lengths + 1
     ends_T = np.cumsum(target_lengths)
     used = (int(source_lengths.sum()), int(target_lengths.sum()))
     rest, padding_sentences = padding_of(used, shape)
     source, target = (np.full(here + more, PAD, np.int64) for here, more in zip(used, rest, strict=True))
     labels = np.full_like(target, PAD)
-    source[: used[0]] = sources[0]
+    source[: used[0]] = sources
     target[ends_T - target_lengths] = BOS
-    target[np.delete(np.arange(used[1]), ends_T - target_lengths)] = targets[0]
-    labels[np.delete(np.arange(used[1]), ends_T - 1)] = targets[0]
+    target[np.delete(np.arange(used[1]), ends_T - target_lengths)] = targets
+    labels[np.delete(np.arange(used[1]), ends_T - 1)] = targets
     labels[ends_T - 1] = EOS
 
     lengths_S = np.concatenate([source_lengths, _evenly(rest[0], padding_sentences)])
@@ -90,8 +89,8 @@ def load_packed(
     packing = Packing(
         _offsets(lengths_S, sentences, shape.longest_source),
         _offsets(lengths_T, sentences, shape.longest_target),
-        torch.from_numpy(_positions(lengths_S)),
-        torch.from_numpy(_positions(lengths_T)),
+        torch.from_numpy(positions_in_rows(lengths_S)),
+        torch.from_numpy(positions_in_rows(lengths_T)),
     )
     return Batch(
         torch.from_numpy(source),
@@ -105,9 +104,7 @@ def load_packed(
 
 
 def padding_of(used: tuple[int, int], shape: BatchShape) -> tuple[tuple[int, int], int]:
-    """Return the padding of each side and the number of padding sentences.
-
-    No padding sentence is too long, and each has a source and a target."""
+    """Return the padding of each side and the number of padding sentences."""
     source, target = (
         max(size, round_up(here + 1)) - here for size, here in zip((shape.source, shape.target), used, strict=True)
     )
@@ -126,12 +123,5 @@ def _evenly(total: int, parts: int) -> Array:
 
 def _offsets(lengths: Array, sentences: int, max_seqlen: int) -> SequenceOffsets:
     """Return cumulative lengths, with empty sentences at the end so that there are ``sentences`` in total."""
-    cu_seqlens = np.full(sentences + 1, lengths.sum(), np.int32)
-    cu_seqlens[0] = 0
-    cu_seqlens[1 : len(lengths) + 1] = np.cumsum(lengths)
+    cu_seqlens = np.cumsum(np.pad(lengths, (1, sentences - len(lengths))), dtype=np.int32)
     return SequenceOffsets(torch.from_numpy(cu_seqlens), max_seqlen)
-
-
-def _positions(lengths: Array) -> Array:
-    """Return positions 0, 1, … that restart at each sentence."""
-    return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)

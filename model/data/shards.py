@@ -73,7 +73,7 @@ class Shards:
             chosen = np.flatnonzero(blocks == block)
             values, offsets = self.blocks[block].sides[side]
             counts = lengths[chosen]
-            within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+            within = positions_in_rows(counts)
             there = offsets[rows[chosen] - self.starts[block]]
             pieces[np.repeat(begins[chosen], counts) + within] = values[np.repeat(there, counts) + within]
         return pieces, lengths
@@ -98,6 +98,11 @@ class Shards:
                 raise bad_data(f"{block.path} has {side} piece {largest}, but the vocabulary has {size} entries")
 
 
+def positions_in_rows(lengths: Array) -> Array:
+    """Return positions 0, 1, … that restart at each row, for rows end to end."""
+    return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+
+
 def _blocks(path: Path) -> list[_RecordBatch]:
     try:
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
@@ -113,12 +118,11 @@ def _blocks(path: Path) -> list[_RecordBatch]:
         kind = reader.schema.field(name).type
         if not pa.types.is_list(kind) or kind.value_type not in (pa.uint16(), pa.uint32()):
             raise bad_data(f"{path} has {name} of type {kind}, allowed are lists of uint16 or uint32")
-    columns = [{side: batch.column(side) for side in SIDES} for batch in batches]
     return [
         _RecordBatch(
             path,
             batch.column("pair_id"),
-            {side: (column.values.to_numpy(), column.offsets.to_numpy()) for side, column in sides.items()},
+            {side: (batch.column(side).values.to_numpy(), batch.column(side).offsets.to_numpy()) for side in SIDES},
         )
-        for batch, sides in zip(batches, columns, strict=True)
+        for batch in batches
     ]

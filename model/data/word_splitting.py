@@ -90,9 +90,7 @@ def spacy_tokenizer(language: str) -> Any:
 
 @cache
 def moses_tokens(language: str, lowercase: bool) -> Callable[[str], str]:
-    """Return a function that splits a line into Moses' tokens, after Moses' punctuation normalisation.
-
-    It does not escape XML characters."""
+    """Return a function that splits a line into Moses' tokens, after Moses' punctuation normalisation."""
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
     normalize = MosesPunctNormalizer(language).normalize

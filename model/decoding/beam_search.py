@@ -240,10 +240,8 @@ class BeamState:
         sentences, width = self.log_p_BW.shape
         scores_RC, pieces_RC = candidates(log_p_RN, self.decoding.beam)
         if self.length < self.greatest_minimum:
-            for sentence, number in enumerate(self.live):
-                rows = slice(sentence * width, (sentence + 1) * width)
-                if self.length < self.constraints[number].min_length:
-                    scores_RC[rows][pieces_RC[rows] == EOS] = -math.inf
+            too_short_B = [self.length < self.constraints[number].min_length for number in self.live]
+            scores_RC[np.repeat(too_short_B, width)[:, None] & (pieces_RC == EOS)] = -math.inf
         log_p_BX = (self.log_p_BW.reshape(-1, 1) + scores_RC).reshape(sentences, -1)
         # Stable: equal candidates stay in the order of hypothesis and token.
         order_BX = np.argsort(-log_p_BX, axis=1, kind="stable")

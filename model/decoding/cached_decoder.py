@@ -66,8 +66,7 @@ class CachedDecoder:
     def __init__(self, weights: DecoderWeights, source_BS: Tensor) -> None:
         self.weights = weights
         self.model = weights.model
-        autocast = torch.autocast(source_BS.device.type, torch.bfloat16) if weights.bfloat16 else nullcontext()
-        with autocast:
+        with torch.autocast(source_BS.device.type, torch.bfloat16) if weights.bfloat16 else nullcontext():
             memory_BSD, mask_B11S = self.model.encode(source_BS)
             self.memories = [layer.cross.project_memory(memory_BSD) for layer in self.model.decoder]
         self.cross_mask = PaddedMask(mask_B11S)
@@ -114,16 +113,13 @@ class LayerWeights:
         def dense(linear: nn.Linear) -> Function:
             return prepare(linear.weight, linear.bias)
 
-        attention = layer.attention
-        cross = layer.cross
-        feed_forward = layer.feed_forward
-        self.heads, self.d_k, _ = attention.head_widths
-        self.query_keys_values = dense(attention.query_keys_values)
-        self.out = dense(attention.out)
-        self.cross_query = dense(cross.query)
-        self.cross_out = dense(cross.out)
-        self.inner = dense(feed_forward.inner)
-        self.outer = dense(feed_forward.outer)
+        self.heads, self.d_k, _ = layer.attention.head_widths
+        self.query_keys_values = dense(layer.attention.query_keys_values)
+        self.out = dense(layer.attention.out)
+        self.cross_query = dense(layer.cross.query)
+        self.cross_out = dense(layer.cross.out)
+        self.inner = dense(layer.feed_forward.inner)
+        self.outer = dense(layer.feed_forward.outer)
         self.around_attention = residual(layer.around_attention)
         self.around_cross = residual(layer.around_cross)
         self.around_feed_forward = residual(layer.around_feed_forward)

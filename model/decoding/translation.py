@@ -73,11 +73,7 @@ class Search:
 
 
 def translator_params(decoding: Decoding) -> dict[str, bool | int | float | str]:
-    """Return the parameters of ``predict`` with their defaults; ``decoding`` gives the defaults of the search.
-
-    ``split`` is long, always or never; ``engine`` is auto, own or ctranslate2 (``model.decoding.search_engine``). With
-    ``scores``, or with ``n_best`` above 1, the output has a dict for each hypothesis.
-    """
+    """Return the parameters of ``predict`` with their defaults; ``decoding`` gives the defaults of the search."""
     search = {name: value for name, value in decoding.search().items() if name not in ("numerics", "precision")}
     return {**search, "n_best": 1, "scores": False, "split": "always", "engine": "auto"}
 

@@ -33,13 +33,12 @@ class VersionTranslator:
     def translate(self, texts: Sequence[str], search: Search) -> list[Translation]:
         """Translate texts sentence by sentence; the results are in the same order, and an empty text stays empty."""
         encoded = self._encoded(texts, search.split)
-        refusals = [self._refusal(sentences, search.split) for sentences in encoded]
-        read = zip(encoded, refusals, strict=True)
+        read = [(sentences, self._refusal(sentences, search.split)) for sentences in encoded]
         sources = [source for sentences, refusal in read if not refusal for source in sentences]
         found = iter(self.engine.search_n_best(sources, search))
         engine = self.engine.name_for(search)
         results = []
-        for sentences, refusal in zip(encoded, refusals, strict=True):
+        for sentences, refusal in read:
             hypotheses = () if refusal else self._best_of_text([next(found) for _ in sentences], search.n_best)
             results.append(Translation(hypotheses, sentences, engine, refusal))
         return results

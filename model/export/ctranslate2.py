@@ -144,6 +144,7 @@ def specification(model: Transformer) -> TransformerSpec:
         (spec.decoder, model.decoder, model.target_positions, model.decoder_norm),
     ]
     for stack, ours, positions, norm in halves:
+        stack.scale_embeddings = config.scale_embeddings
         stack.position_encodings.encodings = table(positions)
         if isinstance(norm, nn.LayerNorm):
             set_norm(stack.layer_norm, norm)
@@ -155,8 +156,6 @@ def specification(model: Transformer) -> TransformerSpec:
             set_linear(theirs.ffn.linear_0, layer.feed_forward.inner)
             set_linear(theirs.ffn.linear_1, layer.feed_forward.outer)
             set_norm(theirs.ffn.layer_norm, layer.around_feed_forward.norm)
-    spec.encoder.scale_embeddings = config.scale_embeddings
-    spec.decoder.scale_embeddings = config.scale_embeddings
     spec.encoder.embeddings[0].weight = array(model.input_ND)
     spec.decoder.embeddings.weight = array(model.target_embedding)
     spec.decoder.projection.weight = array(model.output_ND)
@@ -175,17 +174,13 @@ def specification(model: Transformer) -> TransformerSpec:
 def set_attention(theirs: Any, ours: Attention, norm: nn.LayerNorm, config: Model) -> None:
     """Set an attention's weights: W^Q, W^K and W^V joined for self-attention, W^Q separate for cross-attention."""
     width = max(config.d_k, config.d_v)
-    q_HWxD, k_HWxD, v_HWxD, out_DxHW = padded_projections(ours, config.heads, width)
-    if len(theirs.linear) == 2:
-        theirs.linear[0].weight = array(torch.cat([q_HWxD, k_HWxD, v_HWxD]))
-    else:
-        theirs.linear[0].weight = array(q_HWxD)
-        theirs.linear[1].weight = array(torch.cat([k_HWxD, v_HWxD]))
-    if config.qkv_bias:
-        biases = padded_biases(ours, config.heads, width, biased=True)
-        joined = [biases] if len(theirs.linear) == 2 else [biases[:1], biases[1:]]
-        for linear, parts in zip(theirs.linear, joined, strict=False):
-            linear.bias = array(torch.cat(parts))
+    *weights_HWxD, out_DxHW = padded_projections(ours, config.heads, width)
+    biases_HW = padded_biases(ours, config.heads, width, config.qkv_bias)
+    joined = [slice(3)] if len(theirs.linear) == 2 else [slice(1), slice(1, 3)]
+    for linear, parts in zip(theirs.linear, joined, strict=False):
+        linear.weight = array(torch.cat(weights_HWxD[parts]))
+        if config.qkv_bias:
+            linear.bias = array(torch.cat(biases_HW[parts]))
     theirs.linear[-1].weight = array(out_DxHW)
     theirs.linear[-1].bias = array(ours.out.bias)
     if width != config.d_k:

@@ -47,7 +47,6 @@ class CTranslate2Search:
     def __init__(
         self, folder: Path, vocabulary: TokenizerPair, threads: int = 1, workers: int = 1, device: str = "cpu"
     ) -> None:
-        """``workers`` batches are searched at the same time, each with ``threads`` threads."""
         self.folder = Folder(folder, threads, workers, device)
         self.pieces = names(vocabulary.source)
         self.ids = {piece: number for number, piece in enumerate(names(vocabulary.target))}
@@ -87,9 +86,8 @@ def find_or_make(
 ) -> Form:
     """Return the form of a model; make it if there is none or if one of its files is damaged.
 
-    ``translator`` is the loaded model; ``decoding`` are the settings and ``lines`` the sentences of the comparison.
-    Without lines it uses random sources. Processes that need the same form wait for the one that makes it. Raises
-    ValueError for a model that CTranslate2 cannot represent, OSError if the cache cannot be written.
+    ``open_ctranslate2`` explains the arguments. Processes that need the same form wait for the one that makes it.
+    Raises ValueError for a model that CTranslate2 cannot represent, OSError if the cache cannot be written.
     """
     name = _digest(weights, vocabulary, quantization, decoding, lines[:COMPARED])
     folder = cache / name
@@ -161,9 +159,7 @@ def _remove_unused(cache: Path) -> None:
 def _digest(
     weights: Path, vocabulary: Path, quantization: Quantization, decoding: Decoding, lines: Sequence[str]
 ) -> str:
-    """Return the name of a form: a digest of the model's files (name and content), layout, library and quantization,
-    and of the search and the lines by which it was compared.
-    """
+    """Return the name of a form, a digest of all that decides its content and its comparison."""
     parts = [f"{LAYOUT}", version("ctranslate2"), quantization, json.dumps([decoding.search(), *lines])]
     for folder in (weights, vocabulary):
         parts += [f"{file.name} {sha256(file)}" for file in sorted(folder.iterdir()) if file.is_file()]

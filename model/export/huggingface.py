@@ -12,7 +12,7 @@ than d_model / heads; narrower heads are padded with zeros, and the queries are 
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ FAMILIES = {
     ("pre", "learned"): (transformers.BlenderbotConfig, transformers.BlenderbotForConditionalGeneration),
 }
 """Maps ``Model.norm`` and the kind of positions to configuration class and model class."""
+TOKEN_IDS = {"pad_token_id": PAD, "bos_token_id": BOS, "eos_token_id": EOS, "decoder_start_token_id": BOS}
 LONGEST = 512
 """Default maximum tokens of an output; Transformers has no maximum relative to the source."""
 ABOUT = """# {name} for transformers
@@ -106,10 +107,7 @@ def converted(model: Transformer) -> Any:
         "activation_dropout": config.p_drop_relu,
         "scale_embedding": config.scale_embeddings,
         "tie_word_embeddings": config.tied,
-        "pad_token_id": PAD,
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
-        "decoder_start_token_id": BOS,
+        **TOKEN_IDS,
         "forced_eos_token_id": None,
     }
     for half, layers in (("encoder", config.layers), ("decoder", config.layers_of_decoder)):
@@ -208,11 +206,8 @@ def generation(decoding: Decoding, positions: int) -> Any:
         max_length=min(LONGEST, positions),
         min_new_tokens=decoding.min_length or None,
         early_stopping=False,
-        pad_token_id=PAD,
-        bos_token_id=BOS,
-        eos_token_id=EOS,
-        decoder_start_token_id=BOS,
         suppress_tokens=[PAD, BOS],
+        **TOKEN_IDS,
         **penalty,
     )
 
@@ -226,12 +221,8 @@ def write_tokenizer(file: Path, folder: Path, positions: int, ends: SourceEnds =
     one = [*before, "$A", *after]
     special = [(SPECIAL_TOKENS[token], token) for token in (BOS, EOS)]
     tokenizer.post_processor = processors.TemplateProcessing(one, special_tokens=special)
-    named: Mapping[str, Any] = {
-        "pad_token": SPECIAL_TOKENS[PAD],
-        "bos_token": SPECIAL_TOKENS[BOS],
-        "eos_token": SPECIAL_TOKENS[EOS],
-        "unk_token": SPECIAL_TOKENS[UNK],
-    }
+    ids = {"pad_token": PAD, "bos_token": BOS, "eos_token": EOS, "unk_token": UNK}
+    named = {name: SPECIAL_TOKENS[token] for name, token in ids.items()}
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, model_max_length=positions, split_special_tokens=True, **named
     ).save_pretrained(folder)

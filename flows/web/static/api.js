@@ -1,13 +1,5 @@
 // Calls of the API. Every failure throws an Error whose message is a sentence for the user.
 
-async function errorOf(answer) {
-  try {
-    return (await answer.json()).error || answer.statusText;
-  } catch {
-    return answer.statusText;
-  }
-}
-
 async function call(path, body, signal) {
   let answer;
   try {
@@ -17,7 +9,10 @@ async function call(path, body, signal) {
     if (error.name === "AbortError") throw error;
     throw new Error("The server does not answer; check that repro serve still runs.");
   }
-  if (!answer.ok) throw new Error(await errorOf(answer));
+  if (!answer.ok) {
+    const { error } = await answer.json().catch(() => ({})); // a proxy's error page is no JSON
+    throw new Error(error || answer.statusText);
+  }
   return answer;
 }
 

@@ -103,10 +103,12 @@ def test_an_answer_comes_while_the_input_pauses() -> None:
     os.close(reading)
 
 
-def test_a_slow_drip_does_not_wait_for_a_full_block() -> None:
+def test_a_slow_drip_does_not_wait_for_a_full_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.inference.line_blocks.FLUSH_AFTER_SECONDS", 60)
+    monkeypatch.setattr("flows.inference.line_blocks.WAIT_SECONDS", -1)
     reading, writing = os.pipe()
     os.write(writing, b"a\n" * 3)
-    assert next(line_blocks(reading, 1000, pause=60, wait=-1)) == [b"a"] * 3
+    assert next(line_blocks(reading, 1000)) == [b"a"] * 3
     os.close(writing)
     os.close(reading)
 
