@@ -120,7 +120,7 @@ class Tracker:
         if run_id:
             end_ms = _now_ms()
             self._put("facts", run_id, lambda real: self._runs.log_facts(real, facts))
-            self._put("the end of a stage", run_id, lambda real: self._terminate(real, status, end_ms))
+            self._put("the end of a stage", run_id, lambda real: self.client.set_terminated(real, status, end_ms))
         self._describe_run()
 
     def cached(self, stage: str, item: str, key: str, facts: Mapping[str, Any], state: str = "cached") -> None:
@@ -150,7 +150,7 @@ class Tracker:
         self._describe_run()
         if self._start_parent is not None:
             end_ms = _now_ms()
-            self._writes.put("the end of the run", lambda: self._terminate(self._parent(), status, end_ms))
+            self._writes.put("the end of the run", lambda: self.client.set_terminated(self._parent(), status, end_ms))
         self._writes.flush_all(patient=status != "KILLED")
 
     def _put(self, what: str, run_id: str, write: Callable[[str], object]) -> None:
@@ -173,9 +173,6 @@ class Tracker:
     def _start_stage(self, row: StageRow, params: Mapping[str, Any], start_ms: int, continues: bool) -> None:
         row.run_id = self._runs.start_stage(self._parent(), row, params, start_ms, continues)
         row.experiment = self.experiment_id
-
-    def _terminate(self, run_id: str, status: str, end_ms: int) -> None:
-        self.client.set_terminated(run_id, status, end_time=end_ms)
 
     def _log_headline(self, row: StageRow) -> None:
         numbers = {f"{row.item}.{name}": value for name, value in numeric_facts(row.facts).items()}
