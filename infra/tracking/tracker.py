@@ -11,11 +11,9 @@ from typing import Any
 from infra.servers.relocation import DATABASE
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.tracking.client import refusals, refused
-from infra.tracking.mlflow_runs import MAX_TAG_LENGTH, OVERRIDES, PARENT, SETTINGS, MlflowRuns, RunFile
+from infra.tracking.mlflow_runs import MAX_TAG_LENGTH, MlflowRuns, RunFile
 from infra.tracking.run_description import SCORE_STAGE, StageRow, numeric_facts, run_description
 from infra.tracking.write_queue import WriteQueue
-
-__all__ = ["OVERRIDES", "PARENT", "SETTINGS", "RunEnd", "Tracker", "ending"]
 
 PENDING = "later:"
 """Prefix of the temporary id of a stage that began while MLflow was unreachable."""
