@@ -81,8 +81,9 @@ class MlflowRuns:
         if created := self.client.search_runs([self.experiment_id], token, max_results=1):
             run_id = self._reopen(created[0])
         else:
-            tags = {START_TOKEN: self._start_token, **_source_tags(f"repro run {experiment}"), **_tag_texts(tags)}
-            run_id = self._create(name, tags, start_ms)
+            texts = {tag: f"{text}"[:MAX_TAG_LENGTH] for tag, text in flatten(tags).items()}
+            own = {START_TOKEN: self._start_token, **_source_tags(f"repro run {experiment}")}
+            run_id = self._create(name, own | texts, start_ms)
         self._log_params(run_id, params)
         return run_id
 
@@ -157,8 +158,7 @@ class MlflowRuns:
         # Log at the end of the run's curves, so that a fact with a curve's name (dev_perplexity) is its last point.
         step = max(self._cursors.get(run_id, {}).values(), default=0)
         metrics = [Metric(name, value, now, step) for name, value in values.items() if is_number(value)]
-        others = {name: value for name, value in values.items() if not is_number(value)}
-        tags = [RunTag(name, text) for name, text in _tag_texts(others).items()]
+        tags = [RunTag(name, f"{value}"[:MAX_TAG_LENGTH]) for name, value in values.items() if not is_number(value)]
         if metrics or tags:
             self.client.log_batch(run_id, metrics[:METRICS_PER_BATCH], (), tags[:PARAMS_PER_BATCH])
 
@@ -211,7 +211,3 @@ def _source_tags(source: str) -> dict[str, str]:
         "mlflow.source.git.commit": commit(),
         "mlflow.user": user(),
     }
-
-
-def _tag_texts(values: Mapping[str, Any]) -> dict[str, str]:
-    return {name: f"{value}"[:MAX_TAG_LENGTH] for name, value in flatten(values).items()}
