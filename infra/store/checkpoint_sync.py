@@ -24,7 +24,7 @@ from infra.errors import BadData, Fault
 from infra.guards.path_names import path_below
 from infra.processes import signals
 from infra.processes.identity import machine_identity
-from infra.store.files import files_below, sha256_of, stamp_of, sync, sync_tree
+from infra.store.files import files_below, link_or_copy, sha256_of, stamp_of, sync, sync_tree
 from infra.store.manifest import is_log
 from infra.store.s3_client import Bucket, NoSuchKey
 
@@ -172,12 +172,7 @@ class Snapshot:
         shutil.rmtree(held, ignore_errors=True)  # of a process that was killed
         for name in names:
             (held / name).parent.mkdir(parents=True, exist_ok=True)
-            try:
-                (held / name).hardlink_to(self.folder / name)
-            except FileNotFoundError:
-                raise
-            except OSError:  # a disk without links
-                shutil.copyfile(self.folder / name, held / name)
+            link_or_copy(self.folder / name, held / name)
 
     def _upload_all(self, stamps: Stamps, held: Path) -> bool:
         """Send the files, then the index; return whether the index is in the bucket now."""
