@@ -114,7 +114,11 @@ class Snapshot:
         self.say(f"{self._label}: resumes from what another machine sent to {self.bucket.url(index.place)}")
         partial = self.folder.with_name(f"{self.folder.name}.fetch-{uuid.uuid4().hex[:8]}")
         try:
-            self._download(index, partial)
+            for name, expected in index.files.items():
+                path = path_below(partial, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if self.bucket.download(f"{index.place}/{expected}", path) != expected:
+                    raise ValueError(f"{self.bucket.url(f'{index.place}/{expected}')} does not match its checksum")
             sync_tree(partial)
             shutil.rmtree(self.folder)
             partial.rename(self.folder)
@@ -230,11 +234,3 @@ class Snapshot:
                 if path.is_file() and not any(Path(part).match(PARTIAL_PATTERN) for part in name.parts):
                     found[name.as_posix()] = stamp_of(path)
         return found
-
-    def _download(self, index: SnapshotIndex, folder: Path) -> None:
-        """Raises NoSuchKey, BadData for a name outside the folder, ValueError for bytes with another checksum."""
-        for name, expected in index.files.items():
-            path = path_below(folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if self.bucket.download(f"{index.place}/{expected}", path) != expected:
-                raise ValueError(f"{self.bucket.url(f'{index.place}/{expected}')} does not match its checksum")
