@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -57,19 +58,16 @@ class MlflowRuns:
         self.experiment_id = ""
         self.parent_tags: Mapping[str, str] = {}
         """The tags of the parent run; empty before ``start_parent``."""
-        self._client: Any = None
         self._cursors: dict[str, dict[str, int]] = {}
         """Maps each run to the last logged step of each metric."""
         self._start_token = token or uuid.uuid4().hex
 
-    @property
+    @cached_property
     def client(self) -> Any:
-        if self._client is None:
-            root = self.artifact_root.parent
-            if sqlite_file(self.uri) == root / DATABASE:
-                relocate(root)
-            self._client = mlflow_client(self.uri)
-        return self._client
+        root = self.artifact_root.parent
+        if sqlite_file(self.uri) == root / DATABASE:
+            relocate(root)
+        return mlflow_client(self.uri)
 
     def start_parent(
         self, experiment: str, name: str, tags: Mapping[str, str], params: Mapping[str, Any], start_ms: int
