@@ -154,8 +154,7 @@ def _attach(store: Any, run_id: str, model_id: str, metrics: Mapping[str, float]
 
     run = store.get_run(run_id)
     now = run.info.start_time
-    parent = run.data.tags.get("mlflow.parentRunId")
-    for producer in (run_id, parent) if parent else (run_id,):
+    for producer in filter(None, (run_id, run.data.tags.get("mlflow.parentRunId"))):
         store.log_outputs(producer, [LoggedModelOutput(model_id, step=0)])
     store.log_batch(
         run_id, [Metric(name, value, now, 0, model_id=model_id, run_id=run_id) for name, value in metrics.items()]

@@ -54,17 +54,13 @@ class Promotion:
     """``user: reason``."""
 
     @property
-    def who(self) -> str:
-        return self.why.partition(": ")[0]
-
-    @property
     def reason(self) -> str:
         return self.why.partition(": ")[2]
 
     @property
     def by_registration(self) -> bool:
         """Whether a registration moved the alias by scores; otherwise a person did."""
-        return self.who.endswith(BY_REGISTRATION)
+        return self.why.partition(": ")[0].endswith(BY_REGISTRATION)
 
 
 @dataclass(frozen=True)
