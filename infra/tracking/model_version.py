@@ -127,8 +127,7 @@ class Version:
     def digests(self) -> Mapping[str, str]:
         """Digests of the version's text (``clean``), vocabulary (``learn_bpe``) and each evaluation set
         (``prepare_sets.<set>``)."""
-        tags = self.tags.items()
-        return {tag.removeprefix(DIGEST_TAG): value for tag, value in tags if tag.startswith(DIGEST_TAG)}
+        return tags_below(self.tags, DIGEST_TAG)
 
     @property
     def promotions(self) -> list[Promotion]:
@@ -182,6 +181,11 @@ def make_version(
     in_order = tuple(sorted(aliases, key=lambda alias: (*PREFERRED, alias).index(alias)))
     created = datetime.fromtimestamp(created_ms / 1000, UTC)
     return Version(name, int(version), created, in_order, _separate_tags(tags), run_id or "", source or "")
+
+
+def tags_below(tags: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """Return the tags that begin with ``prefix``, by the rest of their names."""
+    return {tag.removeprefix(prefix): value for tag, value in tags.items() if tag.startswith(prefix)}
 
 
 def scored_sets(tags: Mapping[str, str]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from infra.store.manifest import Manifest
-from infra.tracking.model_version import HEADLINES, headline, scored_sets
+from infra.tracking.model_version import HEADLINES, headline, scored_sets, tags_below
 from model.metric_names import BLEU, BLEU_LC, BLEU_PAPER, CHRF, DEV_PERPLEXITY, PERPLEXITY, TER, UPDATES
 from tasks.corpus.catalogue import OWN, TERMS, may_copy
 from tasks.durations import duration
@@ -244,8 +244,4 @@ def _read_examples(file: Path | None) -> Examples:
 
 def scores_in_tags(tags: Mapping[str, str]) -> dict[str, Facts]:
     """The facts of a version's scores, by set."""
-    prefixes = {name: f"{name}." for name in scored_sets(tags)}
-    return {
-        name: {tag.removeprefix(prefix): value for tag, value in tags.items() if tag.startswith(prefix)}
-        for name, prefix in prefixes.items()
-    }
+    return {name: tags_below(tags, f"{name}.") for name in scored_sets(tags)}
