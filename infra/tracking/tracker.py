@@ -47,10 +47,6 @@ class Tracker:
         return self._runs.client
 
     @property
-    def experiment_id(self) -> str:
-        return self._runs.experiment_id
-
-    @property
     def parent_tags(self) -> Mapping[str, str]:
         """The tags of the parent run; empty until a write has reached MLflow."""
         return self._runs.parent_tags
@@ -170,7 +166,7 @@ class Tracker:
 
     def _start_stage(self, row: StageRow, params: Mapping[str, Any], start_ms: int, continues: bool) -> None:
         row.run_id = self._runs.start_stage(self._parent(), row, params, start_ms, continues)
-        row.experiment = self.experiment_id
+        row.experiment = self._runs.experiment_id
 
     def _log_headline(self, row: StageRow) -> None:
         numbers = {f"{row.item}.{name}": value for name, value in numeric_facts(row.facts).items()}

@@ -72,7 +72,7 @@ def test_stages_are_children_with_name_key_params_and_facts(root: Path) -> None:
     parent = tracker.client.get_run(tracker.run_id)
     assert parent.info.status == "FINISHED"
     assert parent.data.metrics["val.bleu"] == 34.5
-    assert f"#/experiments/{tracker.experiment_id}/runs/{run_id}" in parent.data.tags[NOTE]
+    assert f"#/experiments/{tracker._runs.experiment_id}/runs/{run_id}" in parent.data.tags[NOTE]
     assert parent.info.artifact_uri.startswith((root / "mlflow-artifacts" / "children").as_uri())
 
 
@@ -96,13 +96,13 @@ def test_children_are_named_by_the_settings_and_parents_have_curves_and_links(ro
     assert len(history(tracker, tracker.run_id, "loss")) == 1, "the training of another seed has curves of its own"
     assert history(tracker, tracker.run_id, "learning_rate") == []
     note = tracker.client.get_run(tracker.run_id).data.tags[NOTE]
-    pages = [f"#/experiments/{tracker.experiment_id}/runs/{each}" for each in (train, report)]
+    pages = [f"#/experiments/{tracker._runs.experiment_id}/runs/{each}" for each in (train, report)]
     assert note.startswith(f"[Curves]({pages[0]}/model-metrics) · [Report]({pages[1]}/artifacts/report.html)\n")
 
 
 def test_the_page_of_an_experiment_is_found_without_mlflow(root: Path) -> None:
     tracker = started_tracker(root, "page")
-    assert experiment_page(tracker.uri, "page") == f"#/experiments/{tracker.experiment_id}/runs"
+    assert experiment_page(tracker.uri, "page") == f"#/experiments/{tracker._runs.experiment_id}/runs"
     assert experiment_page(tracker.uri, "none of this name") == ""
     assert experiment_page("http://127.0.0.1:9", "page") == ""
 
@@ -191,7 +191,7 @@ def test_a_cached_stage_links_to_the_run_that_made_it_in_any_experiment(root: Pa
     user.cached("clean", "", "never made here", {})
     user.finish("FINISHED")
     parent = user.client.get_run(user.run_id)
-    assert f"#/experiments/{maker.experiment_id}/runs/{made}" in parent.data.tags[NOTE]
+    assert f"#/experiments/{maker._runs.experiment_id}/runs/{made}" in parent.data.tags[NOTE]
     assert "| clean | cached |" in parent.data.tags[NOTE]
     assert parent.data.metrics["val.bleu"] == 30.25
 
