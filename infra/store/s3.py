@@ -255,7 +255,6 @@ class S3Store(Store):
         return published.manifest
 
     def _upload(self, manifest: Manifest) -> RemoteManifest:
-        """Upload the files below a new id."""
         sent = RemoteManifest(manifest, uuid.uuid4().hex[:12], {})
         for name in manifest.files:
             self.bucket.upload(self.folder(manifest.stage, manifest.key) / name, sent.key_of(name))

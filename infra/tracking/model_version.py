@@ -107,7 +107,6 @@ class Version:
         return headline({"source_input": self.tags.get(f"{self.dev}.source_input", "")})
 
     def dev_score(self, metric: str) -> float:
-        """Return the dev set's score by this metric."""
         return float(self.tags[f"{self.dev}.{metric}"])
 
     @property
