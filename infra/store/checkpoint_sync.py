@@ -55,12 +55,9 @@ def snapshots(bucket: Bucket, prefix: str) -> Iterator[SnapshotIndex]:
     names = [name for name in listed if name.endswith(f"/{INDEX}")]
     for name in sorted(names, key=lambda name: listed[name].modified, reverse=True):
         place = f"{prefix}/{name.rpartition('/')[0]}"
-        try:
+        with contextlib.suppress(NoSuchKey, ValueError, TypeError, KeyError):
             form = json.loads(bucket.read(f"{place}/{INDEX}"))
-            index = SnapshotIndex(place, dict(form["files"]), form.get("attempt", ""))
-        except (NoSuchKey, ValueError, TypeError, KeyError):
-            continue
-        yield index
+            yield SnapshotIndex(place, dict(form["files"]), form.get("attempt", ""))
 
 
 @dataclass
