@@ -200,8 +200,7 @@ class Snapshot:
         """Wait until the files are on the disk, so that even after a crash the folder is as recent as its snapshot."""
         for name in names:
             sync(held / name)
-        parents = {parent for name in names for parent in Path(name).parents}
-        for folder in sorted(parents):
+        for folder in sorted({parent for name in names for parent in Path(name).parents}):
             with contextlib.suppress(FileNotFoundError):
                 sync(self.folder / folder)
 

@@ -135,7 +135,6 @@ def _limits(scores: Mapping[str, Facts], manifests: Mapping[str, Manifest]) -> t
     sharding = manifests["shard.train"].arguments.get("sharding", {}) if "shard.train" in manifests else {}
     if "max_pieces" in sharding:
         found.append(f"No sentence of its training text has more than {sharding['max_pieces']} tokens.")
-    measured = ", ".join(scores) or "no set"
     if train := manifests.get("train"):
         found += [
             f"{each[0].upper()}{each[1:]}." for each in ended_by_clock(train.arguments.get("training", {}), train.facts)
@@ -143,7 +142,7 @@ def _limits(scores: Mapping[str, Facts], manifests: Mapping[str, Manifest]) -> t
     for name in scores:
         translated = manifests.get(f"translate.{name}")
         found += [f"{remark}." for remark in failed_translations(name, translated.facts)] if translated else []
-    return (*found, f"It was scored on {measured}, and on no other text.", HARM)
+    return (*found, f"It was scored on {', '.join(scores) or 'no set'}, and on no other text.", HARM)
 
 
 def _cleaning(clean: Manifest | None) -> str:
