@@ -21,8 +21,8 @@ from flows.runs.text_settings import fitting, for_pairs, measured_with
 from infra.errors import BadConfiguration
 from infra.site import Site
 from infra.store.manifest import Manifest
+from infra.tracking.mlflow_runs import OVERRIDES
 from infra.tracking.model_version import headline
-from infra.tracking.tracker import OVERRIDES
 from model.config.normalise import Normalise
 from model.metric_names import BLEU
 from tasks.durations import duration

@@ -19,10 +19,10 @@ from flows.runs.overrides import run_title
 from infra.errors import Fault, describe
 from infra.processes.threads import run_in_threads
 from infra.site import Site
-from infra.tracking.mlflow_runs import RunFile
+from infra.tracking.mlflow_runs import OVERRIDES, RunFile
 from infra.tracking.model_version import headline
 from infra.tracking.run_description import table
-from infra.tracking.tracker import OVERRIDES, Tracker, ending
+from infra.tracking.tracker import Tracker, ending
 
 RunOne = Callable[[RunPlan], Outcome]
 Say = Callable[[str], None]

@@ -12,7 +12,8 @@ from flows.runner.records import FINISHED, KILLED, RUNNING
 from flows.runner.request import RunPlan
 from flows.runs.overrides import run_title, settings_text
 from infra.errors import Fault, describe
-from infra.tracking.tracker import OVERRIDES, PARENT, SETTINGS, RunEnd, Tracker, ending
+from infra.tracking.mlflow_runs import OVERRIDES, PARENT, SETTINGS
+from infra.tracking.tracker import RunEnd, Tracker, ending
 from tasks.engine.keys import canonical
 from tasks.engine.limits import Check, Limits
 from tasks.engine.planner import StageResult, StopPipeline

@@ -24,7 +24,7 @@ from infra.errors import BadData, Fault
 from infra.guards.path_names import path_below
 from infra.processes import signals
 from infra.processes.identity import machine_identity
-from infra.store.files import files_below, sha256_of, stamp_of, sync, sync_tree
+from infra.store.files import files_below, link_or_copy, sha256_of, stamp_of, sync, sync_tree
 from infra.store.manifest import is_log
 from infra.store.s3_client import Bucket, NoSuchKey
 
@@ -55,12 +55,9 @@ def snapshots(bucket: Bucket, prefix: str) -> Iterator[SnapshotIndex]:
     names = [name for name in listed if name.endswith(f"/{INDEX}")]
     for name in sorted(names, key=lambda name: listed[name].modified, reverse=True):
         place = f"{prefix}/{name.rpartition('/')[0]}"
-        try:
+        with contextlib.suppress(NoSuchKey, ValueError, TypeError, KeyError):
             form = json.loads(bucket.read(f"{place}/{INDEX}"))
-            index = SnapshotIndex(place, dict(form["files"]), form.get("attempt", ""))
-        except (NoSuchKey, ValueError, TypeError, KeyError):
-            continue
-        yield index
+            yield SnapshotIndex(place, dict(form["files"]), form.get("attempt", ""))
 
 
 @dataclass
@@ -114,7 +111,11 @@ class Snapshot:
         self.say(f"{self._label}: resumes from what another machine sent to {self.bucket.url(index.place)}")
         partial = self.folder.with_name(f"{self.folder.name}.fetch-{uuid.uuid4().hex[:8]}")
         try:
-            self._download(index, partial)
+            for name, expected in index.files.items():
+                path = path_below(partial, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if self.bucket.download(f"{index.place}/{expected}", path) != expected:
+                    raise ValueError(f"{self.bucket.url(f'{index.place}/{expected}')} does not match its checksum")
             sync_tree(partial)
             shutil.rmtree(self.folder)
             partial.rename(self.folder)
@@ -172,12 +173,7 @@ class Snapshot:
         shutil.rmtree(held, ignore_errors=True)  # of a process that was killed
         for name in names:
             (held / name).parent.mkdir(parents=True, exist_ok=True)
-            try:
-                (held / name).hardlink_to(self.folder / name)
-            except FileNotFoundError:
-                raise
-            except OSError:  # a disk without links
-                shutil.copyfile(self.folder / name, held / name)
+            link_or_copy(self.folder / name, held / name)
 
     def _upload_all(self, stamps: Stamps, held: Path) -> bool:
         """Send the files, then the index; return whether the index is in the bucket now."""
@@ -204,8 +200,7 @@ class Snapshot:
         """Wait until the files are on the disk, so that even after a crash the folder is as recent as its snapshot."""
         for name in names:
             sync(held / name)
-        parents = {parent for name in names for parent in Path(name).parents}
-        for folder in sorted(parents):
+        for folder in sorted({parent for name in names for parent in Path(name).parents}):
             with contextlib.suppress(FileNotFoundError):
                 sync(self.folder / folder)
 
@@ -235,11 +230,3 @@ class Snapshot:
                 if path.is_file() and not any(Path(part).match(PARTIAL_PATTERN) for part in name.parts):
                     found[name.as_posix()] = stamp_of(path)
         return found
-
-    def _download(self, index: SnapshotIndex, folder: Path) -> None:
-        """Raises NoSuchKey, BadData for a name outside the folder, ValueError for bytes with another checksum."""
-        for name, expected in index.files.items():
-            path = path_below(folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if self.bucket.download(f"{index.place}/{expected}", path) != expected:
-                raise ValueError(f"{self.bucket.url(f'{index.place}/{expected}')} does not match its checksum")

@@ -40,10 +40,7 @@ def _statuses(folder: Path) -> Iterator[os.stat_result]:
 
 
 def _remove(store: Store, folder: Path, stage: str, key: str, before: float) -> None:
-    """Remove a folder that no process uses, or used since it was found.
-
-    Restores it if it is an artifact with an interrupted replacement.
-    """
+    """Remove a folder that no process uses, or used since it was found; restore an artifact that was being replaced."""
     with try_file_lock(store.lock_file(stage, key)) as free:
         if free and all(status.st_mtime < before for status in _statuses(folder)):
             store.restore(stage, key)
@@ -72,12 +69,10 @@ def leftover_objects(bucket: Bucket, before: float) -> Iterator[Leftover]:
         if max(info.modified for info in group.values()) < before:
             size = sum(info.bytes for info in group.values())
             yield Leftover(place, size, partial(bucket.delete, tuple(group)))
-    uploads = 0
     with contextlib.suppress(AccessRefused):  # readers without this right need not see them
-        uploads = bucket.abort_uploads(before, delete=False)
-    if uploads:
-        remove = partial(bucket.abort_uploads, before, delete=True)
-        yield Leftover(f"{uploads} uploads in parts that never ended", 0, remove)
+        if uploads := bucket.abort_uploads(before, delete=False):
+            remove = partial(bucket.abort_uploads, before, delete=True)
+            yield Leftover(f"{uploads} uploads in parts that never ended", 0, remove)
 
 
 def _files_id(bucket: Bucket, manifest: str) -> str:

@@ -148,16 +148,12 @@ class LocalStore(Store):
         found = [damage for name, sums in manifest.files.items() if (damage := file_damage(folder, name, sums))]
         if found:
             with contextlib.suppress(OSError):  # who may only read the root can name the damage
-                self.drop_stamps(manifest.stage, manifest.key)
+                self.stamp_file(manifest.stage, manifest.key).unlink(missing_ok=True)
         return [*found, *(f"{name} is not listed in its manifest" for name in self._unlisted(manifest))]
 
     def stamp_file(self, stage: str, key: str) -> Path:
         """Return the file with an artifact's stamps: size, time and inode of each file when it was last hashed."""
         return self.root / "stamps" / f"{stage}-{key}.json"
-
-    def drop_stamps(self, stage: str, key: str) -> None:
-        """Make the next ``damage`` hash every file of the artifact."""
-        self.stamp_file(stage, key).unlink(missing_ok=True)
 
     def begin(self, stage: str, key: str, resume: Mapping[str, str], attempt: str = "") -> Path:
         suffix = f"resume-{digest_of(resume)[:8]}" if resume else uuid.uuid4().hex[:8]
@@ -223,7 +219,7 @@ class LocalStore(Store):
         return False
 
     def remove(self, stage: str, key: str) -> None:
-        self.drop_stamps(stage, key)
+        self.stamp_file(stage, key).unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self._rename(stage, key, "removed"), ignore_errors=True)
 

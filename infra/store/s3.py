@@ -133,9 +133,8 @@ class S3Store(Store):
                 return False
             published = self.find(stage, key)
             # A fetched copy has the time of its source. A newer copy was made here and could not be sent.
-            if published and published.made.get("at", "") >= copy.made.get("at", ""):
-                return False
-            if self._local.damage(copy, every_byte=True):
+            is_old = published and published.made.get("at", "") >= copy.made.get("at", "")
+            if is_old or self._local.damage(copy, every_byte=True):
                 return False
             self.say(f"{stage} {key} is on this machine only: sent to {self.bucket.address}")
             self._publish(copy, self._manifests.etag(stage, key))
@@ -198,12 +197,10 @@ class S3Store(Store):
             self.bucket.put(path.absolute().relative_to(self.root).as_posix(), path.read_bytes())
 
     def fetch_newer(self, folder: str) -> None:
-        listed = self.bucket.list(folder)
-        # A file without a suffix could block the place of a run's folder.
-        files = [name for name in sorted(listed) if "." in name.rpartition("/")[2]]
-        for name in files:
+        for name, info in sorted(self.bucket.list(folder).items()):
+            if "." not in name.rpartition("/")[2]:
+                continue  # a file without a suffix could block the place of a run's folder
             path = path_below(self.root / folder, name)
-            info = listed[name]
             with contextlib.suppress(OSError):
                 status = path.stat()
                 # A record changes when its run ends. A record that this machine could not send is newer.
@@ -258,7 +255,6 @@ class S3Store(Store):
         return published.manifest
 
     def _upload(self, manifest: Manifest) -> RemoteManifest:
-        """Upload the files below a new id."""
         sent = RemoteManifest(manifest, uuid.uuid4().hex[:12], {})
         for name in manifest.files:
             self.bucket.upload(self.folder(manifest.stage, manifest.key) / name, sent.key_of(name))

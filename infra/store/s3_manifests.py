@@ -56,14 +56,11 @@ class RemoteManifests:
             parsed = parse_manifest(kept or self._bucket.read(f"{stage}/{key}/{MANIFEST}"), stage, key)
         except NoSuchKey:
             return None
-        if parsed is None:
+        if parsed is None or not is_plain_name(parsed[1].get("id")):
             return None
         manifest, envelope = parsed
         etags = envelope.get("etags")
-        files_id = envelope.get("id")
-        if not isinstance(files_id, str) or not is_plain_name(files_id):
-            return None
-        remote = RemoteManifest(manifest, files_id, etags if isinstance(etags, dict) else {})
+        remote = RemoteManifest(manifest, envelope["id"], etags if isinstance(etags, dict) else {})
         if not kept:
             self._write_copy(stage, key, etag, remote)
         return remote

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -57,19 +58,16 @@ class MlflowRuns:
         self.experiment_id = ""
         self.parent_tags: Mapping[str, str] = {}
         """The tags of the parent run; empty before ``start_parent``."""
-        self._client: Any = None
         self._cursors: dict[str, dict[str, int]] = {}
         """Maps each run to the last logged step of each metric."""
         self._start_token = token or uuid.uuid4().hex
 
-    @property
+    @cached_property
     def client(self) -> Any:
-        if self._client is None:
-            root = self.artifact_root.parent
-            if sqlite_file(self.uri) == root / DATABASE:
-                relocate(root)
-            self._client = mlflow_client(self.uri)
-        return self._client
+        root = self.artifact_root.parent
+        if sqlite_file(self.uri) == root / DATABASE:
+            relocate(root)
+        return mlflow_client(self.uri)
 
     def start_parent(
         self, experiment: str, name: str, tags: Mapping[str, str], params: Mapping[str, Any], start_ms: int
@@ -81,8 +79,9 @@ class MlflowRuns:
         if created := self.client.search_runs([self.experiment_id], token, max_results=1):
             run_id = self._reopen(created[0])
         else:
-            tags = {START_TOKEN: self._start_token, **_source_tags(f"repro run {experiment}"), **_tag_texts(tags)}
-            run_id = self._create(name, tags, start_ms)
+            texts = {tag: f"{text}"[:MAX_TAG_LENGTH] for tag, text in flatten(tags).items()}
+            own = {START_TOKEN: self._start_token, **_source_tags(f"repro run {experiment}")}
+            run_id = self._create(name, own | texts, start_ms)
         self._log_params(run_id, params)
         return run_id
 
@@ -157,8 +156,7 @@ class MlflowRuns:
         # Log at the end of the run's curves, so that a fact with a curve's name (dev_perplexity) is its last point.
         step = max(self._cursors.get(run_id, {}).values(), default=0)
         metrics = [Metric(name, value, now, step) for name, value in values.items() if is_number(value)]
-        others = {name: value for name, value in values.items() if not is_number(value)}
-        tags = [RunTag(name, text) for name, text in _tag_texts(others).items()]
+        tags = [RunTag(name, f"{value}"[:MAX_TAG_LENGTH]) for name, value in values.items() if not is_number(value)]
         if metrics or tags:
             self.client.log_batch(run_id, metrics[:METRICS_PER_BATCH], (), tags[:PARAMS_PER_BATCH])
 
@@ -211,7 +209,3 @@ def _source_tags(source: str) -> dict[str, str]:
         "mlflow.source.git.commit": commit(),
         "mlflow.user": user(),
     }
-
-
-def _tag_texts(values: Mapping[str, Any]) -> dict[str, str]:
-    return {name: f"{value}"[:MAX_TAG_LENGTH] for name, value in flatten(values).items()}

@@ -6,7 +6,6 @@ MLflow executes the model's code file once while saving, so this process imports
 
 import hashlib
 import importlib
-import os
 import re
 import shutil
 import sys
@@ -19,6 +18,7 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import Any
 
+from infra.store.files import link_or_copy
 from infra.tracking.client import fail_pending_models, mlflow_client, refusals
 
 NAME_DIGITS = 12
@@ -91,7 +91,7 @@ def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
     folders = {}
     for name, folder in model.folders.items():
         # MLflow uses the folder's own name, which here is a key. Hard links avoid a copy of large files.
-        shutil.copytree(folder, scratch / "in" / name, copy_function=_link)
+        shutil.copytree(folder, scratch / "in" / name, copy_function=link_or_copy)
         folders[name] = str(scratch / "in" / name)
     code = copy_under_own_name(model, scratch / "in")
     package = scratch / "in" / code.relative_to(scratch / "in").parts[0]
@@ -154,16 +154,8 @@ def _attach(store: Any, run_id: str, model_id: str, metrics: Mapping[str, float]
 
     run = store.get_run(run_id)
     now = run.info.start_time
-    parent = run.data.tags.get("mlflow.parentRunId")
-    for producer in (run_id, parent) if parent else (run_id,):
+    for producer in filter(None, (run_id, run.data.tags.get("mlflow.parentRunId"))):
         store.log_outputs(producer, [LoggedModelOutput(model_id, step=0)])
     store.log_batch(
         run_id, [Metric(name, value, now, 0, model_id=model_id, run_id=run_id) for name, value in metrics.items()]
     )
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

@@ -54,17 +54,13 @@ class Promotion:
     """``user: reason``."""
 
     @property
-    def who(self) -> str:
-        return self.why.partition(": ")[0]
-
-    @property
     def reason(self) -> str:
         return self.why.partition(": ")[2]
 
     @property
     def by_registration(self) -> bool:
         """Whether a registration moved the alias by scores; otherwise a person did."""
-        return self.who.endswith(BY_REGISTRATION)
+        return self.why.partition(": ")[0].endswith(BY_REGISTRATION)
 
 
 @dataclass(frozen=True)
@@ -111,7 +107,6 @@ class Version:
         return headline({"source_input": self.tags.get(f"{self.dev}.source_input", "")})
 
     def dev_score(self, metric: str) -> float:
-        """Return the dev set's score by this metric."""
         return float(self.tags[f"{self.dev}.{metric}"])
 
     @property
@@ -131,8 +126,7 @@ class Version:
     def digests(self) -> Mapping[str, str]:
         """Digests of the version's text (``clean``), vocabulary (``learn_bpe``) and each evaluation set
         (``prepare_sets.<set>``)."""
-        tags = self.tags.items()
-        return {tag.removeprefix(DIGEST_TAG): value for tag, value in tags if tag.startswith(DIGEST_TAG)}
+        return tags_below(self.tags, DIGEST_TAG)
 
     @property
     def promotions(self) -> list[Promotion]:
@@ -186,6 +180,11 @@ def make_version(
     in_order = tuple(sorted(aliases, key=lambda alias: (*PREFERRED, alias).index(alias)))
     created = datetime.fromtimestamp(created_ms / 1000, UTC)
     return Version(name, int(version), created, in_order, _separate_tags(tags), run_id or "", source or "")
+
+
+def tags_below(tags: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """Return the tags that begin with ``prefix``, by the rest of their names."""
+    return {tag.removeprefix(prefix): value for tag, value in tags.items() if tag.startswith(prefix)}
 
 
 def scored_sets(tags: Mapping[str, str]) -> list[str]:

@@ -11,11 +11,9 @@ from typing import Any
 from infra.servers.relocation import DATABASE
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.tracking.client import refusals, refused
-from infra.tracking.mlflow_runs import MAX_TAG_LENGTH, OVERRIDES, PARENT, SETTINGS, MlflowRuns, RunFile
+from infra.tracking.mlflow_runs import MAX_TAG_LENGTH, MlflowRuns, RunFile
 from infra.tracking.run_description import SCORE_STAGE, StageRow, numeric_facts, run_description
 from infra.tracking.write_queue import WriteQueue
-
-__all__ = ["OVERRIDES", "PARENT", "SETTINGS", "RunEnd", "Tracker", "ending"]
 
 PENDING = "later:"
 """Prefix of the temporary id of a stage that began while MLflow was unreachable."""
@@ -47,10 +45,6 @@ class Tracker:
     def client(self) -> Any:
         """The MlflowClient; raises MLflow's errors when the store does not answer."""
         return self._runs.client
-
-    @property
-    def experiment_id(self) -> str:
-        return self._runs.experiment_id
 
     @property
     def parent_tags(self) -> Mapping[str, str]:
@@ -120,7 +114,7 @@ class Tracker:
         if run_id:
             end_ms = _now_ms()
             self._put("facts", run_id, lambda real: self._runs.log_facts(real, facts))
-            self._put("the end of a stage", run_id, lambda real: self._terminate(real, status, end_ms))
+            self._put("the end of a stage", run_id, lambda real: self.client.set_terminated(real, status, end_ms))
         self._describe_run()
 
     def cached(self, stage: str, item: str, key: str, facts: Mapping[str, Any], state: str = "cached") -> None:
@@ -150,7 +144,7 @@ class Tracker:
         self._describe_run()
         if self._start_parent is not None:
             end_ms = _now_ms()
-            self._writes.put("the end of the run", lambda: self._terminate(self._parent(), status, end_ms))
+            self._writes.put("the end of the run", lambda: self.client.set_terminated(self._parent(), status, end_ms))
         self._writes.flush_all(patient=status != "KILLED")
 
     def _put(self, what: str, run_id: str, write: Callable[[str], object]) -> None:
@@ -172,10 +166,7 @@ class Tracker:
 
     def _start_stage(self, row: StageRow, params: Mapping[str, Any], start_ms: int, continues: bool) -> None:
         row.run_id = self._runs.start_stage(self._parent(), row, params, start_ms, continues)
-        row.experiment = self.experiment_id
-
-    def _terminate(self, run_id: str, status: str, end_ms: int) -> None:
-        self.client.set_terminated(run_id, status, end_time=end_ms)
+        row.experiment = self._runs.experiment_id
 
     def _log_headline(self, row: StageRow) -> None:
         numbers = {f"{row.item}.{name}": value for name, value in numeric_facts(row.facts).items()}

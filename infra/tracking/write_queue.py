@@ -60,13 +60,12 @@ class WriteQueue:
                     action()
                     self._was_available = True
                 except Exception as error:  # an error of tracking must not end a training
-                    if _is_transient(error) and not self._is_available():
-                        self._mark_unavailable(what, error)
-                        return
-                    self._failures_of_first += 1
-                    if _is_transient(error) and self._failures_of_first < MAX_ATTEMPTS:
-                        self._mark_unavailable(what, error)
-                        return
+                    if _is_transient(error):
+                        if self._is_available():
+                            self._failures_of_first += 1
+                        if self._failures_of_first < MAX_ATTEMPTS:
+                            self._mark_unavailable(what, error)
+                            return
                     self._warn(f"MLflow refused {what}: {_first_line(error)}")
                 self._waiting.popleft()
                 self._failures_of_first = 0

@@ -56,7 +56,6 @@ class PaperFigures:
 
     @property
     def metric(self) -> str:
-        """The metric of our score cards that follows this protocol."""
         return METRICS[self.protocol]
 
 

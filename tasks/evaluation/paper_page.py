@@ -84,8 +84,6 @@ def _number(values: Mapping[str, Any], name: str, form: str, times: float = 1) -
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of the page."""
-
     title: str
     note: str
     cells: Sequence[Cells]
@@ -123,10 +121,7 @@ def paper_tables(lines: Sequence[PaperComparison]) -> list[PaperTable]:
 
 
 def introduction(lines: Sequence[PaperComparison]) -> list[str]:
-    """How the rows differ from the paper's, and whether scores can be compared.
-
-    Rows that differ in the same way share one sentence.
-    """
+    """How the rows differ from the paper's, and whether scores can be compared."""
     rows: dict[str, list[str]] = {}
     for line in lines:
         if line.row.conditions:

@@ -108,8 +108,7 @@ def filters(removed: Mapping[str, int], read: int, theme: Theme) -> bytes:
     for place, (count, _) in zip(places, rows, strict=True):
         share = 100 * count / max(read, 1)
         percent = f"{share:.1f} %" if share >= 0.1 else "under 0.1 %"
-        text = f"  {count:,}  ({percent})"
-        axes.text(count, place, text, va="center", fontsize=8.5, color=theme.muted)
+        axes.text(count, place, f"  {count:,}  ({percent})", va="center", fontsize=8.5, color=theme.muted)
     return png(figure)
 
 
@@ -275,8 +274,7 @@ def sentence_bleu(bleu: Numbers, name: str, theme: Theme) -> bytes:
     axes.hist(
         np.clip(bleu, 0, 100), bins=range(0, 101, 5), color=theme.source, alpha=0.75, edgecolor=theme.page, lw=0.8
     )
-    for value, words in ((float(np.median(bleu)), "median"), (float(bleu.mean()), "mean")):
-        style = "-" if words == "median" else "--"
+    for value, words, style in ((float(np.median(bleu)), "median", "-"), (float(bleu.mean()), "mean", "--")):
         axes.axvline(value, color=theme.target, lw=1.4, ls=style, label=f"{words} {value:.1f}")
     axes.set_xlim(0, 100)
     axes.set_xlabel("BLEU of a sentence: cased, smoothed", color=theme.muted)

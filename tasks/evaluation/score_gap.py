@@ -48,7 +48,6 @@ class Condition(NamedTuple):
 
     @staticmethod
     def of(sentences: pl.DataFrame, metric: str) -> Condition:
-        """The scored sentences of a set."""
         return Condition(sentences["hypothesis"].to_list(), sentences["reference"].to_list(), metric)
 
 

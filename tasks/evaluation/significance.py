@@ -41,7 +41,6 @@ class SeedScores:
 
     @staticmethod
     def of(seeds: Sequence[Measured]) -> SeedScores:
-        """The scores of single seeds as a group."""
         return SeedScores(np.array([each.score for each in seeds]), np.array([each.resampled for each in seeds]))
 
 
@@ -85,8 +84,7 @@ def compare_groups(a: SeedScores, b: SeedScores, tail: float = TAIL, *, paired: 
     error = math.sqrt(variance)
     reach = student_quantile(1 - tail, freedom)
     power = student_quantile(POWER, freedom)
-    ends = (effect - reach * error, effect + reach * error)
-    return GroupDifference(effect, *ends, (reach + power) * error)
+    return GroupDifference(effect, effect - reach * error, effect + reach * error, (reach + power) * error)
 
 
 def _sentence_variance(a: Counts, b: Counts, paired: bool) -> float:

@@ -61,7 +61,6 @@ class Curves:
 
 
 def training_curves(metrics: Path) -> Curves:
-    """The learning curves of a training."""
     rows = metric_rows(metrics)
 
     def column(name: str, where: str) -> NDArray[np.float64]:

@@ -95,7 +95,6 @@ def score_metrics(language: str) -> list[ScoreMetric]:
 
 
 def score_metric(name: str, language: str) -> ScoreMetric:
-    """The metric of this name."""
     return next(each for each in score_metrics(language) if each.name == name)
 
 
@@ -189,12 +188,10 @@ class Measured:
 
 
 def measured(metric: Any, counts: Counts) -> Measured:
-    """The corpus score of these sentences."""
     return Measured(total(metric, counts), sentence_scores(metric, resample(counts)))
 
 
 def measured_mean(scores: Counts) -> Measured:
-    """The mean of the scores of sentences."""
     return Measured(float(scores.mean()), resample(scores[:, None])[:, 0] / len(scores))
 
 

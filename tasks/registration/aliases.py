@@ -84,7 +84,6 @@ def dev_p_value(own: Artifact, champion: Version) -> float | str:
 
 
 def holder(of_model: Iterable[Version], alias: str) -> Version | None:
-    """The version that has the alias."""
     return next((version for version in of_model if alias in version.aliases), None)
 
 

@@ -129,9 +129,8 @@ def _flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 def _value(system: Lineage, settings: Settings, path: str, entries: Sequence[str]) -> str:
     values = settings.get(path, {})
-    for entry in entries:
-        if entry in values:
-            return values[entry]
+    if known := [values[entry] for entry in entries if entry in values]:
+        return known[0]
     if entries[0].partition(".")[0] in _removed(system):
         return REMOVED
     parent = settings.get(path.rpartition(".")[0], {})

@@ -5,6 +5,7 @@ from typing import Any
 
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact, Store
+from infra.tracking.model_version import tags_below
 from model.config import Decoding, from_json
 from tasks.evaluation.seed_spread import is_own
 
@@ -48,17 +49,14 @@ def _collect_lineage(
 
 
 def version_lineage(manifest: Callable[[str, str], Manifest | None], tags: Mapping[str, str]) -> dict[str, Manifest]:
-    """The manifests of the artifacts that a version's tags name, without removed ones.
-
-    ``manifest`` finds the manifest of a stage and a key.
-    """
+    """The manifests of the artifacts that a version's tags name, without removed ones."""
     manifests = {name: manifest(name.partition(".")[0], key) for name, key in keys_of(tags).items()}
     return {name: manifest for name, manifest in manifests.items() if manifest}
 
 
 def keys_of(tags: Mapping[str, str]) -> dict[str, str]:
     """The keys of the artifacts that a version's tags name, by ``train``, ``score.test``."""
-    return {tag.removeprefix(KEY_TAG): key for tag, key in tags.items() if tag.startswith(KEY_TAG)}
+    return tags_below(tags, KEY_TAG)
 
 
 def training_text(weights: Artifact) -> dict[str, int | str]:

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from infra.store.manifest import Manifest
-from infra.tracking.model_version import HEADLINES, headline, scored_sets
+from infra.tracking.model_version import HEADLINES, headline, scored_sets, tags_below
 from model.metric_names import BLEU, BLEU_LC, BLEU_PAPER, CHRF, DEV_PERPLEXITY, PERPLEXITY, TER, UPDATES
 from tasks.corpus.catalogue import OWN, TERMS, may_copy
 from tasks.durations import duration
@@ -135,7 +135,6 @@ def _limits(scores: Mapping[str, Facts], manifests: Mapping[str, Manifest]) -> t
     sharding = manifests["shard.train"].arguments.get("sharding", {}) if "shard.train" in manifests else {}
     if "max_pieces" in sharding:
         found.append(f"No sentence of its training text has more than {sharding['max_pieces']} tokens.")
-    measured = ", ".join(scores) or "no set"
     if train := manifests.get("train"):
         found += [
             f"{each[0].upper()}{each[1:]}." for each in ended_by_clock(train.arguments.get("training", {}), train.facts)
@@ -143,7 +142,7 @@ def _limits(scores: Mapping[str, Facts], manifests: Mapping[str, Manifest]) -> t
     for name in scores:
         translated = manifests.get(f"translate.{name}")
         found += [f"{remark}." for remark in failed_translations(name, translated.facts)] if translated else []
-    return (*found, f"It was scored on {measured}, and on no other text.", HARM)
+    return (*found, f"It was scored on {', '.join(scores) or 'no set'}, and on no other text.", HARM)
 
 
 def _cleaning(clean: Manifest | None) -> str:
@@ -244,8 +243,4 @@ def _read_examples(file: Path | None) -> Examples:
 
 def scores_in_tags(tags: Mapping[str, str]) -> dict[str, Facts]:
     """The facts of a version's scores, by set."""
-    prefixes = {name: f"{name}." for name in scored_sets(tags)}
-    return {
-        name: {tag.removeprefix(prefix): value for tag, value in tags.items() if tag.startswith(prefix)}
-        for name, prefix in prefixes.items()
-    }
+    return {name: tags_below(tags, f"{name}.") for name in scored_sets(tags)}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from infra.errors import BadConfiguration
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact
-from infra.tracking.model_version import HEADLINES, finite, headline, scored_sets
+from infra.tracking.model_version import HEADLINES, finite, headline, scored_sets, tags_below
 from infra.tracking.provenance import commit
 from infra.tracking.run_description import is_number, mlflow_name, table
 from model.metric_names import BLEU, DEV_BLEU, TEST_BLEU
@@ -62,7 +62,6 @@ def version_description(labels: Sequence[str], tags: Mapping[str, str]) -> str:
     metric = headline(*scores.values())
     bleu = ", ".join(f"{name} {float(facts[metric]):.2f}" for name, facts in scores.items())
     head, *rows = score_table(scores, tags["dev_set"])
-    changes = {tag.removeprefix("changed."): change for tag, change in tags.items() if tag.startswith("changed.")}
     report = tags.get("report", "")
     parts = [
         # MLflow's list of versions shows the first 32 characters as plain text.
@@ -74,7 +73,7 @@ def version_description(labels: Sequence[str], tags: Mapping[str, str]) -> str:
         f"Lineage: `repro show {version}`",
         f"`repro translate --model {version} < in > out`",
         f"`repro compare {' '.join(labels)}`" if len(labels) > 1 else "",
-        "\n".join(f"- {stage} was made before its {change}" for stage, change in changes.items()),
+        "\n".join(f"- {stage} was made before its {change}" for stage, change in tags_below(tags, "changed.").items()),
     ]
     return "\n\n".join(filter(None, parts))
 

@@ -17,10 +17,8 @@ from tasks.lazy_libraries import NDArray, np, pl
 ATTENTIONS = 4
 """Example sentences whose attention is drawn."""
 
-JsonObject = dict[str, Any]
 
-
-def attention_examples(folder: Path) -> list[tuple[JsonObject, NDArray[np.float64]]]:
+def attention_examples(folder: Path) -> list[tuple[dict[str, Any], NDArray[np.float64]]]:
     """Example sentences with their cross-attention, of shape (layers, heads, hypothesis pieces, source pieces)."""
     described = json.loads((folder / "attention.json").read_text())
     with np.load(folder / "attention.npz") as arrays:

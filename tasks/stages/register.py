@@ -17,12 +17,11 @@ from infra.site import Site
 from infra.store.files import folder_damage
 from infra.store.manifest import is_log
 from infra.store.store import Artifact
-from infra.tracking.mlflow_runs import RunFile
+from infra.tracking.mlflow_runs import OVERRIDES, SETTINGS, RunFile
 from infra.tracking.model_files import PARTS, VOCABULARY, files_digest, local_address
 from infra.tracking.model_logging import TextModel
 from infra.tracking.model_version import DIGEST_TAG
 from infra.tracking.registry import version_exists
-from infra.tracking.tracker import OVERRIDES, SETTINGS
 from model.config import Decoding
 from model.config.normalise import Normalise
 from model.data.bpe import write_normalising

@@ -23,7 +23,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tracker.start("ende", "ende", {}, {"training": {"updates": 7}})
     for dev, test in ((30.0, 25.0), (31.0, 24.0), (29.0, 23.0)):
         run_id = tracker.start_stage("register", "", f"{dev}", {})
-        model = tracker.client.create_logged_model(tracker.experiment_id, name="ende", source_run_id=run_id)
+        model = tracker.client.create_logged_model(tracker._runs.experiment_id, name="ende", source_run_id=run_id)
         tags = {"dev_set": "val", "dev_signature": "13a", "digest.clean": "c1ea" * 16, "digest.learn_bpe": "b9e0" * 16}
         tags |= {"val.bleu": f"{dev}", "test.bleu": f"{test}", "decision": DECISION}
         create_version(tracker.uri, "ende", model.model_id, tracker.run_id, {**tags, "stage_run": run_id})

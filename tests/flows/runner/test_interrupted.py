@@ -133,7 +133,7 @@ def test_closing_ends_records_and_what_mlflow_holds_to_be_running(dead: str, mon
     theirs = record(dead, RunRequest("demo"), "RUNNING", 1, monkeypatch)
     for run_id in (tracker.run_id, stage):
         tracker.client.set_tag(run_id, "process", dead)
-    model = tracker.client.create_logged_model(tracker.experiment_id, name="half", source_run_id=stage)
+    model = tracker.client.create_logged_model(tracker._runs.experiment_id, name="half", source_run_id=stage)
     assert close_dead_runs(site) == 1
     assert tracker.client.get_logged_model(model.model_id).status == "FAILED"
     assert close_dead_runs(site) == 0

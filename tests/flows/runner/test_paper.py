@@ -21,7 +21,7 @@ from infra.errors import BadConfiguration, BadData
 from infra.launch.job import JobSpec
 from infra.processes import signals
 from infra.tracking.client import mlflow_client
-from infra.tracking.tracker import PARENT
+from infra.tracking.mlflow_runs import PARENT
 from model.config import count_parameters
 from tasks.engine import jobs
 from tasks.engine.planner import StageResult

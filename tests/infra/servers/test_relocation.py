@@ -29,7 +29,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tracker = Tracker("", root / "mlflow-artifacts")
     tracker.start("models", "run", {}, {})
     tracker.start_stage("train", "", KEY, {})
-    made = tracker.client.create_logged_model(tracker.experiment_id, name="ende", source_run_id=tracker.run_id)
+    made = tracker.client.create_logged_model(tracker._runs.experiment_id, name="ende", source_run_id=tracker.run_id)
     weights = root / "weights" / "artifacts" / "weights"
     weights.mkdir(parents=True)
     (weights / "model.safetensors").write_text("weights")
@@ -88,7 +88,7 @@ def test_an_interrupted_training_resumes_after_a_move(copy: Path) -> None:
     tracker = Tracker("", copy / "mlflow-artifacts")
     tracker.start("models", "again", {}, {})
     resumed = tracker.start_stage("train", "", KEY, {})
-    assert len(tracker.client.search_runs([tracker.experiment_id], f"tags.stage_key = '{KEY}'")) == 1
+    assert len(tracker.client.search_runs([tracker._runs.experiment_id], f"tags.stage_key = '{KEY}'")) == 1
     assert tracker.client.get_run(resumed).data.tags["mlflow.parentRunId"] == tracker.run_id
 
 

@@ -208,11 +208,11 @@ def test_a_checkpoint_removed_while_it_is_sent_is_in_the_snapshot(
 ) -> None:
     """Otherwise no snapshot would ever be complete if sending takes longer than the job keeps a checkpoint."""
 
-    def without_links(target: Path, source: Path) -> None:
+    def without_links(source: Path, target: Path) -> None:
         raise PermissionError
 
     if not links:
-        monkeypatch.setattr(Path, "hardlink_to", without_links)
+        monkeypatch.setattr(os, "link", without_links)
     monkeypatch.setattr(checkpoint_sync, "SMALL_BYTES", 2)
     real, lost = Bucket.upload, []
 

@@ -31,7 +31,7 @@ def test_each_altered_byte_is_seen_even_in_logs(tmp_path: Path, name: str) -> No
 def test_a_reader_who_cannot_write_sees_the_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = LocalStore(tmp_path)
     (sealed(store).path() / "a.txt").write_bytes(b"altered")
-    monkeypatch.setattr(store, "drop_stamps", Mock(side_effect=PermissionError(errno.EACCES, "not yours")))
+    monkeypatch.setattr(store, "stamp_file", Mock(side_effect=PermissionError(errno.EACCES, "not yours")))
     assert store.damages(manifest_of(store)) == ["a.txt has 7 bytes, not 5"]
 
 

@@ -72,7 +72,7 @@ def test_stages_are_children_with_name_key_params_and_facts(root: Path) -> None:
     parent = tracker.client.get_run(tracker.run_id)
     assert parent.info.status == "FINISHED"
     assert parent.data.metrics["val.bleu"] == 34.5
-    assert f"#/experiments/{tracker.experiment_id}/runs/{run_id}" in parent.data.tags[NOTE]
+    assert f"#/experiments/{tracker._runs.experiment_id}/runs/{run_id}" in parent.data.tags[NOTE]
     assert parent.info.artifact_uri.startswith((root / "mlflow-artifacts" / "children").as_uri())
 
 
@@ -96,13 +96,13 @@ def test_children_are_named_by_the_settings_and_parents_have_curves_and_links(ro
     assert len(history(tracker, tracker.run_id, "loss")) == 1, "the training of another seed has curves of its own"
     assert history(tracker, tracker.run_id, "learning_rate") == []
     note = tracker.client.get_run(tracker.run_id).data.tags[NOTE]
-    pages = [f"#/experiments/{tracker.experiment_id}/runs/{each}" for each in (train, report)]
+    pages = [f"#/experiments/{tracker._runs.experiment_id}/runs/{each}" for each in (train, report)]
     assert note.startswith(f"[Curves]({pages[0]}/model-metrics) · [Report]({pages[1]}/artifacts/report.html)\n")
 
 
 def test_the_page_of_an_experiment_is_found_without_mlflow(root: Path) -> None:
     tracker = started_tracker(root, "page")
-    assert experiment_page(tracker.uri, "page") == f"#/experiments/{tracker.experiment_id}/runs"
+    assert experiment_page(tracker.uri, "page") == f"#/experiments/{tracker._runs.experiment_id}/runs"
     assert experiment_page(tracker.uri, "none of this name") == ""
     assert experiment_page("http://127.0.0.1:9", "page") == ""
 
@@ -191,7 +191,7 @@ def test_a_cached_stage_links_to_the_run_that_made_it_in_any_experiment(root: Pa
     user.cached("clean", "", "never made here", {})
     user.finish("FINISHED")
     parent = user.client.get_run(user.run_id)
-    assert f"#/experiments/{maker.experiment_id}/runs/{made}" in parent.data.tags[NOTE]
+    assert f"#/experiments/{maker._runs.experiment_id}/runs/{made}" in parent.data.tags[NOTE]
     assert "| clean | cached |" in parent.data.tags[NOTE]
     assert parent.data.metrics["val.bleu"] == 30.25
 
@@ -216,7 +216,7 @@ def test_an_unreachable_store_warns_once_and_loses_nothing(
 ) -> None:
     tracker = started_tracker(root, "absent")
     client = tracker.client
-    tracker._runs._client = _Unreachable()
+    tracker._runs.client = _Unreachable()
     run_id = tracker.start_stage("train", "", "k8", {})
     with pytest.raises(NetworkFault, match="does not answer"):
         tracker.resolve_run_id(run_id)
@@ -227,7 +227,7 @@ def test_an_unreachable_store_warns_once_and_loses_nothing(
     tracker.cached("score", "val", "k9", {"bleu": 3.0})
     assert capsys.readouterr().err.count("repro:") == 1
 
-    tracker._runs._client = client
+    tracker._runs.client = client
     tracker.cached("clean", "", "k10", {"pairs": 3})
     assert not client.get_run(tracker.run_id).data.metrics, "it waits before it asks again"
     now = time.monotonic()
@@ -249,14 +249,14 @@ def test_a_lost_response_makes_no_second_run(root: Path) -> None:
     """The server is killed after it stored the request and before it responds."""
     tracker = Tracker("", root / "mlflow-artifacts")
     client = tracker.client
-    tracker._runs._client = _LosesResponse(client, "create_run")
+    tracker._runs.client = _LosesResponse(client, "create_run")
     assert tracker.start("deaf", "run", {}, {}) == ""
-    tracker._runs._client = client
+    tracker._runs.client = client
     tracker._writes.retry_now()
     run_id = tracker.start_stage("train", "", "k20", {})
-    tracker._runs._client = _LosesResponse(client, "log_batch")
+    tracker._runs.client = _LosesResponse(client, "log_batch")
     tracker.log_rows(run_id, [row(1, loss=1.0)])
-    tracker._runs._client = client
+    tracker._runs.client = client
     tracker._writes.retry_now()
     tracker.log_rows(run_id, [row(2, loss=0.5)])
     tracker.finish_stage(run_id, "FINISHED", {})
@@ -312,9 +312,9 @@ def test_a_write_that_fails_once_at_the_end_is_repeated(root: Path, monkeypatch:
     tracker = started_tracker(root, "slow")
     run_id = tracker.start_stage("train", "", "k12", {})
     client = tracker.client
-    tracker._runs._client = _Unreachable()
+    tracker._runs.client = _Unreachable()
     tracker.log_rows(run_id, [row(1, loss=1.0)])
-    tracker._runs._client = _FailsOnce(client, "log_batch")
+    tracker._runs.client = _FailsOnce(client, "log_batch")
     tracker.finish("FINISHED")
     assert [step for step, _, _ in history(tracker, run_id, "loss")] == [1]
 

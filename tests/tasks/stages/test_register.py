@@ -204,7 +204,7 @@ def test_a_killed_registration_is_repeated_without_a_trace(
     assert (first.aliases, second.aliases) == ((), ("champion", "candidate"))
     assert [move.alias for move in second.promotions] == ["candidate", "champion"]
     models = mlflow_client(run.tracker.uri).search_logged_models(
-        [run.tracker.experiment_id], f"source_run_id = '{run_id}'"
+        [run.tracker._runs.experiment_id], f"source_run_id = '{run_id}'"
     )
     expected = ["FAILED", "READY"] if moment == "log_model_artifacts" else ["READY"]
     assert sorted(model.status for model in models) == expected
@@ -220,7 +220,7 @@ def test_a_model_that_cannot_be_stored_leaves_no_version(run: FinishedRun, monke
     with pytest.raises(NetworkFault, match="no answer"):
         run.register("unlucky", run.tags())
     assert versions(run.tracker.uri, "unlucky") == []
-    left = store.search_logged_models([run.tracker.experiment_id], "name = 'unlucky'")
+    left = store.search_logged_models([run.tracker._runs.experiment_id], "name = 'unlucky'")
     assert [model.status for model in left] == ["FAILED"]
 
 
