@@ -10,7 +10,7 @@ from flows.runs.overrides import as_options
 from flows.views.terminal import print_text, say
 from infra.errors import BadConfiguration
 from infra.processes import signals
-from infra.site import Site, open_store
+from infra.site import Site, configured_site, open_store
 
 POLL_SECONDS = 1.0
 LINES = 40
@@ -59,13 +59,13 @@ def logs(
     store = open_store(Site.named(site))
     key = ""
     if is_version(run):
-        version = find_version(run, Site.named(site))
+        version = find_version(run, configured_site(site))
         run, key = version.name, version.tags.get("key.train", "")
     wanted = parse_name("/".join(filter(None, (run, stage))))
     shown: dict[tuple[str, str], StageLog] = {}
     start = newest_start(store, wanted, overrides, key)
     while True:
-        for log in stage_logs(store, start, wanted):
+        for log in stage_logs(store, start, wanted, finished=not shown):
             place = (log.row.stage, log.row.item)
             if place not in shown:
                 say(f"{start.full_name}: {log.row.label} {log.state}; {log.folder or 'there is no log of it'}")

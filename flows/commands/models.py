@@ -40,16 +40,16 @@ def models(
     if "@" in name or "/" in name:
         raise BadConfiguration(f"name is {name!r}, allowed is a model; `repro show {name}` shows one version")
     found = versions(site.registry, name)
-    if not found and name and not systems:
-        if others := sorted({version.name for version in versions(site.registry)}):
-            raise BadConfiguration(unknown_name(name, others, f"{site.root}", "model"))
+    known = foreign_scores(open_store(site)) if systems else []
+    others = [each for each in known if name in ("", each.on.rpartition("/")[0])]
+    if name and not found and not others:
+        if models_here := sorted({version.name for version in versions(site.registry)}):
+            raise BadConfiguration(unknown_name(name, models_here, f"{site.root}", "model"))
         hint = f"; `repro run {name}` registers one" if name in RUNS else did_you_mean(name, RUNS)
         raise BadConfiguration(f"no model {name!r} is registered in {site.root}, which has none yet{hint}")
-    known = foreign_scores(open_store(site)) if systems else []
-    if not found and not known:
+    if not found and not others:
         say(f"no model is registered in {site.root.absolute()}; `repro run demo` registers one; or set REPRO_ROOT")
     found = found if sort == "name" else ordered(found, sort)
-    others = [each for each in known if name in ("", each.on.rpartition("/")[0])]
     if as_json:
         print_json([*map(version_json, found), *(each.as_json() for each in others)])
         return

@@ -65,6 +65,7 @@ def show(
     if path:
         from flows.inspection.artifacts import folders_of
 
+        configure_libraries(where.root)
         for folder in folders_of(name, where, overrides):
             print_text(folder)
     elif artifacts:

@@ -54,7 +54,11 @@ def trace(
     if pair_id:
         _trace_pair(what, pair_id, out if attention else None, overrides, site, as_json)
     elif attention:
-        _draw_sentence(what, model, target, out)
+        if overrides or as_json:
+            raise BadConfiguration(
+                f"{'--set' if overrides else '--json'} is for a run and a pair, such as demo test:17"
+            )
+        _draw_sentence(what, model, target, out, site)
     else:
         raise BadConfiguration("pair-id is missing, allowed is a pair such as demo:17, or a sentence with --attention")
 
@@ -84,9 +88,9 @@ def _trace_pair(run: str, pair_id: str, out: Path | None, overrides: tuple[str, 
         show(f"attention: {out}", aside=True)
 
 
-def _draw_sentence(sentence: str, model: str, target: str, out: Path) -> None:
+def _draw_sentence(sentence: str, model: str, target: str, out: Path, site_name: str) -> None:
     """Draw every head and layer for a sentence and its translation, or ``target`` in its place."""
-    site = configured_site()
+    site = configured_site(site_name)
     from flows.inference.load_version import load_version
     from flows.inference.sentence_attention import attention_of
     from flows.runner.find_run import find_version

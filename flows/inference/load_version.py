@@ -111,12 +111,16 @@ def load_version(
 
 
 def dev_lines(version: Version, site: Site) -> Sequence[str]:
-    """Return evenly spaced sentences of the version's dev set; none if the set is not on this machine."""
+    """Return evenly spaced sentences of the version's dev set; none if the set is damaged or not on this machine."""
     key = version.tags.get(f"key.prepare_sets.{version.dev}", "")
     file = site.root / "prepare_sets" / key / "pairs.parquet"
     if not key or not file.is_file():
         return ()
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    lines: list[str] = pq.read_table(file, columns=["source"]).column("source").to_pylist()
+    try:
+        lines: list[str] = pq.read_table(file, columns=["source"]).column("source").to_pylist()
+    except (pa.ArrowException, OSError):
+        return ()
     return lines[:: max(1, len(lines) // COMPARED)][:COMPARED]

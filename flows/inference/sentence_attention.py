@@ -20,11 +20,11 @@ def attention_of(
 
     Raises BadConfiguration for an empty sentence, and for a sentence or target that is too long for a picture.
     """
-    if not translator.lengths([sentence])[0]:
+    [source_length] = translator.lengths([sentence])
+    if not source_length:
         raise BadConfiguration("the sentence is empty, allowed is a sentence")
     limit = min(LONGEST, translator.translator.longest_source)
-    for name, text in (("the sentence", sentence), ("the target", target)):
-        length = translator.lengths([text])[0]
+    for name, length in (("the sentence", source_length), ("the target", translator.target_length(target))):
         if length > limit:
             raise BadConfiguration(f"{name} has {length} pieces, allowed are {limit}")
     if target:

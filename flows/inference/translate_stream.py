@@ -84,7 +84,7 @@ class TranslationStream:
                 say(error)
         elif line.longest > self.seen:
             self.unseen.note(number)
-        if len(line.sources) > 1:
+        if not error and len(line.sources) > 1:
             self.split.note(number)
         if line.hypotheses and not line.hypotheses[0].finished:
             self.cut.note(number)

@@ -146,15 +146,15 @@ def newest_start(store: Store, name: ArtifactName, overrides: Sequence[str] = ()
     raise BadConfiguration(f"no stage of {run}{as_options(overrides)} began in {store.root}: {way}")
 
 
-def stage_logs(store: Store, start: RecordedRun, wanted: ArtifactName) -> list[StageLog]:
-    """Choose the wanted stages; by default running ones, else failed ones, else the training or last log."""
+def stage_logs(store: Store, start: RecordedRun, wanted: ArtifactName, *, finished: bool = True) -> list[StageLog]:
+    """Choose the wanted stages; by default running ones, else failed ones, else (``finished``) the training or last."""
     logs = [StageLog(store, row, start) for row in start.stages]
     if wanted.stage:
         return [each for each in logs if wanted.covers(ArtifactName(start.run, each.row.stage, each.row.item))]
     at_work = [each for each in logs if each.is_at_work]
     failed = [each for each in logs if each.row.state == "failed"]
     with_log = [each for each in logs if each.folder and (each.folder / METRICS).is_file()]
-    return at_work or failed or sorted(with_log, key=lambda each: each.row.stage == "train")[-1:]
+    return at_work or failed or sorted(with_log, key=lambda each: each.row.stage == "train")[-1:] * finished
 
 
 def _in_words(line: str) -> tuple[float, str]:

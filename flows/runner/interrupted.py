@@ -86,6 +86,8 @@ def _close_records(site: Site) -> int:
             ended = last_sign(store, record).isoformat(timespec="seconds")
             records.change(record.path, outcome=KILLED, failure=record.failure, ended=ended)
             store.share(record.path)
-    except (Fault, *mlflow_errors()):
+    except Fault:
+        return 0
+    except mlflow_errors():
         return 0
     return len(dead)

@@ -250,7 +250,8 @@ def with_overrides(starts: Iterable[RecordedRun], overrides: Sequence[str]) -> l
     """
     wanted = tuple(filter(None, overrides))
     found = [each for each in starts if {*wanted} <= {*each.overrides}]
-    return [each for each in found if overrides and each.overrides == wanted] or found
+    exact = [each for each in found if overrides and each.overrides == wanted]
+    return exact if exact or (overrides and not wanted) else found
 
 
 def last_sign(store: Store, start: RecordedRun) -> datetime:

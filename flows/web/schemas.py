@@ -208,9 +208,11 @@ class ModelIndex:
         texts = {"source": request.source} | ({} if request.target is None else {"target": request.target})
         for name, text in texts.items():
             check_characters(name, text, self.limits)
-        lengths = dict(zip(texts, served.model.lengths(list(texts.values())), strict=True))
+        lengths = {"source": served.model.lengths([request.source])[0]}
         if not lengths["source"]:
             raise RefusedRequest(422, "source is empty, allowed is a sentence")
+        if request.target is not None:
+            lengths["target"] = served.model.target_length(request.target)
         if request.ids is not None:
             lengths["ids"] = len(request.ids)
         longest = min(self.limits.attention_pieces, self.longest(served))

@@ -188,8 +188,8 @@ def tags_below(tags: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def scored_sets(tags: Mapping[str, str]) -> list[str]:
-    """Return the names of the sets that a version was scored on."""
-    return [tag.removesuffix(SCORE_TAG) for tag in tags if tag.endswith(SCORE_TAG)]
+    """Return the names of the sets that a version was scored on. A tag ``x.bleu`` that is no number names no set."""
+    return [tag.removesuffix(SCORE_TAG) for tag in tags if tag.endswith(SCORE_TAG) and finite(tags[tag]) is not None]
 
 
 def stored_tags(tags: Mapping[str, str]) -> dict[str, str]:

@@ -49,8 +49,12 @@ class VersionTranslator:
         found = self.split(read)
         return [sentence for sentence, length in zip(found, self.lengths(found), strict=True) if length]
 
+    def target_length(self, text: str) -> int:
+        """Count the tokens of a translation."""
+        return len(self.translator.vocabulary.encode_target([text.strip()])[0])
+
     def lengths(self, sentences: Sequence[str]) -> list[int]:
-        """Count the tokens of each sentence."""
+        """Count the tokens of each source sentence."""
         vocabulary = self.translator.vocabulary
         return [len(source) for source in vocabulary.encode_source(vocabulary.read(sentences))]
 

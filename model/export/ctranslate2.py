@@ -175,7 +175,7 @@ def set_attention(theirs: Any, ours: Attention, norm: nn.LayerNorm, config: Mode
     """Set an attention's weights: W^Q, W^K and W^V joined for self-attention, W^Q separate for cross-attention."""
     width = max(config.d_k, config.d_v)
     *weights_HWxD, out_DxHW = padded_projections(ours, config.heads, width)
-    biases_HW = padded_biases(ours, config.heads, width, config.qkv_bias)
+    biases_HW = [*padded_biases(ours, config.heads, width, config.qkv_bias)]
     joined = [slice(3)] if len(theirs.linear) == 2 else [slice(1), slice(1, 3)]
     for linear, parts in zip(theirs.linear, joined, strict=False):
         linear.weight = array(torch.cat(weights_HWxD[parts]))

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from tasks.cleaning.filters import SIDES, Evidence, Filter, Filters
+from tasks.cleaning.filters import Evidence, Filter, Filters
 from tasks.cleaning.partitions import REFUSED
 
 ROWS_LOOKED_AT = 20_000
@@ -57,10 +57,7 @@ def explain_rejections(folder: Path, filters: Filters, samples: int, seed: int) 
         # Sorting by a hash samples at random, and polars keeps only ``samples`` pairs in memory.
         of_rule = rejected.filter(pl.col("filter") == rule.name)
         sample = of_rule.sort(pl.col("pair_id").hash(seed), "pair_id").head(samples).collect()
-        pairs = tuple(
-            RejectedPair(*row.select("pair_id", *SIDES).row(0), *filter_evidence(rule, row.select(SIDES)))
-            for row in sample.iter_slices(1)
-        )
+        pairs = tuple(_sample(rule, row) for row in sample.iter_slices(1))
         count = counts.get(rule.name, 0)
         about = " ".join((type(rule).__doc__ or "").replace("``", "`").split())
         found.append(RejectionReport(rule.name, about, count, count / max(read, 1), pairs))
@@ -78,3 +75,9 @@ def first_rejected(file: Path, samples: int) -> dict[str, list[dict[str, str]]]:
     begin = pl.read_parquet(file, n_rows=ROWS_LOOKED_AT, columns=["pair_id", "source", "target", "filter"])
     groups = begin.partition_by("filter", as_dict=True, include_key=False, maintain_order=True)
     return {name: rows.head(samples).to_dicts() for (name,), rows in groups.items()}
+
+
+def _sample(rule: Filter, pair: pl.DataFrame) -> RejectedPair:
+    found, allowed = filter_evidence(rule, pair.select("source", "target"))
+    pair_id, source, target = pair.select("pair_id", "source", "target").row(0)
+    return RejectedPair(pair_id, source, target, found, allowed)

@@ -55,6 +55,8 @@ def test_they_get_the_scores_of_a_run_and_stand_beside_it(
     assert {(each["a"] - each["b"], each["p"]) for each in sets["test"]} == {(0, 1)}
     models("small", systems=True)
     assert "system:google" in capsys.readouterr().out.splitlines()[-1]
+    with pytest.raises(BadConfiguration, match="'smal'.*did you mean small"):
+        models("smal", systems=True)
     client = mlflow_client(site.tracking)
     experiment = client.get_experiment_by_name("small").experiment_id
     [run] = client.search_runs([experiment], "tags.`mlflow.source.name` = 'repro score'")

@@ -66,7 +66,7 @@ export class TranslationPane {
 export function compare(one, other, key) {
   const [a, b] = [one.cells.get(key), other.cells.get(key)];
   if (!a?.translated || !b?.translated) return;
-  const texts = [a, b].map(({ translated }) => translated.hypotheses[0].text);
+  const texts = [a, b].map(({ translated }) => translated.hypotheses[0].text || "∅");
   differences(...texts).forEach((runs, side) => {
     const parts = runs.flatMap(([text, same], n) => {
       const part = document.createElement(same ? "span" : "mark");

@@ -41,6 +41,7 @@ def test_typed_text_is_read_as_training_text_was(
     assert all(own)
     if overrides is WORDS:
         assert own == [text.lower() for text in own]
+        assert served.target_length(own[0]) == len(served.translator.vocabulary.encode_target([own[0]])[0])
     for hypothesis in served.attention(LINES[2], LINES[2])["cross"].rows:
         assert hypothesis
     export(version, site, "ctranslate2", "float32", tmp_path / "exported")

@@ -46,6 +46,8 @@ def test_some_overrides_mean_the_starts_that_have_them_unless_one_has_no_others(
     assert [each.overrides for each in with_overrides(starts, ["b=2"])] == [("a=1", "b=2")]
     assert [each.overrides for each in with_overrides(starts, ["a=1"])] == [("a=1",)]
     assert with_overrides(starts, []) == starts
+    assert [each.overrides for each in with_overrides(starts, [""])] == [()]
+    assert with_overrides([each for each in starts if each.overrides], [""]) == []
 
 
 def test_a_failed_run_says_why_and_what_was_tried(

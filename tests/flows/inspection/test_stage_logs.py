@@ -12,8 +12,8 @@ from made_up_roots import record
 
 from flows.commands.logs import LINES, logs
 from flows.commands.status import status
-from flows.inspection.stage_logs import newest_start
-from flows.runner.artifact_names import ArtifactName
+from flows.inspection.stage_logs import newest_start, stage_logs
+from flows.runner.artifact_names import ArtifactName, parse_name
 from infra.errors import BadConfiguration, Fault
 from infra.processes.identity import process_identity
 from infra.processes.locks import file_lock
@@ -33,6 +33,13 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalStore:
     rows = "".join(f'{{"done": {n}, "total": 99}}\n' for n in range(50))
     (store.begin("train", "k1", {"": "k1"}) / "metrics.jsonl").write_text(rows)
     return store
+
+
+def test_a_training_that_is_not_at_work_is_shown_only_in_place_of_nothing(store: LocalStore) -> None:
+    record(store.root, "mine", BEGAN, [TRAIN], outcome="RUNNING", process=process_identity())
+    start = newest_start(store, parse_name("mine"))
+    assert [log.row.stage for log in stage_logs(store, start, parse_name("mine"))] == ["train"]
+    assert stage_logs(store, start, parse_name("mine"), finished=False) == []
 
 
 def test_the_start_at_work_is_shown_not_a_newer_one_that_was_interrupted(

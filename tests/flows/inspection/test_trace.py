@@ -107,6 +107,11 @@ def test_the_command_prints_text_json_and_a_picture(
     assert all((row["piece"] == "</s>") == row["ended"] == (row["rank"] == 0) for row in rows)
 
 
+def test_options_of_a_pair_are_refused_for_a_sentence(small: Path, tmp_path: Path) -> None:
+    with pytest.raises(BadConfiguration, match="--json is for a run and a pair"):
+        command("The dog runs.", attention=True, out=tmp_path / "attention.png", as_json=True)
+
+
 def test_attention_of_a_training_pair_is_refused(small: Path, tmp_path: Path) -> None:
     with pytest.raises(BadConfiguration, match="small:0 was not decoded"):
         command("small", "small:0", attention=True, out=tmp_path / "attention.png")

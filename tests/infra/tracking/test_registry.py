@@ -19,7 +19,7 @@ from infra.servers import mlflow_sqlite
 from infra.tracking import model_logging, registry
 from infra.tracking.client import mlflow_client
 from infra.tracking.model_files import local_address, stored_folder
-from infra.tracking.model_version import DETAILS, Version, grouped_tags, history, make_version, ordered
+from infra.tracking.model_version import DETAILS, Version, grouped_tags, history, make_version, ordered, scored_sets
 from infra.tracking.registry import (
     create_version,
     delete_version,
@@ -242,6 +242,7 @@ def test_a_score_that_is_no_number_is_left_out() -> None:
     tags = {"val.bleu": "34.5", "dev_set": "val", "a.bleu": "good", "b.bleu": "nan", "c.bleu": "inf"}
     found = make_version("ende", 1, 0, "", "", tags, ())
     assert dict(found.bleu) == {"val": 34.5}
+    assert scored_sets(tags) == ["val"]
     assert "val (dev) 34.50" in found.line()
 
 
