@@ -92,17 +92,22 @@ def remove_garbage(site: Site, report: GarbageReport) -> int:
     removed = 0
     needed: Mapping[Name, str] = {}
     seen: Mapping[str, int] | None = None
+
+    def needed_now() -> Mapping[Name, str]:
+        nonlocal needed, seen
+        if (present := _record_times(store.root)) != seen:  # new runs have started
+            needed = needed_artifacts(store, site, report.keep, ArtifactGraph(read_nodes(store.list())))
+            seen = present
+        return needed
+
     for each in report.removable:
         with try_file_lock(store.lock_file(each.stage, each.key)) as free:
-            if (present := _record_times(store.root)) != seen:  # new runs have started
-                needed = needed_artifacts(store, site, report.keep, ArtifactGraph(read_nodes(store.list())))
-                seen = present
-            if free and (each.stage, each.key) not in needed and store.find(each.stage, each.key):
+            if free and (each.stage, each.key) not in needed_now() and store.find(each.stage, each.key):
                 store.remove(each.stage, each.key)
                 removed += each.bytes
     for leftover in report.leftovers:
-        leftover.remove()
-        removed += leftover.bytes
+        if leftover.artifact not in needed_now() and leftover.remove() is not False:
+            removed += leftover.bytes
     return removed
 
 

@@ -39,12 +39,13 @@ def _statuses(folder: Path) -> Iterator[os.stat_result]:
             yield path.stat()
 
 
-def _remove(store: Store, folder: Path, stage: str, key: str, before: float) -> None:
+def _remove(store: Store, folder: Path, stage: str, key: str, before: float) -> bool:
     """Remove a folder that no process uses, or used since it was found; restore an artifact that was being replaced."""
     with try_file_lock(store.lock_file(stage, key)) as free:
         if free and all(status.st_mtime < before for status in _statuses(folder)):
             store.restore(stage, key)
             shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
 
 
 def leftover_objects(bucket: Bucket, before: float) -> Iterator[Leftover]:

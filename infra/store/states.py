@@ -8,6 +8,7 @@ from collections.abc import Container, Iterator
 from functools import partial
 from pathlib import Path
 
+from infra.processes.locks import try_file_lock
 from infra.store.store import Leftover, Store
 
 SUFFIX = ".state"
@@ -29,4 +30,12 @@ def unneeded_states(store: Store, needed: Container[tuple[str, str]]) -> Iterato
         name = (folder.parent.name, folder.stem)
         if name not in needed and not store.is_locked(*name):
             size = sum(path.stat().st_size for path in folder.iterdir())
-            yield Leftover(f"{name[0]}/{folder.name}", size, partial(shutil.rmtree, folder, ignore_errors=True))
+            yield Leftover(f"{name[0]}/{folder.name}", size, partial(_remove, store, folder), name)
+
+
+def _remove(store: Store, folder: Path) -> bool:
+    """Remove a state unless a process makes its artifact."""
+    with try_file_lock(store.lock_file(folder.parent.name, folder.stem)) as free:
+        if free:
+            shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()

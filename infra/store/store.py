@@ -57,6 +57,9 @@ class Leftover:
     place: str
     bytes: int
     remove: Callable[[], object]
+    """Returns False if the leftover is still there."""
+    artifact: tuple[str, str] = ("", "")
+    """Stage and key of the artifact that it is the state of."""
 
 
 class Store(abc.ABC):

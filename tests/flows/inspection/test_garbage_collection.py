@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_up_roots import artifact, chain, record, row_of
 
-from flows.inspection.garbage_collection import find_garbage
+from flows.inspection.garbage_collection import find_garbage, remove_garbage
 from infra.processes.identity import process_identity
 from infra.site import Site
 from infra.store.local import LocalStore
+from infra.store.states import state_folder
 from infra.store.store import Artifact
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
@@ -79,3 +80,18 @@ def test_what_another_run_works_with_stays(tmp_path: Path) -> None:
         process = process_identity() if outcome == "RUNNING" else ""
         record(tmp_path, run, BEGAN + timedelta(hours=hour), rows, outcome=outcome, process=process)
     assert {each.key for each in find_garbage(Site(root=tmp_path), ["demo"]).removable} == {"old"}
+
+
+def test_the_state_of_a_training_that_a_new_run_needs_stays(tmp_path: Path) -> None:
+    site = Site(root=tmp_path)
+    first, second = (artifact(LocalStore(tmp_path), "train", key) for key in ("k1", "k2"))
+    states = [state_folder(each.path()) for each in (first, second)]
+    for folder in states:
+        folder.mkdir()
+        (folder / "optimizer").write_bytes(b"12345")
+    start(tmp_path, 0, [artifact(LocalStore(tmp_path), "clean", "c1")])
+    report = find_garbage(site)
+    assert len(report.leftovers) == 2
+    start(tmp_path, 1, [first])
+    assert remove_garbage(site, report) == 5 + sum(each.bytes for each in report.removable if each.key == second.key)
+    assert [folder.exists() for folder in states] == [True, False]
