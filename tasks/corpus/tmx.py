@@ -19,8 +19,8 @@ TEXT_INSIDE = ("hi", "mrk")
 
 
 def segments(stream: io.BufferedReader, language: str, label: str) -> Iterator[list[str]]:
-    """The segments in ``language``; ``en`` also matches ``en-GB``. Raises BadData if no unit has it."""
-    units = _Units(language.lower(), label)
+    """The segments in ``language``; ``en`` also matches ``en-GB`` and ``en_GB``. Raises BadData if no unit has it."""
+    units = _Units(language.lower().replace("_", "-"), label)
     parser = expat.ParserCreate()
     parser.buffer_text = True
     parser.StartElementHandler = units.begin

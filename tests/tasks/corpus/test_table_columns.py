@@ -114,6 +114,7 @@ zwei</seg></tuv></tu>
 def test_units_keep_their_number_in_both_languages(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "a.tmx").write_bytes(TMX.encode(encoding))
     assert all_lines(tmp_path / "a.tmx", column="en") == ["One & two", "", "first"]
+    assert all_lines(tmp_path / "a.tmx", column="en_GB") == ["One & two", "", ""]
     assert all_lines(tmp_path / "a.tmx", column="de") == ["Eins und zwei", "allein", ""]
     with pytest.raises(BadData, match=r"column fr: no unit has that language; they have de, en, en-gb"):
         all_lines(tmp_path / "a.tmx", column="fr")
