@@ -92,7 +92,9 @@ def logs(
         raise BadConfiguration(
             f"no start of {start.run}{as_options(overrides)} has reached {stage!r}; the newest is {start.outcome}"
         )
-    for log in shown.values():
+    ended = {(row.stage, row.item): row for row in start.stages}
+    for place, log in shown.items():
+        log.row = ended.get(place, log.row)
         for failure in log.row.tried_again_after:
             print_text(f"earlier, {log.row.label} was tried again after: {failure}")
         for failure in log.row.failures[len(log.row.tried_again_after) :]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from flows.runs import Run
-from flows.runs.overrides import value_of
+from flows.runs.overrides import SAME_PATHS, value_of
 from infra.errors import BadConfiguration
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def parse_space(texts: Sequence[str], run: Run, overrides: Sequence[str] = ()) -
     """
     if not texts:
         raise BadConfiguration(f"--space is missing: give at least one of the form {FORMS}")
-    fixed = [assignment.partition("=")[0] for assignment in overrides]
+    fixed = [SAME_PATHS.get(path, path) for path in (each.partition("=")[0] for each in overrides)]
     space: dict[str, Distribution] = {}
     for text in texts:
         path, equals, values = text.partition("=")
@@ -33,7 +33,7 @@ def parse_space(texts: Sequence[str], run: Run, overrides: Sequence[str] = ()) -
             raise BadConfiguration(f"--space {text}: not of the form {FORMS}")
         if path in space:
             raise BadConfiguration(f"--space names {path} twice; give each field one range or one list of values")
-        if path in fixed:
+        if SAME_PATHS.get(path, path) in fixed:
             raise BadConfiguration(f"{path} is searched by --space and fixed by --set; remove one of them")
         space[path] = _range(text, path, values, run) if ".." in values else _choices(text, path, values, run)
     return space

@@ -68,7 +68,10 @@ class JobSpec:
 
 class Launcher(Protocol):
     def run(self, job: JobSpec, on_poll: Callable[[], None]) -> None:
-        """Run the job to its end and call ``on_poll`` meanwhile; raises a Fault. Any exception first stops the job."""
+        """Run the job to its end and call ``on_poll`` meanwhile; raises the Fault that ``exit.json`` names.
+
+        Any exception first stops the job.
+        """
 
 
 def command(job: JobSpec, python: str, rendezvous: Sequence[str] = ("--standalone",)) -> list[str]:

@@ -20,7 +20,7 @@ class SameOrigin:
     A Host not in ``hosts`` (``*.example.org`` matches every name below it) gets status 400, which stops DNS rebinding.
     Every IP address is accepted as a Host, because only a page loaded from an address has that address as its Host. An
     Origin that is neither the Host nor in ``origins`` gets status 403 for every method, content type and websocket
-    handshake. Programs other than browsers send neither ``Origin`` nor ``Sec-Fetch-Site``.
+    handshake. Programs other than browsers send neither ``Origin`` nor ``Sec-Fetch-Site``, and pass.
     """
 
     def __init__(self, app: ASGIApp, hosts: Collection[str], origins: Collection[str] = ()) -> None:

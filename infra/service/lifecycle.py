@@ -71,7 +71,7 @@ def up(service: Service, outer: Mapping[str, str], say: Say, foreground: bool = 
             for name in supervision.revive(current):
                 say(f"{name} had stopped: restarted")
             programs = _wait_until_healthy(current, say)
-            return RunningService(_publish(current), programs)
+            return RunningService(current if current.supervisor else _publish(current), programs)
         if count := supervision.end_leftovers(service.folder):
             say(f"ended {count} processes of a killed service")
         service.check_ports()

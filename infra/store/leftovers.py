@@ -43,7 +43,9 @@ def _remove(store: Store, folder: Path, stage: str, key: str, before: float) -> 
     """Remove a folder that no process uses, or used since it was found; restore an artifact that was being replaced."""
     with try_file_lock(store.lock_file(stage, key)) as free:
         if free and all(status.st_mtime < before for status in _statuses(folder)):
-            store.restore(stage, key)
+            restored = store.restore(stage, key)
+            if restored and not folder.exists():  # the leftover is the artifact again
+                return False
             shutil.rmtree(folder, ignore_errors=True)
     return not folder.exists()
 

@@ -57,7 +57,7 @@ class Leftover:
     place: str
     bytes: int
     remove: Callable[[], object]
-    """Returns False if the leftover is still there."""
+    """Returns False if the files are still there."""
     artifact: tuple[str, str] = ("", "")
     """Stage and key of the artifact that it is the state of."""
 

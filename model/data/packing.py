@@ -104,7 +104,10 @@ def load_packed(
 
 
 def padding_of(used: tuple[int, int], shape: BatchShape) -> tuple[tuple[int, int], int]:
-    """Return the padding of each side and the number of padding sentences."""
+    """Return the padding of each side and the number of padding sentences.
+
+    No padding sentence is too long, and each has a source and a target.
+    """
     source, target = (
         max(size, round_up(here + 1)) - here for size, here in zip((shape.source, shape.target), used, strict=True)
     )

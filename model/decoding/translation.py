@@ -73,7 +73,10 @@ class Search:
 
 
 def translator_params(decoding: Decoding) -> dict[str, bool | int | float | str]:
-    """Return the parameters of ``predict`` with their defaults; ``decoding`` gives the defaults of the search."""
+    """Return the parameters of ``predict`` with their defaults; ``decoding`` gives the defaults of the search.
+
+    ``split`` is long, always or never; ``engine`` is auto, own or ctranslate2 (``model.decoding.search_engine``).
+    """
     search = {name: value for name, value in decoding.search().items() if name not in ("numerics", "precision")}
     return {**search, "n_best": 1, "scores": False, "split": "always", "engine": "auto"}
 

@@ -154,7 +154,11 @@ class Positions(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Encoder and decoder stacks with embeddings (Figure 1). Raises ValueError if tied and the sizes differ."""
+    """Encoder and decoder stacks with embeddings (Figure 1).
+
+    ``tied`` shares one matrix between both embeddings and the projection before the softmax (§3.4), which requires a
+    joint vocabulary. Raises ValueError if the sizes differ.
+    """
 
     encoder: Sequence[EncoderLayer]
     decoder: Sequence[DecoderLayer]
@@ -256,7 +260,9 @@ class Transformer(nn.Module):
         return linear(hidden_BTD, self.output_ND, self.output_bias_N)
 
     def embed(self, pieces: Tensor, embedding_ND: Tensor, positions: Positions, start: int | Tensor) -> Tensor:
-        """Scale embeddings by sqrt(d_model), or not (§3.4), add positions (§3.5), apply dropout to the sum (§5.4)."""
+        """Multiply embeddings by sqrt(d_model) (§3.4), add positions (§3.5), and apply dropout to the sum (§5.4).
+
+        ``scale_embeddings=False`` omits the factor."""
         x = F.embedding(pieces, embedding_ND) * self.embedding_scale
         out = self.drop(positions(x, start))
         return out if self.residual_dtype is None else out.to(self.residual_dtype)

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from infra.store.manifest import Manifest
-from infra.tracking.model_version import HEADLINES, headline, scored_sets, tags_below
+from infra.tracking.model_version import HEADLINES, finite, headline, scored_sets, tags_below
 from model.metric_names import BLEU, BLEU_LC, BLEU_PAPER, CHRF, DEV_PERPLEXITY, PERPLEXITY, TER, UPDATES
 from tasks.corpus.catalogue import OWN, TERMS, may_copy
 from tasks.durations import duration
@@ -242,5 +242,10 @@ def _read_examples(file: Path | None) -> Examples:
 
 
 def scores_in_tags(tags: Mapping[str, str]) -> dict[str, Facts]:
-    """The facts of a version's scores, by set."""
-    return {name: tags_below(tags, f"{name}.") for name in scored_sets(tags)}
+    """The facts of a version's scores, by set; without a score that is no number, because anybody may write tags."""
+    numbers = {f"{measure}{end}" for measure in MEASURE_LABELS for end in ("", "_low", "_high")}
+    sets = {name: tags_below(tags, f"{name}.") for name in scored_sets(tags)}
+    return {
+        name: {fact: text for fact, text in facts.items() if fact not in numbers or finite(text) is not None}
+        for name, facts in sets.items()
+    }

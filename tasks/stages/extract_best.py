@@ -1,6 +1,7 @@
 """Selects for each training source the translation nearest to its reference, as training text of a student model.
 
-    pairs.parquet    pair_id, corpus, source, target: the cleaned pairs in their order, the translation as the target
+    pairs.parquet    pair_id, corpus, source, target: the cleaned pairs in their order, the translation as the target;
+                     with ``references`` the cleaned pairs themselves follow
 
 A source without a finished translation has no such pair. Among equally near translations the search's first is taken.
 """

@@ -49,6 +49,9 @@ class Fake:
     def lengths(self, sentences: Sequence[str]) -> Sequence[int]:
         return [len(sentence.split()) for sentence in sentences]
 
+    def target_length(self, text: str) -> int:
+        return len(text.split())
+
     def translate(self, sentences: Sequence[str], search: Search) -> Sequence[SentenceJson]:
         self.batches.append(([*sentences], search, search.n_best))
         self.gate.wait()

@@ -10,7 +10,7 @@ async function call(path, body, signal) {
     throw new Error("The server does not answer; check that repro serve still runs.");
   }
   if (!answer.ok) {
-    const { error } = await answer.json().catch(() => ({})); // a proxy's error page is no JSON
+    const error = (await answer.json().catch(() => null))?.error; // a proxy's error page is no JSON
     throw new Error(error || answer.statusText);
   }
   return answer;

@@ -173,6 +173,7 @@ def test_attention_of_a_given_or_the_models_translation(site: Site) -> None:
     for words, said in (
         ({"source": ""}, "source is empty"),
         ({"source": "a " * 31}, "source has 31 pieces, allowed are 30"),
+        ({"source": "a", "target": "b " * 31}, "target has 31 pieces, allowed are 30"),
         ({"source": "a", "ids": [5] * 31}, "ids has 31 pieces"),
         ({"source": "a", "ids": [1]}, "ids has one below 4"),
         ({"source": "a", "kind": "../x"}, "kind: "),

@@ -257,6 +257,7 @@ def test_failed_tries_are_kept_with_the_result(tmp_path: Path) -> None:
 def test_a_program_that_is_no_server_of_prefect_does_not_answer() -> None:
     def greet() -> None:
         with listener.accept()[0] as connection:
+            connection.recv(1 << 16)
             connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
 
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -6,7 +6,7 @@ import polars as pl
 import yaml
 
 from infra.store.manifest import Manifest
-from tasks.registration.model_card import as_markdown, model_card
+from tasks.registration.model_card import as_markdown, model_card, scores_in_tags
 
 EVIL = "</h1><script>alert(1)</script> `a` | *b*\n# c\n---\nlicense: mit"
 TAGS = {
@@ -103,3 +103,8 @@ def test_foreign_text_is_no_markup(tmp_path: Path) -> None:
     for line in text.splitlines():
         if line.startswith("| ") and "script" in line and "BLEU" not in line:
             assert line.replace("\\|", "").count("|") == 4, "a name adds no cell"
+
+
+def test_scores_that_are_no_numbers_are_left_out() -> None:
+    tags = {"val.bleu": "34.5", "val.chrf": "high", "val.bleu_low": "?", "val.signature": "nrefs:1", "a.bleu": "good"}
+    assert scores_in_tags(tags) == {"val": {"bleu": "34.5", "signature": "nrefs:1"}}
