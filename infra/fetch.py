@@ -1,4 +1,7 @@
-"""Opens a download at a byte offset: HTTP addresses, folders, and every address that fsspec supports."""
+"""Opens a download at a byte offset: HTTP addresses, folders, and every address that fsspec supports.
+
+There are two errors: NotFound (the source does not have the file) and Unreachable (no answer, or a broken connection).
+"""
 
 import re
 import time

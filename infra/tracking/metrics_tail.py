@@ -8,7 +8,10 @@ from typing import Any
 
 
 class MetricsTail:
-    """An incomplete line waits for the next call. A file that became shorter was rewritten: it is read anew."""
+    """Reads the new complete lines of a growing file.
+
+    An incomplete line waits for the next call. A file that became shorter was rewritten, so it is read from its start.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -217,7 +217,9 @@ class SelfAttention(Attention):
         return self.out(attention_mask.attend(q, k, v, self.p_drop_now))
 
     def weights(self, x: Tensor, attention_mask: AttentionMask) -> Tensor:
-        """Return the weights of ``forward``: (B, H, T, T), packed as ``PackedMask.weights``; each row sums to 1."""
+        """Return the attention weights of ``forward``: (B, H, T, T); each row sums to 1.
+
+        Packed sentences have the shape of ``PackedMask.weights``."""
         q, k, _ = (self.split_heads(x) for x in self.query_keys_values(x).split(self.widths, dim=-1))
         return attention_mask.weights(q, k)
 
@@ -249,7 +251,9 @@ class CrossAttention(Attention):
         return self.out(attention_mask.attend(self.split_heads(self.query(x)), k, v, self.p_drop_now))
 
     def weights(self, x: Tensor, memory: KeysValues, attention_mask: AttentionMask) -> Tensor:
-        """Return the weights of ``forward``: (B, H, T, S), packed as ``PackedMask.weights``; each row sums to 1."""
+        """Return the attention weights of ``forward``: (B, H, T, S); each row sums to 1.
+
+        Packed sentences have the shape of ``PackedMask.weights``."""
         keys = memory[0]
         if isinstance(attention_mask, PackedMask):
             keys = self.split_heads(keys[:, : self.widths[1]])
