@@ -94,7 +94,7 @@ def logs(
         )
     ended = {(row.stage, row.item): row for row in start.stages}
     for place, log in shown.items():
-        log.row = ended.get(place, log.row)
+        log.row = ended.get(place, log.row)  # its failures are recorded when the stage ends
         for failure in log.row.tried_again_after:
             print_text(f"earlier, {log.row.label} was tried again after: {failure}")
         for failure in log.row.failures[len(log.row.tried_again_after) :]:

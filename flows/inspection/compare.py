@@ -73,12 +73,14 @@ def common_sets(first: ScoredSystem, *others: ScoredSystem) -> list[str]:
     """List the sets that all have with equal references, in the first's order. Raises BadConfiguration if none."""
     every = (first, *others)
     shared = [name for name in first.scores if all(name in each.scores for each in others)]
-    texts = {name: [each.scores[name].facts["references_sha256"] for each in every] for name in shared}
-    common = [name for name in shared if len({*texts[name]}) == 1]
+    common = []
     for name in shared:
-        other = next((each for each, text in zip(every, texts[name], strict=True) if text != texts[name][0]), None)
+        own = first.scores[name].facts["references_sha256"]
+        other = next((each for each in others if each.scores[name].facts["references_sha256"] != own), None)
         if other:
             log.warning("%s is left out: %s has other sentences than %s", name, other.name, first.name)
+        else:
+            common.append(name)
     if not common:
         sets = ", ".join(f"{each.name} has {', '.join(each.scores)}" for each in every)
         raise BadConfiguration(f"no set with the same sentences was scored for all: {sets}")

@@ -106,7 +106,8 @@ def remove_garbage(site: Site, report: GarbageReport) -> int:
                 store.remove(each.stage, each.key)
                 removed += each.bytes
     for leftover in report.leftovers:
-        if leftover.artifact not in needed_now() and leftover.remove() is not False:
+        is_needed = leftover.artifact is not None and leftover.artifact in needed_now()
+        if not is_needed and leftover.remove() is not False:
             removed += leftover.bytes
     return removed
 

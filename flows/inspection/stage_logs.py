@@ -154,7 +154,9 @@ def stage_logs(store: Store, start: RecordedRun, wanted: ArtifactName, *, finish
     at_work = [each for each in logs if each.is_at_work]
     failed = [each for each in logs if each.row.state == "failed"]
     with_log = [each for each in logs if each.folder and (each.folder / METRICS).is_file()]
-    return at_work or failed or sorted(with_log, key=lambda each: each.row.stage == "train")[-1:] * finished
+    if at_work or failed or not finished:
+        return at_work or failed
+    return sorted(with_log, key=lambda each: each.row.stage == "train")[-1:]
 
 
 def _in_words(line: str) -> tuple[float, str]:

@@ -58,8 +58,8 @@ class Leftover:
     bytes: int
     remove: Callable[[], object]
     """Returns False if the files are still there."""
-    artifact: tuple[str, str] = ("", "")
-    """Stage and key of the artifact that it is the state of."""
+    artifact: tuple[str, str] | None = None
+    """Stage and key of the artifact that it is the state of, if any."""
 
 
 class Store(abc.ABC):
