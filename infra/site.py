@@ -187,7 +187,7 @@ def _cache_of(remote: str) -> Path:
 
 def _number(variable: str, otherwise: int) -> int:
     value = os.environ.get(variable) or f"{otherwise}"
-    if not value.isdigit():
+    if not value.isdecimal():
         raise BadConfiguration(f"{variable} is {value!r}, allowed is a whole number")
     return int(value)
 

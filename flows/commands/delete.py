@@ -37,7 +37,7 @@ def delete(
     from infra.tracking.registry import resolve
 
     version = recorded_name(version)
-    if not version.partition("/")[2].isdigit():
+    if not version.partition("/")[2].isdecimal():
         raise BadConfiguration(f"version is {version!r}, allowed is one by its number, as in demo/3")
     site = configured_site()
     if records and site.remote:

@@ -51,7 +51,7 @@ def parse_name(text: str) -> ArtifactName:
     stage, _, item = place.partition("/")
     if text and not run:
         raise BadConfiguration(f"{text!r} names no run, allowed is a name such as demo/clean")
-    if stage.isdigit():
+    if stage.isdecimal():
         allowed = f"the whole one, {run}/{stage}" if item else f"a run, such as {run}, or a stage of it"
         raise BadConfiguration(f"{text!r} names {'a part of ' * bool(item)}a version, allowed here is {allowed}")
     check_stage(stage, f" in {text!r}")
@@ -76,7 +76,7 @@ def named_with_settings(text: str) -> tuple[str, tuple[str, ...]]:
 def is_version(text: str) -> bool:
     """Whether the text names a model version (``demo@champion``, ``demo/3``) and no run or artifact."""
     run, place = split_name(text)
-    return "@" in (place if is_file(run) else text) or place[1:].isdigit()
+    return "@" in (place if is_file(run) else text) or place[1:].isdecimal()
 
 
 def find_artifacts(store: Store, text: str, overrides: Sequence[str] = ()) -> dict[ArtifactName, str]:

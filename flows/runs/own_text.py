@@ -340,7 +340,7 @@ def remarks_on_set(
 
 def remarks_on_columns(sides: tuple[TextFile, TextFile], first: tuple[str, str]) -> Iterator[str]:
     """Warn if the columns are given by number and the ``first`` row looks like column names."""
-    if all(side.column.isdigit() for side in sides) and all(value.isidentifier() for value in first):
+    if all(side.column.isdecimal() for side in sides) and all(value.isidentifier() for value in first):
         yield (
             f"the first row, {first[0]!r} and {first[1]!r}, may be the names of the columns; if so, give these in "
             "place of numbers"

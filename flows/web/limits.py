@@ -100,7 +100,7 @@ class LimitsMiddleware:
     async def _body(self, length: str, receive: Receive) -> bytes:
         limit = self.limits.body_bytes
         too_large = RefusedRequest(413, f"the request's body is larger than the {limit:,} bytes that are allowed")
-        if length.isdigit() and int(length) > limit:
+        if length.isdecimal() and int(length) > limit:
             raise too_large
         body = bytearray()
         try:

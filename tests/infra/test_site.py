@@ -47,6 +47,7 @@ def test_the_root_is_the_nearest_one_above(monkeypatch: pytest.MonkeyPatch, tmp_
     ("variable", "value", "named"),
     [
         ("REPRO_RANKS", "two", "REPRO_RANKS"),
+        ("REPRO_RANKS", "²", "REPRO_RANKS"),
         ("REPRO_RANKS", "0", "ranks"),
         ("REPRO_THREADS", "-1", "REPRO_THREADS"),
         ("REPRO_RANK_TIMEOUT", "0", "rank_timeout_seconds"),
