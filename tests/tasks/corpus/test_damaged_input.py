@@ -8,7 +8,7 @@ import json
 import lzma
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import polars as pl
@@ -27,16 +27,25 @@ from infra.store.local import LocalStore
 from infra.store.store import Artifact
 from tasks.cleaning.filters import Empty, Filters, InvalidUnicode
 from tasks.corpus.catalogue import Corpus, File, Part, Text
+from tasks.engine import lookup
 from tasks.engine.planner import Scope
 from tasks.engine.run_settings import RunSettings
 from tasks.engine.runner import Runner
 from tasks.engine.stage import engine
+from tasks.engine.stage_code import StageCode
 from tasks.stages.clean import clean
 from tasks.stages.download import download
 
 LINES = 40
 SOURCE = [f"Line {n} of some text, & “so on”." for n in range(LINES)]
 TARGET = [f"Zeile {n} eines Textes – äöü." for n in range(LINES)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _code_is_not_parsed_for_each_root() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lookup, "stage_code", lambda *_: StageCode({}, {}))
+        yield
 
 
 def plain(lines: list[str]) -> bytes:
