@@ -5,16 +5,13 @@ import json
 import os
 import platform
 import signal
-from contextlib import suppress
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import pyarrow.parquet as pq
 import pytest
 import small_training
-from torch.distributed import TCPStore
 
 from infra.launch.local import LocalLauncher
 from infra.site import Site
@@ -113,7 +110,7 @@ def test_any_number_of_ranks_trains_the_same_weights(
     training = replace(TRAINING, numerics="strict", batching=batching)
     jobs = [small_training.write_job(tmp_path, training=training, name=f"ranks-{ranks}") for ranks in (1, 2, 4)]
     for ranks, job in zip((1, 2, 4), jobs, strict=True):
-        train_in_forks(job, ranks)
+        small_training.run_ranks(job, ranks)
     assert len({tuple(digests(job.parent)) for job in jobs}) == 1
     assert len({dev_perplexity(job.parent) for job in jobs}) == 1
 
@@ -124,7 +121,7 @@ def test_a_killed_training_resumes_to_the_same_weights_with_other_ranks(
     monkeypatch.setattr(setup, "configure_numerics", lambda *_: None)
     training = replace(TRAINING, numerics="strict")
     whole = small_training.write_job(tmp_path, training=training, name="whole")
-    train_in_forks(whole, 2)
+    small_training.run_ranks(whole, 2)
     killed = small_training.write_job(tmp_path, training=training, name="killed", resume_seconds=0.0)
     compute = StrictStep.__call__
 
@@ -138,35 +135,8 @@ def test_a_killed_training_resumes_to_the_same_weights_with_other_ranks(
 
     assert os.waitstatus_to_exitcode(os.waitpid(small_training.fork(killed, die_at_update_6), 0)[1]) == -signal.SIGKILL
     assert [int(path.name) for path in sorted(killed.parent.glob("checkpoints/*"))][-1] == 5
-    train_in_forks(killed, 2)
+    small_training.run_ranks(killed, 2)
     assert digests(killed.parent) == digests(whole.parent)
-
-
-def train_in_forks(job: Path, ranks: int) -> None:
-    """Train with as many ranks, each a fork of this process.
-
-    They begin when all are forked: a fork while the store's thread serves another could inherit a lock that it holds.
-    """
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    peers = {"WORLD_SIZE": f"{ranks}", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{store.port}"}
-    peers["TORCHELASTIC_USE_AGENT_STORE"] = "True"
-    start, all_forked = os.pipe()
-
-    def wait_for_all(rank: int) -> None:
-        os.environ.update(peers | {"RANK": f"{rank}"})
-        os.close(all_forked)
-        os.read(start, 1)  # ends when no process has the other side open
-
-    forks = [small_training.fork(job, partial(wait_for_all, rank)) for rank in range(ranks)]
-    os.close(all_forked)
-    try:
-        assert [os.waitpid(fork, 0)[1] for fork in forks] == [0] * ranks, (job.parent / "job.log").read_text()
-    finally:
-        os.close(start)
-        for fork in forks:
-            with suppress(OSError):  # it has ended
-                os.kill(fork, signal.SIGKILL)
-                os.waitpid(fork, 0)
 
 
 @pytest.mark.parametrize(

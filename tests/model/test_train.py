@@ -23,7 +23,7 @@ from small_training import (
     pairs,
     rows,
     run,
-    run_two_ranks,
+    run_ranks,
     weights,
     write_job,
     write_shards,
@@ -219,7 +219,7 @@ def test_two_ranks_are_one(tmp_path: Path, micro_batch_tokens: int, batching: An
     one = write_job(tmp_path, name="one", model=model, training=training)
     two = write_job(tmp_path, name="two", model=model, training=training, micro_batch_tokens=micro_batch_tokens)
     run(one, in_float64)
-    assert run_two_ranks(two, "train_in_float64")["reason"] == "done"
+    assert run_ranks(two, 2, in_float64)["reason"] == "done"
     assert_same_training(one, two)
     assert rows(one)[-2]["dev_perplexity"] == pytest.approx(rows(two)[-2]["dev_perplexity"], rel=1e-9)
 

@@ -1,13 +1,14 @@
-"""A training of a second: a tiny model on made-up pieces, in this process, in a fork, or under torchrun."""
+"""A training of a second: a tiny model on made-up pieces, in this process or in forks of it, one for each rank."""
 
 import gc
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from patience import limit
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
+from torch.distributed import TCPStore
 
 from model.config import Model, Training
 from model.config.special_pieces import SPECIAL_TOKENS
@@ -136,13 +137,32 @@ def run(path: Path, before: Callable[[], None] = lambda: None) -> dict[str, Any]
     return answer
 
 
-def run_two_ranks(path: Path, module: str = "model.train") -> dict[str, Any]:
-    """Train with two ranks under torchrun; what ``exit.json`` says."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=0"]
-    support = Path(__file__).parent
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(support)}
-    command = [*torchrun, "-m", module, str(path)]
-    subprocess.run(command, cwd=support.parents[1], env=environment, check=True, timeout=limit(30.0))
+def run_ranks(path: Path, ranks: int, before: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """Train to the end with as many ranks, each a fork of this process; what ``exit.json`` says.
+
+    They begin when all are forked: a fork while the store's thread serves another could inherit a lock that it holds.
+    """
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    peers = {"WORLD_SIZE": f"{ranks}", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{store.port}"}
+    peers["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    start, all_forked = os.pipe()
+
+    def wait_for_all(rank: int) -> None:
+        os.environ.update(peers | {"RANK": f"{rank}"})
+        os.close(all_forked)
+        os.read(start, 1)  # ends when no process has the other side open
+        before()
+
+    forks = [fork(path, partial(wait_for_all, rank)) for rank in range(ranks)]
+    os.close(all_forked)
+    try:
+        assert [os.waitpid(each, 0)[1] for each in forks] == [0] * ranks, (path.parent / "job.log").read_text()
+    finally:
+        os.close(start)
+        for each in forks:
+            with suppress(OSError):  # it has ended
+                os.kill(each, signal.SIGKILL)
+                os.waitpid(each, 0)
     answer: dict[str, Any] = json.loads((path.parent / "exit.json").read_text())
     return answer
 

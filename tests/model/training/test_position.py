@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_training import TRAINING, fork, rows, run_two_ranks, write_job
+from small_training import TRAINING, fork, rows, run_ranks, write_job
 from small_training import run as train
 
 from model import average
@@ -181,7 +181,7 @@ def test_falling_back_to_an_older_checkpoint_falls_back_to_its_best(tmp_path: Pa
 
 def test_two_ranks_stop_together(tmp_path: Path) -> None:
     job = write_job(tmp_path, training=replace(PATIENT, peak=1e-2, dev_every=5, dev_bleu=3, patience=2))
-    facts = run_two_ranks(job)["facts"]
+    facts = run_ranks(job, 2)["facts"]
     assert facts["stopped_early"]
     assert facts["updates"] == facts["best_update"] + 10
     assert all("dev_bleu" in row for row in rows(job) if "dev_perplexity" in row)
