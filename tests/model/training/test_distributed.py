@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 from patience import limit, wait_for
-from small_training import MODEL, TRAINING, assert_same_training, in_float64, rows, run, weights, write_job
+from small_training import MODEL, TRAINING, assert_same_training, fork, in_float64, rows, run, weights, write_job
 
 from infra.launch.local import LocalLauncher
 from infra.site import Site
@@ -71,42 +71,41 @@ def torchrun(job: Path, ranks: int) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def test_training_resumes_with_fewer_or_more_ranks_after_a_kill(tmp_path: Path) -> None:
+def test_training_resumes_with_more_and_fewer_ranks_after_kills_and_after_sigterm(tmp_path: Path) -> None:
     one = write_job(tmp_path, name="one", model=EXACT, training=LONG)
     run(one, in_float64)
     job = write_job(tmp_path, name="changing", model=EXACT, training=LONG, resume_seconds=0.0)
-    for ranks, victim in ((2, 1), (1, 0)):
-        further = newest_checkpoint(job.parent) + 20
-        with torchrun(job, ranks) as process:
-            wait_for(lambda: newest_checkpoint(job.parent) >= further)  # noqa: B023
-            group = ranks_of(job.parent)
-            assert len(group) == ranks
-            group[victim].send_signal(signal.SIGKILL)
-            process.wait(limit(15.0))  # the others wait for no dead rank
-        assert ranks_of(job.parent) == []
-        assert further <= newest_checkpoint(job.parent) < LONG.updates
-    with torchrun(job, 3) as process:
-        assert process.wait(240) == 0
-    assert json.loads((job.parent / "exit.json").read_text())["reason"] == "done"
-    assert [row["done"] for row in rows(job) if "loss" in row].count(1) == 1, "restarted from the first update"
-    assert_same_training(one, job)
+    alone = fork(job, in_float64)
+    wait_for(lambda: newest_checkpoint(job.parent) >= 20)
+    os.kill(alone, signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(alone, 0)[1]) == -signal.SIGKILL
 
-
-def test_ranks_that_receive_sigterm_save_and_report_a_checkpoint(tmp_path: Path) -> None:
-    whole = write_job(tmp_path, name="whole", model=EXACT, training=LONG)
-    run(whole, in_float64)
-    job = write_job(tmp_path, name="stopped", model=EXACT, training=LONG)
+    further = newest_checkpoint(job.parent) + 20
     with torchrun(job, 2) as process:
-        wait_for(lambda: (job.parent / "metrics.jsonl").exists() and len(rows(job)) > 20)
+        wait_for(lambda: newest_checkpoint(job.parent) >= further)
+        group = ranks_of(job.parent)
+        assert len(group) == 2
+        group[1].send_signal(signal.SIGKILL)
+        process.wait(limit(15.0))  # the other waits for no dead rank
+    assert ranks_of(job.parent) == []
+    killed = newest_checkpoint(job.parent)
+    assert further <= killed < LONG.updates
+
+    (job.parent / "exit.json").unlink(missing_ok=True)
+    write_job(tmp_path, name="changing", model=EXACT, training=LONG)  # saves for resuming only when it is asked to end
+    with torchrun(job, 3) as process:
+        wait_for(lambda: rows(job)[-1]["done"] >= killed + 20)
         process.terminate()
-        assert process.wait(60) != 0
+        assert process.wait(limit(15.0)) != 0
     answer = json.loads((job.parent / "exit.json").read_text())
     assert answer["reason"] == "preempted"
     saved = newest_checkpoint(job.parent)
+    assert saved > killed
     assert f"update {saved} of 400 is saved" in answer["message"]
-    with torchrun(job, 2) as process:
-        assert process.wait(240) == 0
-    assert_same_training(whole, job)
+
+    assert run(job, in_float64)["reason"] == "done"
+    assert [row["done"] for row in rows(job) if "loss" in row].count(1) == 1, "restarted from the first update"
+    assert_same_training(one, job)
 
 
 class TrainStage:
