@@ -18,6 +18,7 @@ from infra.store.local import LocalStore
 from infra.store.store import Artifact
 from model.config import Model
 from tasks.engine.limits import Limits
+from tasks.evaluation.html import Picture
 from tasks.evaluation.paper_row import PaperRow
 from tasks.stages.report import report
 from tasks.stages.score import score
@@ -159,6 +160,13 @@ def test_each_number_stands_with_protocol_and_signature(out: Path) -> None:
     assert "1 min 15 s" in page
 
 
+@pytest.fixture
+def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They cost most of a page's time."""
+    monkeypatch.setattr("tasks.stages.report.draw", lambda alt, _: (Picture(alt, "data:,", "data:,"), b""))
+
+
+@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize(
     ("stage", "facts", "said"),
     [
@@ -190,6 +198,7 @@ def test_the_paper_s_row_limits_and_synthetic_pairs_have_a_part_of_the_page_wher
     assert not [part for part in (*parts, said) if part not in page]
 
 
+@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize(("source_input", "loss"), [("noise 0.1", "-1.50"), ("lower-cased", "-2.25")])
 def test_the_loss_in_a_tile_is_that_of_its_score(out: Path, tmp_path: Path, source_input: str, loss: str) -> None:
     shutil.copytree(out.parent / "score" / "val", tmp_path / "score")
