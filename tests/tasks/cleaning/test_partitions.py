@@ -52,7 +52,7 @@ def test_parts_and_workers_do_not_show(tmp_path: Path, monkeypatch: pytest.Monke
     made: list[int] = []
     monkeypatch.setattr(clean, "Partitions", lambda *of: made.append(of[-1]) or partitions.Partitions(*of))
     assert digests(tmp_path / "parts") == plain
-    monkeypatch.setenv("REPRO_WORKERS", "4")
+    monkeypatch.setenv("REPRO_WORKERS", "2")
     assert digests(tmp_path / "workers") == plain
     assert made == [16, 16]
 

@@ -61,7 +61,7 @@ def test_ranges_parts_and_workers_do_not_show(
     monkeypatch.setattr(word_counts, "PART_PAIRS", 150)
     monkeypatch.setattr(shard, "RANGE_PAIRS", 50)
     assert prepared(tmp_path / "ranges", text, joint=joint) == plain
-    monkeypatch.setenv("REPRO_WORKERS", "4")
+    monkeypatch.setenv("REPRO_WORKERS", "2")
     assert prepared(tmp_path / "workers", text, joint=joint) == plain
 
 
