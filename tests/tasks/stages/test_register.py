@@ -2,9 +2,7 @@
 
 import io
 import json
-import os
 import shutil
-import subprocess
 import sys
 import uuid
 from dataclasses import replace
@@ -43,22 +41,6 @@ def toy_is_importable(run: FinishedRun) -> Any:
     sys.path.insert(0, str(run.model.package.parent))
     yield
     sys.path.remove(str(run.model.package.parent))
-
-
-def test_a_fresh_process_loads_a_version_by_alias_with_its_own_code(run: FinishedRun, tmp_path: Path) -> None:
-    run.register("toy", run.tags())
-    code = """
-import mlflow
-model = mlflow.pyfunc.load_model("models:/toy@candidate")
-print([*model.predict(["a dog"]), *model.predict(["a", "b"], params={"beam": 1})])
-"""
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": run.tracker.uri, "DO_NOT_TRACK": "true", "PYTHONPATH": ""}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment)
-    assert done.stdout.strip() == "['hello good a dog 4', 'hello good a 1', 'hello good b 1']"
-    folder = local_folder(run.tracker.uri, resolve(run.tracker.uri, "toy"))
-    assert (folder / "weights" / "said").read_text() == "good"
-    assert (folder / "vocabulary" / "tokenizer.json").read_text() == "{}"
 
 
 def version(number: int, bleu: float, digest: str) -> Version:
