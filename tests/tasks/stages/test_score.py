@@ -15,6 +15,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 
 from infra.errors import BadData
 from infra.store.store import Artifact
+from tasks.engine.stage import Facts
 from tasks.evaluation.sentence_bleu import SENTENCE_MEANS, nltk_sentence_bleu, sentence_means
 from tasks.evaluation.translation_metrics import (
     ScoreMetric,
@@ -75,10 +76,17 @@ def test_noise_costs_the_difference_to_the_clean_set_and_nothing_where_all_is_eq
         assert (lost["low"] == lost["high"] == 0) == (name == "same")
 
 
-def test_card_is_what_sacrebleu_says_whatever_the_order(tmp_path: Path) -> None:
-    hypotheses = translated(tmp_path / "translate", IDS[::-1], HYPOTHESES[::-1])
-    facts = score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy", "en")
-    card = json.loads((tmp_path / "card.json").read_text())
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Facts]:
+    """The scores of translations in another order than their set's."""
+    folder = tmp_path_factory.mktemp("scored")
+    hypotheses = translated(folder / "translate", IDS[::-1], HYPOTHESES[::-1])
+    return folder, score.body(folder, hypotheses, pairs(folder / "pairs"), "toy", "en")
+
+
+def test_card_is_what_sacrebleu_says_whatever_the_order(scored: tuple[Path, Facts]) -> None:
+    folder, facts = scored
+    card = json.loads((folder / "card.json").read_text())
     public = {
         "bleu": BLEU(),
         "bleu_lc": BLEU(lowercase=True),
@@ -99,10 +107,8 @@ def test_card_is_what_sacrebleu_says_whatever_the_order(tmp_path: Path) -> None:
     assert card["references_sha256"] == lines_digest(REFERENCES) != lines_digest(REFERENCES[::-1])
 
 
-def test_sentence_scores_are_sacrebleus_and_in_the_sets_order(tmp_path: Path) -> None:
-    hypotheses = translated(tmp_path / "translate", IDS[::-1], HYPOTHESES[::-1])
-    score.body(tmp_path, hypotheses, pairs(tmp_path / "pairs"), "toy", "en")
-    table = pl.read_parquet(tmp_path / "sentences.parquet")
+def test_sentence_scores_are_sacrebleus_and_in_the_sets_order(scored: tuple[Path, Facts]) -> None:
+    table = pl.read_parquet(scored[0] / "sentences.parquet")
     assert table.columns == ["pair_id", "source", "reference", "hypothesis", "bleu", "chrf"]
     assert table["pair_id"].to_list() == IDS
     for row in table.iter_rows(named=True):
@@ -205,8 +211,8 @@ def test_a_source_without_spaces_has_no_length_in_words() -> None:
     assert bucket["sentences"] == len(REFERENCES)
 
 
-def test_perplexity_is_the_unsmoothed_one_of_the_references(tmp_path: Path) -> None:
-    facts = score.body(tmp_path, translated(tmp_path / "t", IDS, HYPOTHESES), pairs(tmp_path / "pairs"), "toy", "en")
+def test_perplexity_is_the_unsmoothed_one_of_the_references(tmp_path: Path, scored: tuple[Path, Facts]) -> None:
+    facts = scored[1]
     assert facts["perplexity"] == pytest.approx(math.exp(0.7), abs=1e-4)
     words = sum(len(line.split()) + 1 for line in REFERENCES)
     assert facts["perplexity_word"] == pytest.approx(math.exp(7 * 40 / words), abs=1e-4)
