@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,14 +68,16 @@ def files_of(job: Path) -> dict[str, bytes]:
     return {str(path.relative_to(job.parent)): path.read_bytes() for path in files}
 
 
-def perplexities(job: Path) -> dict[int, float]:
-    return {row["done"]: row["dev_perplexity"] for row in rows(job) if "dev_perplexity" in row}
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A training that patience ended, and its facts."""
+    job = write_job(tmp_path_factory.mktemp("patient"), training=PATIENT)
+    return job, run(job)["facts"]
 
 
-def test_patience_ends_a_training_and_the_best_stays(tmp_path: Path) -> None:
-    job = write_job(tmp_path, training=PATIENT)
-    facts = run(job)["facts"]
-    checks = perplexities(job)
+def test_patience_ends_a_training_and_the_best_stays(tmp_path: Path, patient: tuple[Path, dict[str, Any]]) -> None:
+    job, facts = patient
+    checks = {row["done"]: row["dev_perplexity"] for row in rows(job) if "dev_perplexity" in row}
     assert facts["stopped_early"]
     assert facts["updates"] == max(checks) == 160
     assert facts["best_update"] == 100
@@ -113,9 +116,8 @@ def test_the_clock_ends_a_training_whose_updates_give_the_same_weights(tmp_path:
     assert not run(unhurried)["facts"]["stopped_early"]
 
 
-def test_averaging_can_take_the_best_checkpoint(tmp_path: Path) -> None:
-    job = write_job(tmp_path, training=PATIENT)
-    run(job)
+def test_averaging_can_take_the_best_checkpoint(tmp_path: Path, patient: tuple[Path, dict[str, Any]]) -> None:
+    job, _ = patient
     for averaging, expected in (
         ({"count": 1, "which": "best"}, (1, 100, 100)),
         ({"count": 2}, (2, 120, 160)),
@@ -136,16 +138,18 @@ def test_averaging_the_best_needs_a_training_with_patience(tmp_path: Path) -> No
         average.work(Job({"averaging": {"count": 1, "which": "best"}}, {"run": job.parent}, tmp_path))
 
 
-@pytest.mark.parametrize("method", ["write_best", "finish"])
-def test_a_training_killed_after_its_last_update_resumes_to_the_same_result(tmp_path: Path, method: str) -> None:
-    whole, cut = write_job(tmp_path, name="whole", training=PATIENT), write_job(tmp_path, name="cut", training=PATIENT)
-    facts = run(whole)["facts"]
+def test_a_training_killed_after_its_last_update_resumes_to_the_same_result(
+    tmp_path: Path, patient: tuple[Path, dict[str, Any]]
+) -> None:
+    whole, facts = patient
+    cut = write_job(tmp_path, name="cut", training=PATIENT)
 
-    def die() -> None:
+    def die(method: str) -> None:
         rising_from_100()
         setattr(Checkpoints, method, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
 
-    assert os.waitstatus_to_exitcode(os.waitpid(fork(cut, die), 0)[1]) == -signal.SIGKILL
+    for method in ("write_best", "finish"):
+        assert os.waitstatus_to_exitcode(os.waitpid(fork(cut, partial(die, method)), 0)[1]) == -signal.SIGKILL
     clock = {"seconds": 0, "epoch_minutes": 0}
     assert run(cut)["facts"] | clock == facts | clock
     assert files_of(cut) == files_of(whole)
@@ -153,12 +157,10 @@ def test_a_training_killed_after_its_last_update_resumes_to_the_same_result(tmp_
     assert files_of(cut) == files_of(whole)
 
 
-def test_falling_back_to_an_older_checkpoint_falls_back_to_its_best(tmp_path: Path) -> None:
-    whole, torn = (
-        write_job(tmp_path, name="whole", training=PATIENT),
-        write_job(tmp_path, name="torn", training=PATIENT),
-    )
-    run(whole)
+def test_falling_back_to_an_older_checkpoint_falls_back_to_its_best(
+    tmp_path: Path, patient: tuple[Path, dict[str, Any]]
+) -> None:
+    torn = write_job(tmp_path, name="torn", training=PATIENT)
 
     def die_at_the_best() -> None:
         rising_from_100()
@@ -176,7 +178,7 @@ def test_falling_back_to_an_older_checkpoint_falls_back_to_its_best(tmp_path: Pa
     position = json.loads((torn.parent / "checkpoints/00000060/position.json").read_text())["position"]
     assert (torn.parent / f"checkpoints/{position['best_update']:08d}/model.safetensors").exists()
     assert run(torn)["reason"] == "done"
-    assert files_of(torn) == files_of(whole)
+    assert files_of(torn) == files_of(patient[0])
 
 
 def test_two_ranks_stop_together(tmp_path: Path) -> None:
