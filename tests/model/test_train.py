@@ -64,21 +64,14 @@ def test_files_that_a_training_writes(tmp_path: Path) -> None:
     assert sum(p.numel() for p in model.parameters()) == answer["facts"]["parameters"]
 
 
-def test_the_same_job_gives_the_same_bytes_and_another_seed_others(tmp_path: Path) -> None:
-    first, second = write_job(tmp_path, name="a"), write_job(tmp_path, name="b")
-    other = write_job(tmp_path, name="c", training=replace(TRAINING, seed=2))
-    for job in (first, second, other):
-        run(job)
-    assert weights(first) == weights(second)
-    assert weights(first) != weights(other)
-
-
-def test_killed_and_resumed_is_uninterrupted_to_the_bit(tmp_path: Path) -> None:
-    training = replace(TRAINING, updates=300, checkpoint_every=100, dev_every=50)
+def test_killed_and_resumed_is_uninterrupted_to_the_bit_and_another_seed_gives_other_bytes(tmp_path: Path) -> None:
+    training = replace(TRAINING, updates=150, checkpoint_every=50, dev_every=25)
     whole = write_job(tmp_path, name="whole", training=training)
+    other = write_job(tmp_path, name="other", training=replace(training, seed=2))
     run(whole)
+    run(other)
     killed = write_job(tmp_path, name="killed", training=training, resume_seconds=0.0)
-    for minimum in (20, 120):
+    for minimum in (20, 70):
         child = fork(killed)
         while not any(int(p.name) > minimum for p in killed.parent.glob("checkpoints/" + "[0-9]" * 8)):
             assert os.waitpid(child, os.WNOHANG) == (0, 0), "ended before it could be killed"
@@ -88,9 +81,9 @@ def test_killed_and_resumed_is_uninterrupted_to_the_bit(tmp_path: Path) -> None:
         assert not (killed.parent / "model.json").exists()
     assert run(killed)["reason"] == "done"
     first = [row["done"] for row in rows(killed) if "loss" in row]
-    assert max(first) == 300
+    assert max(first) == 150
     assert first.count(1) == 1, "restarted from the first update"
-    assert weights(killed) == weights(whole)
+    assert weights(killed) == weights(whole) != weights(other)
     assert run(killed)["facts"]["target_tokens"] == run(whole)["facts"]["target_tokens"]
 
 
@@ -279,9 +272,8 @@ def test_diverged_weights_are_never_saved(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"batching": "mixed"},
+        {"batching": "mixed", "optimizer": "adamw", "weight_decay": 0.1},
         {"batching": "packed"},
-        {"optimizer": "adamw", "weight_decay": 0.1},
         {"attention_coverage_encoder": 0.1, "attention_coverage_cross": 0.1},
     ],
 )
