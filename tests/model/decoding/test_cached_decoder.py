@@ -1,14 +1,19 @@
-"""A decoder that computes one position after the other gives what the model gives for whole targets."""
+"""A decoder that computes one position after the other gives what the model gives for whole targets, in few transfers.
 
+``tests/model/network/test_reference.py`` compares its searches with those of a decoder without a cache.
+"""
+
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from model.config import Model
+from model.config import Decoding, Model
 from model.config.special_pieces import BOS, EOS
-from model.decoding.beam_search import IncrementalDecoder
+from model.decoding.beam_search import IncrementalDecoder, SearchConstraints, beam_search
 from model.decoding.cached_decoder import MIN_POSITIONS, CachedDecoder, decoder_starter
 from model.decoding.translator import pad_sequences
 from model.network.weights import build
@@ -96,3 +101,34 @@ def test_a_learned_table_has_an_end() -> None:
             decoder.advance(torch.tensor([BOS]))
         with pytest.raises(ValueError, match=r"position is 5, allowed is up to model.max_positions, 4"):
             decoder.advance(torch.tensor([BOS]))
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_step_brings_numbers_to_the_host_once_and_gathers_once(monkeypatch: pytest.MonkeyPatch, beam: int) -> None:
+    """Each transfer waits for a GPU. Ties, which are rare in real scores, cost more."""
+    torch.manual_seed(0)
+    model = build(Model(layers=1, d_model=16, d_ff=24, heads=2, d_k=8, d_v=8), 40, 40).eval()
+    step = decoder_starter(model)(pad_sequences([[5, 6, 7, EOS], [8, EOS], [9, 10, EOS]], CPU))
+    transfers: Counter[str] = Counter()
+
+    def counted(name: str, plain: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **named: object) -> object:
+            transfers[name] += 1
+            return plain(*arguments, **named)
+
+        return call
+
+    for name in ("cpu", "item", "tolist", "nonzero", "__bool__", "__int__", "__float__", "__index__", "__array__"):
+        monkeypatch.setattr(Tensor, name, counted(name, getattr(Tensor, name)))
+    gathers: Counter[str] = Counter()
+    for name in ("reorder", "keep_sentences"):
+        plain = getattr(step, name)
+        monkeypatch.setattr(step, name, lambda rows, name=name, plain=plain: (gathers.update([name]), plain(rows)))
+    monkeypatch.setattr(step, "advance", counted("advance", step.advance))
+    limits = [SearchConstraints(limit) for limit in (9, 4, 6)]
+    found = beam_search(step, limits, Decoding(beam), CPU)
+    assert max(best.length for [best] in found) > 3
+    assert transfers == {"advance": transfers["advance"], "cpu": transfers["advance"]}
+    # The caches are gathered once a step, and sentences leave them only when they end.
+    assert gathers["reorder"] < transfers["advance"]
+    assert 1 <= gathers["keep_sentences"] <= 2
