@@ -66,6 +66,10 @@ def test_what_one_graph_does_not_support_is_refused(change: dict[str, Any], site
         check_whole_updates(replace(PACKED, **change), "update", **usual | site)
 
 
-def test_a_training_on_a_cpu_refuses_whole_updates(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="REPRO_COMPILE"):
-        trainer_for(Job.read(write_job(tmp_path, compile="update")), Ranks())
+@pytest.mark.parametrize(
+    ("site", "name"),
+    [({"compile": "update"}, "REPRO_COMPILE"), ({"packed_attention": "own"}, "REPRO_PACKED_ATTENTION")],
+)
+def test_a_training_on_a_cpu_refuses_what_is_experimental(tmp_path: Path, site: dict[str, Any], name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        trainer_for(Job.read(write_job(tmp_path, training=PACKED, **site)), Ranks())
