@@ -23,6 +23,8 @@ TEXT = st.lists(st.one_of(st.sampled_from([*MARKS, " ", "dog", "é"]), st.charac
     "".join
 )
 SETTINGS = st.builds(Normalise, *[st.booleans()] * 4)
+KINDS = {"Zs", "Zl", "Zp", "Cc", "Cf", "Mn", "Pi", "Pf"}
+MAY_CHANGE = [character for character in map(chr, range(0x11_0000)) if unicodedata.category(character) in KINDS]
 
 
 def cleaned(lines: Sequence[str], normalise: Normalise) -> list[str]:
@@ -54,9 +56,7 @@ def test_a_source_is_read_as_clean_makes_training_text(learnt: Path, lines: list
 
 @pytest.mark.parametrize("normalise", [Normalise(*switches) for switches in product([True, False], repeat=4)])
 def test_every_character_that_may_change_is_read_as_clean_makes_it(learnt: Path, normalise: Normalise) -> None:
-    kinds = {"Zs", "Zl", "Zp", "Cc", "Cf", "Mn", "Pi", "Pf"}
-    characters = [c for c in map(chr, range(0x11_0000)) if unicodedata.category(c) in kinds]
-    lines = [f"a{c}b  {c} e{c}" for c in characters]
+    lines = [f"a{c}b  {c} e{c}" for c in MAY_CHANGE]
     made = cleaned(lines, normalise)
     assert TokenizerPair.load(learnt).normalising(normalise).read(lines) == [line.strip() for line in made]
 
