@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_text import train_tokenizer
 from tokenizers import Tokenizer
@@ -53,6 +53,7 @@ LINE = st.one_of(
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
+@settings(max_examples=40)
 @given(batches=st.lists(st.lists(LINE, max_size=6), max_size=3), max_words=st.sampled_from([3, 1000]))
 def test_same_ids_as_whole_lines(kind: str, batches: list[list[str]], max_words: int) -> None:
     table = WordCache(TOKENIZERS[kind], max_words)
@@ -69,6 +70,7 @@ def as_lists(ragged: Ragged) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
+@settings(max_examples=40)
 @given(lines=st.lists(LINE, max_size=8))
 def test_chunks_are_counted_as_in_whole_lines(name: str, lines: list[str]) -> None:
     tokenizer = TOKENIZERS[name]
