@@ -1,4 +1,4 @@
-"""The picture and the exponents of the page of measurements are those of its rows."""
+"""The page of measurements, its picture and its exponents are those of its rows."""
 
 import io
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.growth import exponent, picture, tables
-from benchmarks.page import PICTURE, read_rows
+from benchmarks.page import PAGE, PICTURE, page, read_rows
 
 
 @pytest.mark.parametrize("power", [0, 1, 2])
@@ -23,7 +23,8 @@ def test_growth_beyond_linear_is_named() -> None:
     assert "| clean | 1, 50 | 20, 1,000.5 | **1.30**, **1.30** |" in tables(rows)
 
 
-def test_the_picture_is_up_to_date() -> None:
+def test_the_page_and_its_picture_are_up_to_date() -> None:
+    assert PAGE.read_text() == page(read_rows()), "run: python benchmarks/page.py"
     fresh, kept = (matplotlib.image.imread(file) for file in (io.BytesIO(picture(read_rows())), PICTURE))
     assert fresh.shape == kept.shape
     differ = np.abs(fresh - kept).max(axis=2) > 0.3  # more than another build of the fonts may change

@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,26 +17,19 @@ from model.training.step import TrainingStep
 from model.training.trainer import Trainer
 
 
-def nan_gradients(at: int) -> Callable[[], None]:
-    """Make the gradients of this update NaN."""
-
-    def before() -> None:
+def test_a_nonfinite_gradient_ends_as_diverged(tmp_path: Path) -> None:
+    def broken() -> None:
         gradients = TrainingStep.compute_gradients
 
         def spoil(self: TrainingStep, update: Update) -> LossSums:
             losses = gradients(self, update)
-            if self.update == at:
+            if self.update == 6:
                 next(self.model.parameters()).grad[0, 0] = math.nan  # type: ignore[index]
             return losses
 
         TrainingStep.compute_gradients = spoil  # type: ignore[method-assign]
 
-    return before
-
-
-def test_a_nonfinite_gradient_ends_as_diverged(tmp_path: Path) -> None:
-    job = write_job(tmp_path)
-    answer = run(job, nan_gradients(6))
+    answer = run(write_job(tmp_path), broken)
     assert answer["reason"] == "diverged"
     expected = "the gradient of update 6 is not finite, at learning rate 0.003; the last checkpoint is of update 4"
     assert answer["message"] == f"{expected}. Lower training.peak or training.factor, or raise training.warmup"

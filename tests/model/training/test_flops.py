@@ -1,4 +1,4 @@
-"""Tests of the FLOPs of a training against known figures and torch's own counter."""
+"""Tests of the FLOPs of a training against known figures, torch's own counter and a device's peak."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from model.config import Model
 from model.network.weights import build
-from model.training.flops import training_flops
+from model.training.flops import Work, peak_flops, training_flops
 
 BIG = Model(d_model=1024, d_ff=4096, heads=16)
 PAIRS = np.full(1000, 27)
@@ -32,3 +32,9 @@ def test_agrees_with_what_torch_counts(source: int, target: int, decoder_layers:
     hidden = masked * config.heads * (config.d_k + config.d_v)
     forward = training_flops(config, 50, [source] * 3, [target] * 3) / 3
     assert counter.get_total_flops() == forward + 2 * hidden
+
+
+def test_utilisation_is_a_share_of_a_known_peak() -> None:
+    peak = peak_flops("NVIDIA H100 80GB HBM3")
+    assert Work(peak / 2, peak).mfu(ranks=2) == {"mfu": 0.25}
+    assert Work(2e14, peak_flops("cpu")).mfu(ranks=1) == {}

@@ -1,6 +1,7 @@
 """What an interrupted stage resumes: an unforced run, a retry, and each forced attempt."""
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,21 @@ from tasks.engine.lookup import Hit
 from tasks.engine.planner import Attempt, Scope
 from tasks.engine.runner import Runner
 from tasks.engine.stage import Facts, StageCall, engine, stage
+
+
+def fails_once(error: BaseException) -> Callable[..., Facts]:
+    """A body of ``total`` whose first try in a folder fails."""
+
+    def body(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
+        tries = len(list(out.glob("try-*")))
+        (out / f"try-{tries}").write_text("x")
+        if tries == 0:
+            raise error
+        (out / "n").write_text("9")
+        return {"tries": tries + 1}
+
+    body.__signature__ = inspect.signature(total.body)  # type: ignore[attr-defined]
+    return body
 
 
 def test_an_interrupted_resumable_stage_finds_its_folder_again(tmp_path: Path) -> None:
@@ -67,14 +83,6 @@ def test_a_stage_without_inputs_resumes_its_folder(tmp_path: Path) -> None:
 def test_a_retry_of_a_forced_stage_resumes_the_previous_try(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path)
 
-    def fails_once(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
-        tries = len(list(out.glob("try-*")))
-        (out / f"try-{tries}").write_text("x")
-        if tries == 0:
-            raise NetworkFault("cut off")
-        (out / "n").write_text("9")
-        return {"tries": tries + 1}
-
     class TwiceOver(Runner):
         def make(self, call: StageCall, failures: list[str]) -> Hit:
             try:
@@ -82,8 +90,7 @@ def test_a_retry_of_a_forced_stage_resumes_the_previous_try(tmp_path: Path, monk
             except NetworkFault:
                 return super().make(call, failures)
 
-    monkeypatch.setattr(fails_once, "__signature__", inspect.signature(total.body), raising=False)
-    monkeypatch.setattr(total, "body", fails_once)
+    monkeypatch.setattr(total, "body", fails_once(NetworkFault("cut off")))
     for tries in (2, 2):
         forced = Scope(ORDER, attempt=Attempt.new(frozenset({"total"})))
         present = TwiceOver(settings(tmp_path, forced))
@@ -95,16 +102,7 @@ def test_a_retry_of_a_forced_stage_resumes_the_previous_try(tmp_path: Path, monk
 def test_an_interrupted_forced_attempt_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(tmp_path)
 
-    def cut_off_once(out: Path, numbers: tuple[Artifact, ...]) -> Facts:
-        tries = len(list(out.glob("try-*")))
-        (out / f"try-{tries}").write_text("x")
-        if tries == 0:
-            raise KeyboardInterrupt
-        (out / "n").write_text("9")
-        return {"tries": tries + 1}
-
-    monkeypatch.setattr(cut_off_once, "__signature__", inspect.signature(total.body), raising=False)
-    monkeypatch.setattr(total, "body", cut_off_once)
+    monkeypatch.setattr(total, "body", fails_once(KeyboardInterrupt()))
     every = frozenset(ORDER)
     for attempt in ("first", "second"):
         with pytest.raises(KeyboardInterrupt):
