@@ -45,7 +45,7 @@ def table(hypotheses: list[str], references: list[str] = REFERENCES) -> pl.DataF
     return pl.DataFrame({"pair_id": [f"toy:{n}" for n in range(60)], **columns})
 
 
-@pytest.mark.parametrize("wrong", [0.2, 0.22, 0.25, 0.4])
+@pytest.mark.parametrize("wrong", [0.22, 0.25])
 def test_p_values_agree_with_sacrebleu_s_two_sided_test(wrong: float) -> None:
     """The test by approximate randomisation is two-sided; sacreBLEU's bootstrap counts one tail."""
     a, b = text(2, 0.2), text(3, wrong)
