@@ -18,14 +18,10 @@ from tasks.registration.version_tags import version_tags
 
 CODE = """
 import mlflow
-from toy.words import greeting
 
 class Toy(mlflow.pyfunc.PythonModel):
-    def load_context(self, context):
-        self.said = open(context.artifacts["weights"] + "/said").read()
-
     def predict(self, context, model_input, params=None):
-        return [f"{greeting} {self.said} {line} {params['beam']}" for line in model_input.iloc[:, 0]]
+        return list(model_input.iloc[:, 0])
 
 mlflow.models.set_model(Toy())
 """
@@ -74,7 +70,6 @@ class FinishedRun:
         package = root / "toy"
         package.mkdir()
         (package / "__init__.py").write_text("")
-        (package / "words.py").write_text("greeting = 'hello'\n")
         (package / "pyfunc.py").write_text(CODE)
         folders = {"weights": self.weights.path(), "vocabulary": self.vocabulary.path()}
         libraries, example = ("numpy",), ("A dog runs.",)

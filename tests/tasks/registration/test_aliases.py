@@ -19,7 +19,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
 @pytest.fixture
 def register_while(run: FinishedRun, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """Register a version with this BLEU, during whose storing ``meanwhile`` happens."""
-    monkeypatch.syspath_prepend(str(run.model.package.parent))
     store = module.log_model
 
     def register(name: str, bleu: float, meanwhile: Callable[[], object]) -> dict[str, Any]:
@@ -64,10 +63,7 @@ def test_what_a_person_promotes_meanwhile_stays(
     assert said["decision"] == "not champion: version 2 was promoted by hand during the registration"
 
 
-def test_a_repeated_registration_takes_no_version_of_its_run_that_was_measured_otherwise(
-    run: FinishedRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(run.model.package.parent))
+def test_a_repeated_registration_takes_no_version_of_its_run_that_was_measured_otherwise(run: FinishedRun) -> None:
     run_id = run.tracker.start_stage("register", "", "repeated", {})
     made = [
         module.register_version(

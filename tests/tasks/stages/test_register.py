@@ -3,7 +3,6 @@
 import io
 import json
 import shutil
-import sys
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,13 +33,6 @@ from tasks.stages.register import _still_registered, register
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
     return FinishedRun(tmp_path_factory.mktemp("register"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def toy_is_importable(run: FinishedRun) -> Any:
-    sys.path.insert(0, str(run.model.package.parent))
-    yield
-    sys.path.remove(str(run.model.package.parent))
 
 
 def version(number: int, bleu: float, digest: str) -> Version:
