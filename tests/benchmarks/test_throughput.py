@@ -1,21 +1,14 @@
 """Tests of the training benchmark at a toy size: contestants do the same work and the report is complete."""
 
 import json
-from typing import Any
-
-import pytest
 
 from benchmarks.throughput import measure, table
 
 TOY = ["--size", "toy", "--rounds", "2", "--updates", "3", "--warmup", "1", "--pairs", "200", "--tokens", "200"]
 
 
-@pytest.fixture(scope="module")
-def report() -> dict[str, Any]:
-    return measure([*TOY, "--peers", "torch"])
-
-
-def test_contestants_train_on_the_same_pairs(report: dict[str, Any]) -> None:
+def test_contestants_train_on_the_same_pairs() -> None:
+    report = measure([*TOY, "--peers", "torch"])
     own, torch_peer = report["contestants"]["own"], report["contestants"]["torch"]
     for name in ("pairs", "pairs_digest", "target_pieces", "padding", "flops_per_target_piece"):
         assert own[name] == torch_peer[name], name

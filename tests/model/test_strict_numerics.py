@@ -102,27 +102,16 @@ def test_two_cpus_train_the_same_weights(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("batching", ["buckets", "packed"])
-def test_any_number_of_ranks_trains_the_same_weights(
+def test_any_number_of_ranks_trains_the_same_weights_also_after_a_kill(
     batching: Literal["buckets", "packed"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The kernels are this machine's, whatever they are: only the ranks differ.
     monkeypatch.setattr(setup, "configure_numerics", lambda *_: None)
     training = replace(TRAINING, numerics="strict", batching=batching)
-    jobs = [small_training.write_job(tmp_path, training=training, name=f"ranks-{ranks}") for ranks in (1, 2, 4)]
-    for ranks, job in zip((1, 2, 4), jobs, strict=True):
-        small_training.run_ranks(job, ranks)
-    assert len({tuple(digests(job.parent)) for job in jobs}) == 1
-    assert len({dev_perplexity(job.parent) for job in jobs}) == 1
-
-
-def test_a_killed_training_resumes_to_the_same_weights_with_other_ranks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(setup, "configure_numerics", lambda *_: None)
-    training = replace(TRAINING, numerics="strict")
-    whole = small_training.write_job(tmp_path, training=training, name="whole")
-    small_training.run_ranks(whole, 2)
-    killed = small_training.write_job(tmp_path, training=training, name="killed", resume_seconds=0.0)
+    jobs = [
+        small_training.write_job(tmp_path, training=training, name=f"ranks-{ranks}", resume_seconds=0.0)
+        for ranks in (1, 2, 4)
+    ]
     compute = StrictStep.__call__
 
     def die_at_update_6() -> None:
@@ -133,10 +122,13 @@ def test_a_killed_training_resumes_to_the_same_weights_with_other_ranks(
 
         StrictStep.__call__ = compute_or_die  # type: ignore[method-assign]
 
-    assert os.waitstatus_to_exitcode(os.waitpid(small_training.fork(killed, die_at_update_6), 0)[1]) == -signal.SIGKILL
-    assert [int(path.name) for path in sorted(killed.parent.glob("checkpoints/*"))][-1] == 5
-    small_training.run_ranks(killed, 2)
-    assert digests(killed.parent) == digests(whole.parent)
+    killed = os.waitpid(small_training.fork(jobs[-1], die_at_update_6), 0)[1]
+    assert os.waitstatus_to_exitcode(killed) == -signal.SIGKILL
+    assert [int(path.name) for path in sorted(jobs[-1].parent.glob("checkpoints/*"))][-1] == 5
+    for ranks, job in zip((1, 2, 4), jobs, strict=True):
+        small_training.run_ranks(job, ranks)
+    assert len({tuple(digests(job.parent)) for job in jobs}) == 1
+    assert len({dev_perplexity(job.parent) for job in jobs}) == 1
 
 
 @pytest.mark.parametrize(

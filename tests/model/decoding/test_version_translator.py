@@ -118,15 +118,3 @@ def test_the_best_of_a_text_are_the_best_of_all_combinations(sentences: list[lis
     found = [Hypothesis.joined(each) for each in best_combinations(sentences, n_best)]
     assert [-each.score for each in found] == [score for _, score in sorted(every)[:n_best]]
     assert found[0].pieces == tuple(hypotheses[0].pieces[0] for hypotheses in sentences)
-
-
-def test_blocks_of_any_size_give_the_same(translator: Translator) -> None:
-    texts = ["A dog", PARAGRAPH, "", "It's 2014.", PARAGRAPH]
-    version = version_of(translator)
-
-    def pieces(size: int) -> list[tuple[int, ...]]:
-        blocks = [texts[start : start + size] for start in range(0, len(texts), size)]
-        found = [version.translate(block, Search(DECODING)) for block in blocks]
-        return [each.hypotheses[0].pieces for block in found for each in block]
-
-    assert pieces(1) == pieces(2) == pieces(len(texts))

@@ -32,11 +32,6 @@ def text(tmp_path: Path) -> Artifact:
     return Artifact("clean", "toy", tmp_path / "text")
 
 
-@pytest.fixture
-def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard, "BATCH_PAIRS", 90)
-
-
 def prepared(out: Path, text: Artifact, *, joint: bool = True) -> dict[str, bytes]:
     """All files of both stages."""
     for stage in ("learn_bpe", "shard"):
@@ -50,11 +45,11 @@ def prepared(out: Path, text: Artifact, *, joint: bool = True) -> dict[str, byte
     return {f"{path.relative_to(out)}": path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
 
 
-@pytest.mark.usefixtures("small_batches")
 @pytest.mark.parametrize("joint", [True, False])
 def test_ranges_parts_and_workers_do_not_show(
     tmp_path: Path, text: Artifact, monkeypatch: pytest.MonkeyPatch, *, joint: bool
 ) -> None:
+    monkeypatch.setattr(shard, "BATCH_PAIRS", 90)
     plain = prepared(tmp_path / "plain", text, joint=joint)
     assert len(plain) > 5
     monkeypatch.setattr(word_counts, "RANGE_PAIRS", 400)
