@@ -1,16 +1,16 @@
 """The chosen engine searches as the own engine does; its CTranslate2 form is made once, whole, and checked."""
 
-import multiprocessing
 import os
 import shutil
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from small_models import LINES, SMALL, sources, write_model
 
 from model.config import Decoding
@@ -174,23 +174,19 @@ def test_a_killed_attempt_leaves_nothing_that_is_used(
     assert [each.name for each in tmp_path.iterdir() if each.is_dir()] == [name]
 
 
-def _open_in_process(folders: tuple[Path, Path], cache: Path, start: Any, names: Any) -> None:
-    torch.set_num_threads(1)
-    translator = Translator.load(*folders, "cpu", 1)
-    start.wait(60)
-    engine = engine_of(translator, folders, cache)
-    names.put((engine.name_for(SEARCH), len(engine.search_n_best(sources(2), SEARCH))))
+def test_two_that_open_at_once_share_one_form(
+    translator: Translator, folders: tuple[Path, Path], tmp_path: Path, written: list[Path]
+) -> None:
+    both = threading.Barrier(2)
 
+    def opened(_: int) -> tuple[str, int]:
+        both.wait(60)
+        engine = engine_of(translator, folders, tmp_path)
+        return engine.name_for(SEARCH), len(engine.search_n_best(sources(2), SEARCH))
 
-def test_two_processes_at_once_share_one_form(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    start, names = context.Barrier(2), context.Queue()
-    both = [context.Process(target=_open_in_process, args=(folders, tmp_path, start, names)) for _ in range(2)]
-    for process in both:
-        process.start()
-    assert [names.get(timeout=120) for _ in both] == [(CTRANSLATE2, 2)] * 2
-    for process in both:
-        process.join(60)
+    with ThreadPoolExecutor(2) as pool:
+        assert [*pool.map(opened, range(2))] == [(CTRANSLATE2, 2)] * 2
+    assert len(written) == 1
     assert len([each for each in tmp_path.iterdir() if each.is_dir()]) == 1
 
 
