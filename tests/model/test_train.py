@@ -144,7 +144,8 @@ def test_lengths_in_epochs_are_those_of_their_updates(tmp_path: Path) -> None:
     job = write_job(tmp_path, name="epochs", training=in_epochs)
     assert run(job, before=lambda: end_after(update=10))["reason"] == "preempted"
     answer = run(job)
-    batches = [len(read_epoch(tmp_path / "shards", number)) for number in range(3)]
+    sampler = sampler_of(MODEL, TRAINING, Shards(tmp_path / "shards"))
+    batches = [len(sampler.epoch(number)) for number in range(3)]
     updates = sum(batches)
     assert answer["facts"]["updates"] == updates
     epochs = {row["done"]: row["epoch"] for row in rows(job) if "epoch" in row}
@@ -161,10 +162,6 @@ def test_lengths_in_epochs_are_those_of_their_updates(tmp_path: Path) -> None:
     out.mkdir()
     chosen = Job({"averaging": {"count": 1, "which": "kept"}}, {"run": job.parent}, out)
     assert average.work(chosen) == {"checkpoints": len(kept), "first_update": kept[0], "last_update": updates}
-
-
-def read_epoch(folder: Path, number: int) -> list[Any]:
-    return sampler_of(MODEL, TRAINING, Shards(folder)).epoch(number)
 
 
 def test_a_resumed_training_does_not_read_its_initial_weights_again(tmp_path: Path) -> None:

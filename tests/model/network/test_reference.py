@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_training import MODEL, in_float64, rows, run, write_job
 from small_training import SIZE as JOB_SIZE
-from torch import Tensor
 
 from model.config import Decoding, Model
 from model.config.special_pieces import BOS, EOS, PAD
@@ -50,19 +49,13 @@ def both(config: Model, size: int = SIZE) -> tuple[Transformer, Transformer]:
     return own, reference
 
 
-def batch(some: list[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
-    """Sources … eos and targets bos …, padded on both sides."""
-    return pad_sequences([[*source, EOS] for source, _ in some], CPU), pad_sequences(
-        [[BOS, *target] for _, target in some], CPU
-    )
-
-
 @every_shape
 @settings(max_examples=10)
 @given(some=pairs)
 def test_outputs_and_gradients_are_the_same(config: Model, some: list[tuple[list[int], list[int]]]) -> None:
     own, reference = both(config)
-    source_BS, target_BT = batch(some)
+    source_BS = pad_sequences([[*source, EOS] for source, _ in some], CPU)
+    target_BT = pad_sequences([[BOS, *target] for _, target in some], CPU)
     counts = target_BT != PAD
     logits = [model.logits(model(source_BS, target_BT))[counts] for model in (own, reference)]
     torch.testing.assert_close(logits[1], logits[0], atol=1e-5, rtol=1e-5)

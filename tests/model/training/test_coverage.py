@@ -26,11 +26,6 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
     return Shards(write_shards(tmp_path_factory.mktemp("coverage") / "shards", pairs(40)))
 
 
-def double_model(p_drop: float = 0.0) -> Transformer:
-    torch.manual_seed(0)
-    return Transformer(replace(MODEL, p_drop=p_drop), SIZE, SIZE).double()
-
-
 def loss(weights_TS: Tensor) -> float:
     weights_BHTS = weights_TS[None, None]
     queries, positions = torch.ones(1, weights_TS.shape[0], dtype=torch.bool), torch.tensor([weights_TS.shape[1]])
@@ -91,7 +86,8 @@ def added_loss(model: Transformer, batch: Batch, encoder: float, cross: float) -
 
 
 def test_each_attention_has_its_weight_and_each_sentence_counts_by_its_target_pieces(shards: Shards) -> None:
-    model = double_model()
+    torch.manual_seed(0)
+    model = Transformer(replace(MODEL, p_drop=0.0), SIZE, SIZE).double()
     rows = [3, 17, 5]
     batch = load_padded(shards, np.array(rows))
     encoder, cross = 0.0, 0.0

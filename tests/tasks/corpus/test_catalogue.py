@@ -1,13 +1,11 @@
-"""The catalogue names what exists, and refuses what cannot be."""
+"""The catalogue names what exists."""
 
 import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from tasks.corpus import catalogue as corpora
-from tasks.corpus.catalogue import CORPORA, SETS, File, Text, files
+from tasks.corpus.catalogue import CORPORA, SETS, File, files
 from tasks.demo import corpus as demo_corpus
 from tasks.engine.keys import canonical
 
@@ -40,9 +38,3 @@ def test_an_address_does_not_enter_keys_but_a_sum_does() -> None:
     elsewhere = replace(text, file=replace(text.file, url="https://example.org/train.en.gz"))
     assert canonical(elsewhere) == canonical(text)
     assert canonical(replace(text, file=replace(text.file, sha256=SHA256))) != canonical(text)
-
-
-@pytest.mark.parametrize("name", ["a.tgz", "a.ZIP", "a.Tar.GZ"])
-def test_an_archive_is_no_text(name: str) -> None:
-    with pytest.raises(ValueError, match=f"text.member of {name}"):
-        Text(File(name, sha256=SHA256))

@@ -25,7 +25,10 @@ TEXT = Text(File("a", sha256=SHA256))
         (File, {"path": "a", "md5": "X" * 32}, "file.md5"),
         (Text, {"file": File("a.en", sha256=SHA256), "column": "x"}, "text.column"),
         (Text, {"file": File("a.tmx.xz", sha256=SHA256)}, "text.column"),
-        (Text, {"file": File("a.tgz", sha256=SHA256)}, "text.member"),
+        *(
+            (Text, {"file": File(name, sha256=SHA256)}, f"text.member of {name}")
+            for name in ("a.tgz", "a.ZIP", "a.Tar.GZ")
+        ),
         (Text, {"file": File("a.tgz", sha256=SHA256), "member": "../a"}, "text.member"),
         *(
             (Part, {"name": name, "source": TEXT, "target": TEXT}, "part.name")
