@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from infra.errors import BadData
 from infra.site import Site
@@ -13,8 +13,9 @@ from tasks.engine.lookup import Miss
 from tasks.engine.planner import Attempt, Planner, Scope, StageResult
 from tasks.engine.run_settings import RunSettings
 from tasks.engine.runner import Runner
-from tasks.engine.stage import Facts, StageCall, engine, progress, stage
+from tasks.engine.stage import Engine, Facts, StageCall, engine, progress, stage
 
+E = TypeVar("E", bound=Engine)
 ORDER = ("make", "twice", "total")
 
 
@@ -96,18 +97,19 @@ def running(root: Path, **scope: Any) -> Runner:
     return Runner(settings(root, scope_of(**scope)))
 
 
-def run(root: Path, number: int = 3, **scope: Any) -> list[StageResult]:
-    present = running(root, **scope)
+def built(present: E, number: int = 3) -> E:
+    """Build a number with this engine, which is returned."""
     with engine(present):
         build(number)
-    return present.rows
+    return present
+
+
+def run(root: Path, number: int = 3, **scope: Any) -> list[StageResult]:
+    return built(running(root, **scope), number).rows
 
 
 def plan(root: Path, number: int = 3, **scope: Any) -> list[str]:
-    present = Planner(LocalStore(root), Site(root=root), scope_of(**scope))
-    with engine(present):
-        build(number)
-    return [row.state for row in present.rows]
+    return states(built(Planner(LocalStore(root), Site(root=root), scope_of(**scope)), number).rows)
 
 
 def content(root: Path, row: StageResult) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_stages import CALLS, ORDER, Quiet, build, settings
+from toy_stages import CALLS, ORDER, Quiet, built, settings
 
 from infra.errors import BadData
 from infra.site import Site
@@ -72,18 +72,11 @@ def test_another_form_is_named(text: str) -> None:
 
 
 def run(root: Path, *texts: str) -> Runner:
-    limits = Limits.parse(texts)
-    made = Runner(settings(root, limits=limits))
-    with engine(made):
-        build(3)
-    return made
+    return built(Runner(settings(root, limits=Limits.parse(texts))))
 
 
 def plan(root: Path, *texts: str) -> Planner:
-    made = Planner(LocalStore(root), Site(root=root), Scope(ORDER), Limits.parse(texts))
-    with engine(made):
-        build(3)
-    return made
+    return built(Planner(LocalStore(root), Site(root=root), Scope(ORDER), Limits.parse(texts)))
 
 
 def test_a_breach_fails_the_stage_and_a_changed_limit_goes_on_with_its_artifact(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from toy_stages import ORDER, Number, Untracked, build, content, plan, run, running, settings, states, total
+from toy_stages import ORDER, Number, Untracked, built, content, plan, run, running, settings, states, total
 
 from infra.errors import NetworkFault
 from infra.store.local import LocalStore
@@ -58,8 +58,8 @@ def test_the_tracker_hears_whether_a_stage_continues_its_work(tmp_path: Path, mo
     monkeypatch.setattr(fails, "__signature__", inspect.signature(total.body), raising=False)
     monkeypatch.setattr(total, "body", fails)
     for scope in (Scope(ORDER), Scope(ORDER), Scope(ORDER, attempt=Attempt.new(frozenset({"total"})))):
-        with engine(Runner(settings(tmp_path, scope, tracker=Listening()))), pytest.raises(NetworkFault):
-            build(3)
+        with pytest.raises(NetworkFault):
+            built(Runner(settings(tmp_path, scope, tracker=Listening())))
     assert [each for each in started if each[0] == "total"] == [("total", False), ("total", True), ("total", False)]
     assert ("make", False) in started
 
@@ -93,9 +93,7 @@ def test_a_retry_of_a_forced_stage_resumes_the_previous_try(tmp_path: Path, monk
     monkeypatch.setattr(total, "body", fails_once(NetworkFault("cut off")))
     for tries in (2, 2):
         forced = Scope(ORDER, attempt=Attempt.new(frozenset({"total"})))
-        present = TwiceOver(settings(tmp_path, forced))
-        with engine(present):
-            build(3)
+        present = built(TwiceOver(settings(tmp_path, forced)))
         assert present.rows[-1].facts == {"tries": tries}, "each forced run starts over, its retry resumes"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from toy_stages import CALLS, ORDER, Number, build, make, plan, run, running, scope_of, settings, states, twice
+from toy_stages import CALLS, ORDER, Number, built, make, plan, run, running, scope_of, settings, states, twice
 
 from infra.errors import BadData, DiskFault, Fault, NoSpace
 from infra.launch.job import JobSpec
@@ -63,15 +63,11 @@ def run_planned(root: Path, meanwhile: Callable[[], object] = lambda: None, **sc
     """Plan, then run with the plan's lookups; return the runner and the stages read after the plan."""
     store = CountingStore(root)
     within = scope_of(**scope)
-    planner = Planner(store, Site(root=root), within)
-    with engine(planner):
-        build(3)
+    planner = built(Planner(store, Site(root=root), within))
     assert store.requested == list(ORDER)
     meanwhile()
     store.requested.clear()
-    present = Runner(settings(root, within, store=store, plan=planner.lookups))
-    with engine(present):
-        build(3)
+    present = built(Runner(settings(root, within, store=store, plan=planner.lookups)))
     return present, list(dict.fromkeys(store.requested))
 
 

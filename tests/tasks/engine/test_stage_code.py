@@ -9,14 +9,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from toy_stages import ORDER, build, settings
+from toy_stages import ORDER, built, settings
 
 from infra.site import Site
 from infra.store.local import LocalStore
 from tasks.engine import lookup, stage_code
 from tasks.engine.planner import Planner, Scope, StageResult
 from tasks.engine.runner import Runner
-from tasks.engine.stage import engine
 from tasks.engine.stage_code import UNCHANGED, CodeChange, CodeIndex, StageCode
 
 BEFORE = StageCode({"tasks.stages.a": "1", "tasks.b": "2"}, {"python": "3.11.7", "polars": "1.35"})
@@ -106,16 +105,11 @@ def test_only_edited_modules_are_parsed_again(tmp_path: Path, monkeypatch: pytes
 
 
 def run(root: Path, strict: bool = False) -> list[StageResult]:
-    present = Runner(settings(root, site=Site(root=root, strict=strict)))
-    with engine(present):
-        build(3)
-    return present.rows
+    return built(Runner(settings(root, site=Site(root=root, strict=strict)))).rows
 
 
 def plan(root: Path, strict: bool = False) -> list[str]:
-    present = Planner(LocalStore(root), Site(root=root, strict=strict), Scope(ORDER))
-    with engine(present):
-        build(3)
+    present = built(Planner(LocalStore(root), Site(root=root, strict=strict), Scope(ORDER)))
     return [row.label for row in present.rows]
 
 
