@@ -122,8 +122,7 @@ def test_any_number_of_ranks_trains_the_same_weights_also_after_a_kill(
 
         StrictStep.__call__ = compute_or_die  # type: ignore[method-assign]
 
-    killed = os.waitpid(small_training.fork(jobs[-1], die_at_update_6), 0)[1]
-    assert os.waitstatus_to_exitcode(killed) == -signal.SIGKILL
+    small_training.run_until_killed(jobs[-1], die_at_update_6)
     assert [int(path.name) for path in sorted(jobs[-1].parent.glob("checkpoints/*"))][-1] == 5
     for ranks, job in zip((1, 2, 4), jobs, strict=True):
         small_training.run_ranks(job, ranks)

@@ -24,6 +24,7 @@ from small_training import (
     rows,
     run,
     run_ranks,
+    run_until_killed,
     weights,
     write_job,
     write_shards,
@@ -127,8 +128,7 @@ def test_killed_before_it_counts_as_finished_ends_with_the_same_files(tmp_path: 
     whole, killed = (write_job(tmp_path, name=n, training=replace(TRAINING, **changes)) for n in ("whole", "killed"))
     kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
     facts = run(whole)["facts"]
-    child = fork(killed, before=lambda: setattr(training_loop, "save_model_config", kill))
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    run_until_killed(killed, lambda: setattr(training_loop, "save_model_config", kill))
     assert not (killed.parent / "model.json").exists()
     kept = {path.relative_to(whole.parent) for path in whole.parent.glob("checkpoints/**/*")}
     assert kept == {path.relative_to(killed.parent) for path in killed.parent.glob("checkpoints/**/*")}

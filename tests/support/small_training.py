@@ -137,6 +137,11 @@ def run(path: Path, before: Callable[[], None] = lambda: None) -> dict[str, Any]
     return answer
 
 
+def run_until_killed(path: Path, before: Callable[[], None]) -> None:
+    """Train in a fork that kills itself, as ``before`` has prepared."""
+    assert os.waitstatus_to_exitcode(os.waitpid(fork(path, before), 0)[1]) == -signal.SIGKILL
+
+
 def run_ranks(path: Path, ranks: int, before: Callable[[], None] = lambda: None) -> dict[str, Any]:
     """Train to the end with as many ranks, each a fork of this process; what ``exit.json`` says.
 

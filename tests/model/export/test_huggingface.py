@@ -55,9 +55,13 @@ def test_logits_are_equal_even_after_saving_once_more(tmp_path: Path, config: Mo
 
 
 @pytest.mark.parametrize(
-    "config", [SHAPES[0], SHAPES[1], SHAPES[5], ENDS[0], replace(SHAPES[1], source_ends="bos+eos")], ids=name_of
+    ("config", "shortest"),
+    [
+        *((each, 0) for each in (*SHAPES[:2], SHAPES[5], ENDS[0], replace(SHAPES[1], source_ends="bos+eos"))),
+        (SHAPES[0], 9),
+    ],
+    ids=lambda value: name_of(value) if isinstance(value, Model) else f"{value}",
 )
-@pytest.mark.parametrize("shortest", [0, 9])
 def test_pieces_and_greedy_search_are_this_projects(tmp_path: Path, config: Model, shortest: int) -> None:
     decoding = Decoding(beam=1, max_extra=40, min_length=shortest)
     weights, vocabulary, out = exported(tmp_path, config, decoding)

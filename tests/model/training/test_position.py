@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_training import TRAINING, fork, rows, run_ranks, write_job
+from small_training import TRAINING, rows, run_ranks, run_until_killed, write_job
 from small_training import run as train
 
 from model import average
@@ -149,7 +149,7 @@ def test_a_training_killed_after_its_last_update_resumes_to_the_same_result(
         setattr(Checkpoints, method, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
 
     for method in ("write_best", "finish"):
-        assert os.waitstatus_to_exitcode(os.waitpid(fork(cut, partial(die, method)), 0)[1]) == -signal.SIGKILL
+        run_until_killed(cut, partial(die, method))
     clock = {"seconds": 0, "epoch_minutes": 0}
     assert run(cut)["facts"] | clock == facts | clock
     assert files_of(cut) == files_of(whole)
@@ -173,7 +173,7 @@ def test_falling_back_to_an_older_checkpoint_falls_back_to_its_best(
 
         Checkpoints.save = saved  # type: ignore[method-assign]
 
-    os.waitpid(fork(torn, die_at_the_best), 0)
+    run_until_killed(torn, die_at_the_best)
     os.truncate(torn.parent / "checkpoints/00000100/state.safetensors", 50)
     position = json.loads((torn.parent / "checkpoints/00000060/position.json").read_text())["position"]
     assert (torn.parent / f"checkpoints/{position['best_update']:08d}/model.safetensors").exists()
