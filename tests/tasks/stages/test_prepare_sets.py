@@ -8,7 +8,6 @@ import pytest
 
 from infra.errors import BadData
 from infra.store.store import Artifact
-from tasks.corpus import catalogue
 from tasks.corpus.catalogue import EvaluationSet, File, Text
 from tasks.stages.prepare_sets import prepare_sets
 
@@ -63,12 +62,3 @@ def test_text_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
         BadData, match=r"dev: dev\.de is not UTF-8 in 1 lines, first in line 2; convert it, for example by iconv"
     ):
         prepared(tmp_path / "a", a_set(tmp_path, b"a\nb\n", "x\nö\n".encode("latin-1")), tmp_path)
-
-
-def test_real_sets_have_their_published_size(real_text: Path, tmp_path: Path) -> None:
-    for evaluation, folder, pairs in (
-        (catalogue.SETS["multi30k-ende"]["val"], "multi30k", 1014),
-        (catalogue.SETS["multi30k-ende"]["test_2016_flickr"], "multi30k", 1000),
-        (catalogue.SETS["wmt14-sample-ende"]["newstest2013"], "wmt14_sample", 3000),
-    ):
-        assert prepared(tmp_path / evaluation.name, evaluation, real_text / folder).height == pairs
