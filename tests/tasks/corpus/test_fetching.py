@@ -198,7 +198,7 @@ reply = st.builds(
 
 
 @given(replies=st.lists(reply, max_size=6), file=st.sampled_from([FILE, UNSIZED, replace(FILE, size=0)]))
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_whatever_happens_the_file_is_right_or_the_error_is_one_line(
     tmp_path_factory: pytest.TempPathFactory, replies: list[Reply], file: File
 ) -> None:

@@ -95,7 +95,7 @@ word = st.text(alphabet="ab. \x01\u2028Ж", max_size=4)
     rows=st.integers(1, 9),
     buckets=st.booleans(),
 )
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_a_pair_goes_by_the_first_rule_that_objects(
     tmp_path_factory: pytest.TempPathFactory,
     pairs: list[tuple[str, str]],
