@@ -16,7 +16,7 @@ from model.network.attention import CrossAttention, PaddedMask, SelfAttention
 from model.network.attention_maps import attention_maps
 from model.network.transformer import Residual, Transformer
 from model.network.weights import build
-from model.training.probes import cosine, probe, query_entropy
+from model.training.probes import cosine, probe
 
 SOURCES, TARGETS = [[5, 6, 7, 8, 2], [9, 2]], [[1, 4], [1, 7, 8]]
 
@@ -39,14 +39,6 @@ def test_cosine_is_the_mean_over_all_pairs_of_positions() -> None:
     memory, lengths = torch.randn(3, 5, 8), [5, 1, 3]
     expected = (20 * mean_cosine(memory[0]) + 6 * mean_cosine(memory[2, :3])) / 26
     assert float(cosine(memory, real(lengths, 5))) == pytest.approx(expected, abs=1e-6)
-
-
-def test_entropy_is_0_for_one_position_and_the_log_of_their_number_for_uniform_weights() -> None:
-    weights = torch.zeros(2, 1, 4, 3, 6)
-    weights[0, ..., 0] = 1
-    weights[1, ..., :5] = 1 / 5
-    weights[:, :, :, 2] = 1 / 6  # padding
-    assert [float(query_entropy(each, real([2], 3))) for each in weights] == pytest.approx([0, math.log(5)])
 
 
 def test_coverage_is_the_normalised_entropy_of_the_mean_weights() -> None:
