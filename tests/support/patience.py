@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 QUIET_SECONDS = 0.1
@@ -16,8 +17,9 @@ SPARE = 10
 """How many times as long as on a quiet machine a test may take before it counts as one that hangs."""
 
 
-def slowness() -> float:
-    """How many times longer than on a quiet machine a process takes now, at least 1."""
+@cache
+def slowness(_minute: int) -> float:
+    """How many times longer than on a quiet machine a process takes in this minute, at least 1."""
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", WORK], check=True)
     return max(1.0, (time.monotonic() - began) / QUIET_SECONDS)
@@ -25,16 +27,16 @@ def slowness() -> float:
 
 def limit(quiet_seconds: float) -> float:
     """The seconds after which work that takes ``quiet_seconds`` on a quiet machine counts as one that hangs."""
-    return quiet_seconds * SPARE * slowness()
+    return quiet_seconds * SPARE * slowness(int(time.monotonic()) // 60)
 
 
 def wait_for(done: Callable[[], Any], quiet_seconds: float = 60.0) -> Any:
     """Poll ``done`` and return its first true value; raises AssertionError if it hangs.
 
-    The speed is measured again at the limit, as the machine may have become busy since.
+    The machine's speed is measured at the limit of a quiet one, and again at its own, as others may have come since.
     """
     began = time.monotonic()
-    end = began + limit(quiet_seconds)
+    end = began + quiet_seconds * SPARE
     while not (found := done()):
         if time.monotonic() > end:
             end = began + limit(quiet_seconds)

@@ -11,8 +11,9 @@ from services import wait_for
 
 from infra.servers import temporary_prefect
 from infra.servers.loopback import healthy
-from infra.servers.temporary_prefect import RESTARTS, temporary_server
+from infra.servers.temporary_prefect import temporary_server
 
+RESTARTS = 2
 STAND_IN = """
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -30,6 +31,7 @@ HTTPServer(("127.0.0.1", int(sys.argv[1])), Healthy).serve_forever()
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that starts at once and answers health checks only."""
     monkeypatch.setattr(temporary_prefect, "KEEP_SECONDS", 0.02)
+    monkeypatch.setattr(temporary_prefect, "RESTARTS", RESTARTS)
     monkeypatch.setattr(
         temporary_prefect, "serve", lambda factory, host, port, level: (sys.executable, "-c", STAND_IN, str(port))
     )
@@ -58,18 +60,13 @@ def test_a_server_that_is_killed_is_started_again_at_its_address(tmp_path: Path)
 
 
 @pytest.mark.usefixtures("stand_in")
-def test_the_server_ends_with_the_run(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), temporary_server(tmp_path) as api:
+def test_an_error_of_the_run_or_of_what_is_done_meanwhile_ends_the_server(tmp_path: Path) -> None:
+    addresses: list[str] = []
+    with pytest.raises(KeyError), temporary_server(tmp_path, meanwhile=addresses.append) as api:
+        assert addresses == [api]
         assert healthy(f"{api}/health")
         raise KeyError
     assert not servers()
-
-
-@pytest.mark.usefixtures("stand_in")
-def test_what_is_done_meanwhile_knows_the_address_and_its_error_ends_the_server(tmp_path: Path) -> None:
-    addresses: list[str] = []
-    with temporary_server(tmp_path, meanwhile=addresses.append) as api:
-        assert addresses == [api]
     with pytest.raises(KeyError), temporary_server(tmp_path, meanwhile={}.__getitem__):
         pass
     assert not servers()
