@@ -3,7 +3,7 @@
 import pytest
 from simulated.machine import Fault
 from simulated.pipeline import Start
-from simulated.planted_bugs import FOUND_LATER, QUICKLY_FOUND, Bug
+from simulated.planted_bugs import FOUND_LATER, QUICKLY_FOUND, Bug, folder_of_another_attempt_resumed
 from simulated.schedules import Phase, Schedule, broken, report, run, schedule_of
 
 MOST_SCHEDULES = 10_000
@@ -33,6 +33,14 @@ def test_a_planted_bug_is_found(bug: Bug) -> None:
 @pytest.mark.parametrize("bug", FOUND_LATER, ids=lambda bug: bug.__name__)
 def test_a_planted_bug_that_needs_a_rare_moment_is_found(bug: Bug) -> None:
     assert _first_found(bug)
+
+
+def test_a_folder_of_another_attempt_that_is_resumed_is_found() -> None:
+    first, second = Start(1, ("total",), "first"), Start(1, ("total",), "second")
+    cut_off = (Phase((first,), (Fault("kill", 0, call),)) for call in range(60, 900, 7))
+    with folder_of_another_attempt_resumed():
+        found = (broken(Schedule(0, (Phase((Start(1),)), phase, Phase((second,))))) for phase in cut_off)
+        assert any("holds parts of" in each for each in found)
 
 
 def test_two_forced_attempts_at_once_and_a_kill_at_any_call_break_nothing() -> None:

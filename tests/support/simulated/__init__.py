@@ -2,6 +2,5 @@
 
 ``disk`` keeps files and what of them survives a power loss, ``machine`` runs processes and gives the turn from one to
 another, ``system_calls`` leads Python's file functions to them. ``pipeline`` is what the processes run,
-``schedules`` makes and checks schedules of faults, ``planted_bugs`` has bugs to be found. ``registry`` is
-MLflow's server in memory, for tests of registrations at the same time.
+``schedules`` makes and checks schedules of faults, ``planted_bugs`` has bugs to be found.
 """

@@ -90,7 +90,6 @@ QUICKLY_FOUND: tuple[Bug, ...] = (
     no_second_look_under_the_lock,
     lock_not_waited_for,
     content_of_inputs_ignored,
-    folder_of_another_attempt_resumed,
     input_replaced_while_it_is_read,
 )
-FOUND_LATER: tuple[Bug, ...] = (damage_ignored, replaced_artifact_not_restored)
+FOUND_LATER: tuple[Bug, ...] = (damage_ignored, folder_of_another_attempt_resumed, replaced_artifact_not_restored)
