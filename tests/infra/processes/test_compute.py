@@ -17,10 +17,10 @@ if sys.argv[1] == "keep":
     keep_pages()
 def work():
     for _ in range(3):
-        bytearray(64_000_000)
+        bytearray(36_000_000)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(20):
-        bytes(bytearray(b"x") * 64_000_000)
+        bytes(bytearray(b"x") * 36_000_000)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 thread = threading.Thread(target=work)
 thread.start()
