@@ -36,9 +36,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done_in(source, sys.executable, "-c", BUILD, "sdist", f"{base}")
     shutil.unpack_archive(base / f"{called}.tar.gz", base, filter="data")
     done_in(base / called, sys.executable, "-c", BUILD, "wheel", f"{base}")
-    done_in(base, sys.executable, "-m", "venv", f"{environment}")
+    done_in(base, sys.executable, "-m", "venv", "--without-pip", f"{environment}")
     (wheel,) = base.glob(f"{called}-*.whl")
-    done_in(base, f"{environment}/bin/pip", "install", "--quiet", "--no-index", "--no-deps", f"{wheel}")
+    pip = [sys.executable, "-m", "pip", "--python", f"{environment}/bin/python"]
+    done_in(base, *pip, "install", "--quiet", "--no-index", "--no-deps", f"{wheel}")
     (site,) = environment.glob("lib/python*/site-packages")
     (site / "libraries.pth").write_text(sysconfig.get_path("purelib"))
     return site

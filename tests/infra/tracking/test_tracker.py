@@ -1,12 +1,12 @@
 """The tracker's runs in MLflow; an unreachable MLflow never stops a run."""
 
 import json
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dead_process import dead_process
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -204,13 +204,6 @@ def test_rows_beyond_the_limit_of_one_request_are_logged(root: Path) -> None:
     assert len(tracker.client.get_run(run_id).data.params) == 250
 
 
-def test_files_are_logged(root: Path) -> None:
-    tracker = started_tracker(root, "artifacts")
-    run_id = tracker.start_stage("report", "", "k7", {})
-    tracker.log_files(run_id, lambda: [RunFile("report.html", b"<p>")])
-    assert [file.path for file in tracker.client.list_artifacts(run_id)] == ["report.html"]
-
-
 def test_an_unreachable_store_warns_once_and_loses_nothing(
     root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,14 +260,10 @@ def test_a_lost_response_makes_no_second_run(root: Path) -> None:
 
 
 def test_runs_of_dead_processes_are_ended(root: Path) -> None:
-    process = subprocess.Popen(["sleep", "60"])
     tracker, other = started_tracker(root, "abandoned"), started_tracker(root, "abandoned")
     stage = other.start_stage("clean", "", "k21", {})
-    identity = process_identity(process.pid)
-    process.kill()
-    process.wait()
     for run_id in (other.run_id, stage):
-        other.client.set_tag(run_id, "process", identity)
+        other.client.set_tag(run_id, "process", dead_process())
     assert end_abandoned(tracker.uri) >= 2
     found = [tracker.client.get_run(run_id) for run_id in (tracker.run_id, other.run_id, stage)]
     assert [run.info.status for run in found] == ["RUNNING", "KILLED", "KILLED"]
