@@ -3,10 +3,7 @@
 import asyncio
 import http.server
 import json
-import os
-import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,15 +15,12 @@ from browsers import chromium
 from patience import wait_for
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
+from service_server import service_server
 from starlette.testclient import TestClient
 
 from flows.orchestration.deploy import ensure_pool
-from infra.processes.children import die_with_parent, terminate_group
-from infra.servers.loopback import free_ports, healthy
-from infra.servers.service_settings import Service
 from infra.servers.temporary_prefect import application
 from infra.service.applications import TEMPLATE
-from infra.service.programs import environment, environment_of, programs
 
 EVIL = "http://evil.example"
 QUICK = {"PREFECT_API_BLOCKS_REGISTER_ON_START": "false"}
@@ -81,36 +75,14 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Start Prefect's server as ``repro up`` does, without the other programs."""
-    root = tmp_path_factory.mktemp("root")
-    service = Service(root, "", "127.0.0.1", *free_ports(2), 1, 0, health_ports=free_ports(1))
-    service.folder.mkdir()
-    (root / "prefect").mkdir()
-    service.write()
-    program = programs(service)[0]
-    outer = environment(service, os.environ)
-    with (root / "log").open("wb") as log:
-        process = subprocess.Popen(
-            program.command,
-            env=environment_of(service, program, outer) | QUICK,
-            start_new_session=True,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            preexec_fn=die_with_parent(),
-        )
-    try:
-        while not healthy(program.health):
-            time.sleep(0.1)
-            assert process.poll() is None, (root / "log").read_text()
-        running = Server(program.link)
+    with service_server(tmp_path_factory.mktemp("root"), "prefect", "127.0.0.1", QUICK) as url:
+        running = Server(url)
         flow = running.request("/flows/", {"name": "victim"})[1]["id"]
         deployment = {"name": "victim", "flow_id": flow, "work_pool_name": "cpu", "enforce_parameter_schema": False}
         # The server makes its work pools once it answers.
         wait_for(lambda: running.request("/work_pools/cpu")[0] == 200)
         running.deployment = running.request("/deployments/", deployment)[1]["id"]
         yield running
-    finally:
-        terminate_group(process)
 
 
 def test_only_programs_and_own_pages_create_flow_runs(server: Server) -> None:

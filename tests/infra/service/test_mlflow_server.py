@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
-from mlflow_server import mlflow_server
+from service_server import service_server
 
 pytestmark = pytest.mark.slow
 SEARCH = "/api/2.0/mlflow/registered-models/search"
@@ -39,14 +39,14 @@ def status(url: str, path: str, body: object = None, user: str = "", method: str
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server on loopback."""
     names = {"MLFLOW_SERVER_ALLOWED_HOSTS": "box.example:*,*.lab.example"}
-    with mlflow_server(tmp_path_factory.mktemp("root"), "127.0.0.1", names) as found:
+    with service_server(tmp_path_factory.mktemp("root"), "mlflow", "127.0.0.1", names) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server as ``repro up --host 0.0.0.0`` starts it."""
-    with mlflow_server(tmp_path_factory.mktemp("root"), "0.0.0.0", {"REPRO_AUTH": USER}) as found:
+    with service_server(tmp_path_factory.mktemp("root"), "mlflow", "0.0.0.0", {"REPRO_AUTH": USER}) as found:
         yield found
 
 

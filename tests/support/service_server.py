@@ -1,12 +1,13 @@
-"""MLflow's server as a service starts it, without the other programs."""
+"""One server of a service as the service starts it, without the other programs."""
 
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from services import wait_for
+from patience import wait_for
 
 from infra.processes.children import die_with_parent, terminate_group
 from infra.servers.loopback import free_ports, healthy
@@ -15,12 +16,13 @@ from infra.service.programs import environment, environment_of, programs
 
 
 @contextmanager
-def mlflow_server(root: Path, host: str, variables: Mapping[str, str]) -> Iterator[str]:
-    """The server that ``repro up --host HOST`` starts in ``root``; gives its address on loopback."""
-    service = Service(root, "", host, *free_ports(2), 0, 0)
-    service.folder.mkdir(parents=True)
+def service_server(root: Path, name: str, host: str, variables: Mapping[str, str]) -> Iterator[str]:
+    """The server ``prefect`` or ``mlflow`` that ``repro up --host HOST`` starts; gives its address on loopback."""
+    service = Service(root, "", host, *free_ports(2), 1, 0, health_ports=free_ports(1))
+    service.folder.mkdir()
+    (root / "prefect").mkdir()
     service.write()
-    program = programs(service)[1]
+    program = next(each for each in programs(service) if each.name == name)
     outer = environment(service, {**os.environ, **variables})
     with (root / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -32,11 +34,12 @@ def mlflow_server(root: Path, host: str, variables: Mapping[str, str]) -> Iterat
             stderr=subprocess.STDOUT,
             preexec_fn=die_with_parent(),
         )
-    url = f"http://127.0.0.1:{service.mlflow_port}"
+    health = urlsplit(program.health)
+    url = f"http://127.0.0.1:{health.port}"
 
     def answers() -> bool:
         assert process.poll() is None, (root / "log").read_text()
-        return healthy(f"{url}/health")
+        return healthy(f"{url}{health.path}")
 
     try:
         wait_for(answers)
