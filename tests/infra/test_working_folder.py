@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from stand_ins import UVICORN
 
 from infra.launch.job import JobSpec
 from infra.launch.local import LocalLauncher
@@ -17,17 +18,6 @@ import json, pathlib, random, socket, sys
 import model.config
 out = pathlib.Path(json.load(open(sys.argv[1]))["out"])
 (out / "exit.json").write_text(json.dumps({"reason": "done"}))
-"""
-UVICORN = """
-import http.server, json, os, pathlib, random, sys
-pathlib.Path(os.environ["SEEN"]).write_text(json.dumps([sys.argv, sys.path]))
-
-class Well(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-
-http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Well).serve_forever()
 """
 
 

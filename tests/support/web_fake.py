@@ -2,7 +2,6 @@
 
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -115,14 +114,6 @@ def served(
             fake.gate.set()
         running.should_exit = running.force_exit = True
         thread.join(60)
-
-
-def until(holds: Callable[[], bool], seconds: float = 60) -> None:
-    """Poll until a condition holds."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "the condition did not become true"
-        time.sleep(0.01)
 
 
 HOSTILE = [

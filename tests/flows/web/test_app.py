@@ -8,7 +8,8 @@ from typing import Any
 
 import httpx
 import pytest
-from web_fake import HOSTILE, Fake, Site, ask, error_of, served, until
+from patience import wait_for
+from web_fake import HOSTILE, Fake, Site, ask, error_of, served
 
 from flows.web.limits import Limits
 
@@ -188,9 +189,9 @@ def test_a_sentence_that_fails_fails_its_own_request_alone() -> None:
     with served([fake]) as site, ThreadPoolExecutor(3) as clients:
         fake.gate.clear()
         first = clients.submit(ask, site, text="first.")
-        until(lambda: len(fake.batches) == 1)
+        wait_for(lambda: len(fake.batches) == 1)
         bad, good = clients.submit(ask, site, text="poison."), clients.submit(ask, site, text="good.")
-        until(lambda: site.application.batcher.waiting == 2)
+        wait_for(lambda: site.application.batcher.waiting == 2)
         fake.gate.set()
         assert (first.result().status_code, bad.result().status_code) == (200, 500)
         assert error_of(bad.result()) == "this could not be done; the server's log says why"
@@ -204,9 +205,9 @@ def test_a_full_queue_names_the_time_to_retry() -> None:
     with served([fake], Limits(waiting=4, sentences=4)) as site, ThreadPoolExecutor(5) as clients:
         fake.gate.clear()
         first = clients.submit(ask, site, text="first.")
-        until(lambda: len(fake.batches) == 1)
+        wait_for(lambda: len(fake.batches) == 1)
         second = clients.submit(ask, site, text="a. b. c.")
-        until(lambda: site.application.batcher.waiting == 3)
+        wait_for(lambda: site.application.batcher.waiting == 3)
         answer = ask(site, text="d. e.")
         assert answer.status_code == 429
         assert 1 <= int(answer.headers["retry-after"]) <= 60
@@ -222,7 +223,7 @@ def test_a_request_that_takes_too_long_is_answered_and_dropped() -> None:
     with served([fake], Limits(request_seconds=0.5)) as site, ThreadPoolExecutor(2) as clients:
         fake.gate.clear()
         first = clients.submit(ask, site, text="first.")
-        until(lambda: len(fake.batches) == 1)
+        wait_for(lambda: len(fake.batches) == 1)
         second = ask(site, text="second.")
         assert (first.result().status_code, second.status_code) == (504, 504)
         assert error_of(second) == "the request took longer than the 0.5 s that are allowed; send less text"
@@ -241,7 +242,7 @@ def test_a_disconnected_client_is_dropped_from_the_queue(path: str) -> None:
     with served([fake]) as site, ThreadPoolExecutor(1) as clients:
         fake.gate.clear()
         first = clients.submit(ask, site, text="first.")
-        until(lambda: len(fake.batches) == 1)
+        wait_for(lambda: len(fake.batches) == 1)
         closed = threading.Event()
 
         def send_and_disconnect() -> None:
@@ -251,7 +252,7 @@ def test_a_disconnected_client_is_dropped_from_the_queue(path: str) -> None:
 
         with pytest.raises(httpx.TimeoutException) if "stream" not in path else memoryview(b""):
             send_and_disconnect()
-        until(lambda: site.application.batcher.waiting == 0)
+        wait_for(lambda: site.application.batcher.waiting == 0)
         fake.gate.set()
         assert first.result().status_code == 200
         assert ask(site, text="next.").json()["text"] == "NEXT."

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from web_fake import Fake, served, until
+from patience import wait_for
+from web_fake import Fake, served
 
 from flows.web.limits import Limits
 from flows.web.server import address, bind_socket
@@ -110,11 +111,11 @@ def read_until_closed(connection: socket.socket) -> bytes:
 def test_connections_beyond_the_limit_are_refused() -> None:
     with served([Fake()], Limits(connections=8)) as site:
         silent = [socket.create_connection(("127.0.0.1", site.port), timeout=60) for _ in range(8)]
-        until(lambda: len(site.server.server_state.connections) == 8)
+        wait_for(lambda: len(site.server.server_state.connections) == 8)
         assert httpx.get(f"{site.url}/healthz").status_code == 503
         for connection in silent:
             connection.close()
-        until(lambda: not site.server.server_state.connections)
+        wait_for(lambda: not site.server.server_state.connections)
         assert httpx.get(f"{site.url}/healthz").status_code == 200
 
 

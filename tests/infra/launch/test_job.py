@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from patience import wait_for
 
 from infra.errors import BadData, JobFailed, OutOfMemory
 from infra.launch.job import JobSpec
@@ -68,14 +69,14 @@ def test_an_interrupt_ends_the_whole_group(tmp_path: Path, monkeypatch: pytest.M
 
     with pytest.raises(KeyboardInterrupt):
         LocalLauncher().run(job(tmp_path, CHILDREN + "time.sleep(60)", monkeypatch), interrupt)
-    assert ended(int((tmp_path / "out" / "child").read_text()))
+    wait_for(lambda: has_ended(int((tmp_path / "out" / "child").read_text())))
 
 
 def test_a_killed_leader_leaves_no_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = CHILDREN + "import os; os.kill(os.getpid(), 9)"
     with pytest.raises(JobFailed, match="signal 9"):
         LocalLauncher().run(job(tmp_path, code, monkeypatch), bool)
-    assert ended(int((tmp_path / "out" / "child").read_text()))
+    wait_for(lambda: has_ended(int((tmp_path / "out" / "child").read_text())))
 
 
 def test_a_job_ends_with_its_killed_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,15 +93,11 @@ def test_a_job_ends_with_its_killed_launcher(tmp_path: Path, monkeypatch: pytest
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert ended(int(pid_file.read_text()))
+    wait_for(lambda: has_ended(int(pid_file.read_text())))
 
 
-def ended(pid: int) -> bool:
-    for _ in range(500):
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            return True
-        time.sleep(0.01)
-    return False
+def has_ended(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_a_rank_that_a_signal_ended_is_named_by_the_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

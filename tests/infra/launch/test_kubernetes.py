@@ -4,7 +4,6 @@ import itertools
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,6 +13,7 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+from patience import wait_for
 
 from infra.errors import BadConfiguration, Fault, NetworkFault, OutOfMemory
 from infra.launch.batch_queue import job_name
@@ -90,10 +90,7 @@ def test_the_first_pod_writes_the_log_and_removes_an_earlier_exit_file(tmp_path:
     shown = tmp_path / "shown"
     with shown.open("wb") as pod_log:
         assert subprocess.run(words, env=environment, stdout=pod_log, check=False).returncode == 7
-    end = time.monotonic() + 60
-    while shown.read_text() != "a word\n":  # kubectl logs shows it too
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_for(lambda: shown.read_text() == "a word\n")  # kubectl logs shows it too
     assert (out / "job.log").exists() == leads
     assert (out / "exit.json").exists() != leads
 

@@ -2,44 +2,31 @@
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
-from services import wait_for
+from patience import wait_for
+from stand_ins import UVICORN
 
 from infra.servers import temporary_prefect
 from infra.servers.loopback import healthy
 from infra.servers.temporary_prefect import temporary_server
 
 RESTARTS = 2
-STAND_IN = """
-import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
-class Healthy(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-
-HTTPServer(("127.0.0.1", int(sys.argv[1])), Healthy).serve_forever()
-"""
 
 
 @pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that starts at once and answers health checks only."""
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "uvicorn.py").write_text(UVICORN)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(temporary_prefect, "KEEP_SECONDS", 0.02)
     monkeypatch.setattr(temporary_prefect, "RESTARTS", RESTARTS)
-    monkeypatch.setattr(
-        temporary_prefect, "serve", lambda factory, host, port, level: (sys.executable, "-c", STAND_IN, str(port))
-    )
 
 
 def servers() -> list[psutil.Process]:
     own = psutil.Process().children()
-    return [child for child in own if child.status() != psutil.STATUS_ZOMBIE and STAND_IN in child.cmdline()]
+    return [child for child in own if child.status() != psutil.STATUS_ZOMBIE and "uvicorn" in child.cmdline()]
 
 
 @pytest.mark.usefixtures("stand_in")

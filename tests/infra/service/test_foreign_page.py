@@ -1,17 +1,15 @@
 """Prefect's servers refuse pages of other origins, also in a real browser, and work pools are locked."""
 
 import asyncio
-import http.server
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
 from browsers import chromium
+from loopback_mirror import served
 from patience import wait_for
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
@@ -127,32 +125,12 @@ def test_the_server_of_a_run_alone_answers_programs_only() -> None:
         assert client.get("/api/health", headers=headers).status_code == status
 
 
-@contextmanager
-def page_of_another_origin(text: str) -> Iterator[str]:
-    class Evil(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Evil) as evil:
-        threading.Thread(target=evil.serve_forever, daemon=True).start()
-        try:
-            yield f"http://localhost:{evil.server_port}"
-        finally:
-            evil.shutdown()
-
-
 def test_a_page_of_another_origin_creates_nothing_and_the_own_page_works(server: Server) -> None:
     target, before = f"{server.url}/api{server.start}", server.flow_runs()
     form = PAGE.format(target=target, name='{"name":"')
-    with page_of_another_origin(form) as address, chromium() as browser:
+    with served({"": form.encode()}) as evil, chromium() as browser:
         page = browser.new_page()
-        page.goto(address)
+        page.goto(evil.address.replace("127.0.0.1", "localhost"))
         # A refused no-cors request looks like a success, so the flow runs are counted.
         assert page.evaluate(ATTACK, target) == ["opaque", "refused", "refused", "refused"]
         with page.expect_response(lambda answer: answer.url == target) as answer:

@@ -4,7 +4,6 @@ import os
 import signal
 import stat
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from patience import limit, wait_for
+from services import REPOSITORY, REPRO
 from stand_ins import ended, free_service, stand_in
 
 from infra.errors import BadConfiguration, JobFailed
@@ -24,8 +24,6 @@ from infra.service.supervision import ProgramState, states
 from infra.site import Site
 
 PATIENCE = limit(20.0)
-REPOSITORY = Path(__file__).resolve().parents[3]
-REPRO = [sys.executable, "-c", "from flows.cli import main; main()"]
 
 
 @pytest.fixture
