@@ -1,13 +1,16 @@
-"""A name that the guard accepts is a path below any folder; every other name is refused."""
+"""A name that the guard accepts is a path below any folder; what people chose becomes the name of a file."""
 
 import os
 import random
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from infra.errors import BadData
-from infra.guards.path_names import MOST_BYTES, is_artifact_name, is_path_name, is_plain_name, path_below
+from infra.guards.path_names import MOST_BYTES, file_name, is_artifact_name, is_path_name, is_plain_name, path_below
 
 PIECES = (
     "",
@@ -60,3 +63,27 @@ def test_stages_and_keys_are_plain_names() -> None:
         assert not is_artifact_name(f"train/{name}") or name in (None, 3)
     for name in ("train", "/k", "train/", "a/b/c", ["train/k"]):
         assert not is_artifact_name(name)
+
+
+NAMES = st.text(st.sampled_from("aeöüß-_./ 1"), max_size=8) | st.text()
+
+
+@given(NAMES, NAMES)
+@example("Größe", "Grüße")
+@example("a b", "a-b")
+@example("x" * 300, "x" * 301)
+def test_two_names_have_two_files(one: str, other: str) -> None:
+    assert (file_name(one) == file_name(other)) == (one == other)
+
+
+@given(st.text())
+@example("..")
+@example("")
+@example("a\n")
+def test_a_file_name_is_harmless_and_fits(name: str) -> None:
+    assert re.fullmatch(r"[A-Za-z0-9_-]{1,100}", file_name(name))
+
+
+@given(st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,99}\Z"))
+def test_ascii_names_of_runs_are_unchanged(name: str) -> None:
+    assert file_name(name) == name

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from dead_process import dead_process
 
 from infra.errors import BadConfiguration
 from infra.processes.identity import process_identity
@@ -101,10 +102,7 @@ def test_a_service_runs_while_its_supervisor_lives(tmp_path: Path) -> None:
     service = replace(service_at(tmp_path), supervisor=process_identity())
     service.write()
     assert running_service(tmp_path) == service
-    *machine, pid, started = service.supervisor.split("/")
-    here = "/".join(machine)
-    # The same id of another process, an ended process, an incomplete identity, none.
-    for other in (f"{here}/{pid}/1", f"{here}/4194305/{started}", here, ""):
+    for other in (dead_process(), ""):
         replace(service, supervisor=other).write()
         assert running_service(tmp_path) is None
 

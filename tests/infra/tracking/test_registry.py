@@ -17,7 +17,6 @@ import pytest
 from infra.errors import BadConfiguration, NetworkFault
 from infra.servers import mlflow_sqlite
 from infra.tracking import model_logging, registry
-from infra.tracking.client import mlflow_client
 from infra.tracking.model_files import local_address, stored_folder
 from infra.tracking.model_version import DETAILS, Version, grouped_tags, history, make_version, ordered, scored_sets
 from infra.tracking.registry import (
@@ -42,14 +41,14 @@ class Registered:
         self.uri = f"sqlite:///{self.file}"
         tracker = Tracker(self.uri, root / "mlflow-artifacts")
         tracker.start("models", "run", {}, {})
-        self.run_id = tracker.run_id
-        self.versions = [self.make(tracker, name) for name in ("ende", "ende", "ende", "demo")]
+        self.run_id, self.client = tracker.run_id, tracker.client
+        self.versions = [self.make(name) for name in ("ende", "ende", "ende", "demo")]
         set_alias(self.uri, self.versions[2], "candidate", "newest")
         set_alias(self.uri, self.versions[1], "champion", "dev BLEU 34.50")
 
-    def make(self, tracker: Tracker, name: str, tags: Mapping[str, str] = SCORES) -> Version:
-        experiment = tracker.client.get_run(self.run_id).info.experiment_id
-        model = tracker.client.create_logged_model(experiment, name=name, source_run_id=self.run_id)
+    def make(self, name: str, tags: Mapping[str, str] = SCORES) -> Version:
+        experiment = self.client.get_run(self.run_id).info.experiment_id
+        model = self.client.create_logged_model(experiment, name=name, source_run_id=self.run_id)
         return create_version(self.uri, name, model.model_id, self.run_id, tags)
 
 
@@ -79,10 +78,10 @@ def test_mlflow_holds_few_tags_and_both_readers_separate_them(
     decoding = {"decoding.beam": "4", "decoding.alpha": "0.6", "decoding.numerics": "fast"}
     tags = SCORES | {f"key.{n}": f"{n}" for n in range(20)} | {"digest.clean": "d", "val.chrf": "5"} | decoding
     tags |= {"settings": "p_drop 0.2", "decision": "none"}
-    registered.make(Tracker(registered.uri, registered.file.parent / "mlflow-artifacts"), "grouped", tags)
-    stored = mlflow_client(registered.uri).get_model_version("grouped", "1").tags
+    registered.make("grouped", tags)
+    stored = registered.client.get_model_version("grouped", "1").tags
     assert set(stored) == {"settings", "dev_bleu", DETAILS}
-    source = mlflow_client(registered.uri).get_run(registered.run_id).data.tags
+    source = registered.client.get_run(registered.run_id).data.tags
     assert (len(json.loads(source["keys"])), json.loads(source["digests"])) == (20, {"clean": "d"})
     assert resolve(registered.uri, "grouped/1").tags == tags
     assert resolve(registered.uri, "grouped/1").bleu == {"val": 34.5, "flickr": 33.25}
@@ -92,7 +91,7 @@ def test_mlflow_holds_few_tags_and_both_readers_separate_them(
     before = {**SCORES, "decoding": '{"beam": 4, "alpha": 0.6, "numerics": "fast"}'}
     assert make_version("before", 1, 0, "", "", before, ()).tags == {**SCORES, **decoding}
     assert make_version("foreign", 1, 0, "", "", {**tags, "scores": "mine"}, ()).tags == {**tags, "scores": "mine"}
-    mlflow_client(registered.uri).delete_registered_model("grouped")
+    registered.client.delete_registered_model("grouped")
 
 
 def test_sql_reads_what_the_client_reads(registered: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +166,7 @@ def test_only_the_same_version_of_the_same_run_exists(registered: Registered, tm
     assert not version_exists(registered.uri, "ende", 2, "another run")
     assert not version_exists(registered.uri, "ende", 9, registered.run_id)
     assert source_run(registered.uri, replace(registered.versions[0], run_id="none")) == {}
-    store = mlflow_client(registered.uri)
+    store = registered.client
     store.create_registered_model("deleted")
     store.create_model_version("deleted", "/somewhere", run_id=registered.run_id)
     assert version_exists(registered.uri, "deleted", 1, registered.run_id)
@@ -248,10 +247,10 @@ def test_a_score_that_is_no_number_is_left_out() -> None:
 
 def test_a_deleted_version_takes_no_alias_from_another(registered: Registered) -> None:
     for _ in range(2):
-        registered.make(Tracker(registered.uri, registered.file.parent / "mlflow-artifacts"), "moved", SCORES)
+        registered.make("moved")
     set_alias(registered.uri, resolve(registered.uri, "moved/1"), "champion", "the first")
     first = resolve(registered.uri, "moved/1")
     set_alias(registered.uri, resolve(registered.uri, "moved/2"), "champion", "better")
     delete_version(registered.uri, first)
     assert resolve(registered.uri, "moved@champion").version == 2
-    mlflow_client(registered.uri).delete_registered_model("moved")
+    registered.client.delete_registered_model("moved")

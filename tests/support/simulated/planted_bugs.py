@@ -17,10 +17,6 @@ from tasks.engine.lookup import Miss, MissReason
 Bug = Callable[[], AbstractContextManager[Any]]
 
 
-def no_fsync_of_files() -> AbstractContextManager[Any]:
-    return patch.object(local, "sync_tree", lambda folder: None)
-
-
 def no_fsync_of_folders() -> AbstractContextManager[Any]:
     return patch.object(local, "sync", lambda path: None)
 
@@ -83,7 +79,6 @@ def input_replaced_while_it_is_read() -> AbstractContextManager[Any]:
 
 
 QUICKLY_FOUND: tuple[Bug, ...] = (
-    no_fsync_of_files,
     no_fsync_of_folders,
     no_fsync_of_the_manifest,
     renamed_before_synced,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, tzinfo
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 from unittest.mock import patch
 
 from toy_stages import Quiet, Untracked
@@ -29,11 +29,6 @@ from tasks.engine.stage import engine
 
 NAME = "demo"
 Names = set[tuple[str, str]]
-
-
-class _Tracker(Untracked):
-    def __init__(self, *settings: Any) -> None: ...
-    def finish(self, status: str, failure: str = "") -> None: ...
 
 
 def run(planner: Planner, build: Callable[[], object]) -> None:
@@ -99,7 +94,7 @@ def observed(
         patch.object(garbage_collection, "try_file_lock", lock),
         patch("flows.runner.recorded_runs.process_state", alive),
         patch.object(LocalStore, "remove", remove),
-        patch("flows.runner.run.Tracker", _Tracker),
+        patch("flows.runner.run.Tracker", Untracked),
         patch("flows.runner.run._start_tracking", lambda tracker, resolved: None),
         patch("flows.runner.records.datetime", Clock),
         patch("flows.runner.records.process_identity", identity),
