@@ -87,8 +87,7 @@ def _handler(mirror: Mirror) -> type[http.server.BaseHTTPRequestHandler]:
             self.wfile.write(body[: reply.cut])
             self.wfile.flush()
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Quiet."""
+        def log_message(self, format: str, *args: object) -> None: ...
 
     return Handler
 

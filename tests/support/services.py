@@ -87,7 +87,6 @@ class Server:
             return False
 
     def kill(self) -> None:
-        """SIGKILL the server and all its children."""
         if self.process:
             kill_tree(self.process.pid)
             self.process.wait()
@@ -138,7 +137,6 @@ class Services:
 
     @property
     def shared(self) -> dict[str, str]:
-        """Environment variables that all processes share."""
         return {
             **CLIENT_RETRIES,
             "PREFECT_HOME": f"{self.folder}/prefect",
@@ -277,7 +275,6 @@ class Services:
         return list(request_json(f"{self.api}/task_runs/filter", body))
 
     def mlflow_runs(self, which: str = "") -> list[dict[str, Any]]:
-        """MLflow runs that match the filter."""
         base, runs, page = f"{self.tracking}/api/2.0/mlflow", [], ""
         found = request_json(f"{base}/experiments/search", {"max_results": 100}).get("experiments", [])
         experiments = [each["experiment_id"] for each in found]
@@ -336,7 +333,6 @@ def artifact_digests(root: Path, but: Sequence[str] = ("register", "report")) ->
 
 
 def kill_tree(pid: int) -> None:
-    """SIGKILL a process and all its descendants."""
     try:
         process = psutil.Process(pid)
         below = [process, *process.children(recursive=True)]

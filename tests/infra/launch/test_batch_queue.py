@@ -49,11 +49,9 @@ class FakeQueue:
         self.calls.append(f"clear {name}")
 
 
-RUNS, DONE, FAILED = (
-    QueueStatus("running", "running"),
-    QueueStatus("ended", "completed", status=0),
-    QueueStatus("ended", "failed", status=3),
-)
+RUNS = QueueStatus("running", "running")
+DONE = QueueStatus("ended", "completed", status=0)
+FAILED = QueueStatus("ended", "failed", status=3)
 
 
 @pytest.fixture
@@ -75,12 +73,9 @@ def launch(queue: FakeQueue, job: JobSpec, on_poll: Callable[[], object] = bool,
 
 
 def test_a_job_is_followed_to_its_end(job: JobSpec) -> None:
-    queue, polls = (
-        FakeQueue(
-            [QueueStatus("pending", "pending (Resources)"), RUNS, RUNS, DONE], ends=lambda: write_exit(job, "done")
-        ),
-        [],
-    )
+    waits = QueueStatus("pending", "pending (Resources)")
+    queue = FakeQueue([waits, RUNS, RUNS, DONE], ends=lambda: write_exit(job, "done"))
+    polls: list[int] = []
     said = launch(queue, job, lambda: polls.append(1))
     assert said == ["model.train was submitted as job 1", "job 1: pending (Resources)", "job 1: running"]
     assert queue.calls == ["submit", "clear job 1"]

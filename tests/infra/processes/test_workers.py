@@ -28,12 +28,18 @@ def threads() -> tuple[str, int]:
     return os.environ["POLARS_MAX_THREADS"], os.getpid()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_results_come_in_the_order_of_the_calls(workers: int) -> None:
-    with executor(workers) as found:
+@pytest.mark.parametrize(("workers", "count"), [(1, "7"), (2, "3")])
+def test_results_come_in_the_order_of_the_calls_from_processes_with_their_thread_count(
+    monkeypatch: pytest.MonkeyPatch, workers: int, count: str
+) -> None:
+    monkeypatch.setenv("POLARS_MAX_THREADS", "7")
+    with executor(workers, threads=3) as found:
         assert list(found.map(power, ((2, n) for n in range(20)))) == [2**n for n in range(20)]
         with pytest.raises(BadData, match="line 3"):
             list(found.map(refuses, [("line 3",)]))
+        given, process = next(found.map(threads, [()]))
+    assert (given, process == os.getpid()) == (count, workers == 1)
+    assert os.environ["POLARS_MAX_THREADS"] == "7"
 
 
 def test_arguments_are_read_only_as_workers_need_them() -> None:
@@ -48,15 +54,6 @@ def test_arguments_are_read_only_as_workers_need_them() -> None:
         results = found.map(power, calls())
         assert next(results) == 0
         assert len(requested) == 2
-
-
-def test_workers_get_their_thread_count_and_this_process_keeps_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POLARS_MAX_THREADS", "7")
-    with executor(2, threads=3) as found:
-        count, process = next(found.map(threads, [()]))
-    assert count == "3"
-    assert process != os.getpid()
-    assert os.environ["POLARS_MAX_THREADS"] == "7"
 
 
 def test_a_killed_worker_raises_a_retryable_fault(tmp_path: Path) -> None:

@@ -46,7 +46,6 @@ class Schedule:
 
 
 def schedule_of(seed: int) -> Schedule:
-    """The schedule of a seed."""
     random = Random(seed)
     numbers = (1,) if random.random() < 0.6 else (1, 2)
     count = random.choice((1, 2, 2, 3, 4))
