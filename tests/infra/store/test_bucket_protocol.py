@@ -39,6 +39,7 @@ def test_a_killed_upload_leaves_no_artifact_and_the_copy_is_sent_again(
         process.kill()
     s3.inject_faults()
     assert other.find("clean", "k1") is None
+    assert not list(other.list())
     assert store.restore("clean", "k1")
     assert other.damage(manifest_of(other)) == ""
     (left,) = other.leftovers(before=1e12)

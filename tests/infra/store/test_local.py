@@ -14,6 +14,7 @@ from sealing import DESCRIPTION, FILES, manifest_of, sealed
 
 from infra.errors import BadData, DiskFault
 from infra.processes.locks import try_file_lock
+from infra.store.files import files_below, names_by_stage
 from infra.store.local import LocalStore
 from infra.store.manifest import MANIFEST, manifest_envelope
 
@@ -255,3 +256,20 @@ def test_a_replaced_artifact_is_not_read_under_the_name_of_the_old_one(tmp_path:
     assert artifact.is_replaced()
     with pytest.raises(BadData):
         artifact.path()
+
+
+def test_folders_that_are_removed_meanwhile_are_passed_over(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    found = files_below(tmp_path)
+    first = next(found)
+    for other in {tmp_path / "a", tmp_path / "b"} - {first.parent}:
+        shutil.rmtree(other)
+    assert [*found] == []
+
+
+def test_folders_of_others_in_a_root_are_not_opened(tmp_path: Path) -> None:
+    for name in ("clean", "lost+found", ".snapshots", "prefect", "service"):
+        (tmp_path / name).mkdir()
+    assert [*names_by_stage(tmp_path)] == [("clean", [])], "the first folder of a disk is its own, for root alone"

@@ -179,17 +179,6 @@ def names_of_manifest(store: S3Store) -> list[str]:
     return [MANIFEST, *(f"{document['id']}/{name}" for name in document["manifest"]["files"])]
 
 
-def test_an_artifact_exists_only_after_its_last_file_arrived(s3: Server, store: S3Store, other: S3Store) -> None:
-    s3.inject_faults(status=403, code="AccessDenied", times=99, match="b.bin")
-    with pytest.raises(BadConfiguration):
-        sealed(store)
-    s3.inject_faults()
-    assert MANIFEST not in objects(store)
-    assert other.find("clean", "k1") is None
-    assert not list(other.list())
-    assert (sealed(other).path() / "a.txt").read_bytes() == b"alpha"
-
-
 def test_restore_sends_an_artifact_whose_upload_failed(s3: Server, store: S3Store, other: S3Store) -> None:
     s3.inject_faults(status=403, code="AccessDenied", times=99, match="manifest.json")
     with pytest.raises(BadConfiguration):
