@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx
 import pytest
-from browsers import chromium
 from loopback_mirror import served
 from patience import wait_for
+from playwright.sync_api import Browser
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker
 from service_server import service_server
@@ -125,10 +125,10 @@ def test_the_server_of_a_run_alone_answers_programs_only() -> None:
         assert client.get("/api/health", headers=headers).status_code == status
 
 
-def test_a_page_of_another_origin_creates_nothing_and_the_own_page_works(server: Server) -> None:
+def test_a_page_of_another_origin_creates_nothing_and_the_own_page_works(server: Server, browser: Browser) -> None:
     target, before = f"{server.url}/api{server.start}", server.flow_runs()
     form = PAGE.format(target=target, name='{"name":"')
-    with served({"": form.encode()}) as evil, chromium() as browser:
+    with served({"": form.encode()}) as evil:
         page = browser.new_page()
         page.goto(evil.address.replace("127.0.0.1", "localhost"))
         # A refused no-cors request looks like a success, so the flow runs are counted.
