@@ -14,7 +14,7 @@ from tasks.stages import report
 
 
 def set_up(patch: pytest.MonkeyPatch, root: Path, mirror: Path) -> None:
-    """Let this process run ``small`` in ``root``, with its jobs in forks."""
+    """Let this process run ``small`` in ``root``, with its jobs in forks and dots in place of its pictures."""
     import torch  # noqa: F401  loaded once, before forks
 
     patch.setenv("REPRO_ROOT", str(root))
@@ -22,6 +22,7 @@ def set_up(patch: pytest.MonkeyPatch, root: Path, mirror: Path) -> None:
     patch.setenv("REPRO_THREADS", "1")
     patch.setitem(jobs.LAUNCHERS, "local", ForkLauncher)
     patch.setitem(RUNS, "small", small_run(mirror))
+    patch.setattr(report, "draw", draw_a_dot)
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +50,6 @@ def small(finished_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     shutil.copytree(finished_root, root)
     shutil.rmtree(root / "stamps", ignore_errors=True)
     set_up(monkeypatch, root, finished_root.parent / "mirror")
-    monkeypatch.setattr(report, "draw", draw_a_dot)
     return root
 
 
@@ -57,5 +57,4 @@ def small(finished_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A mirror with the files of the run ``small``; REPRO_ROOT is an empty folder."""
     set_up(monkeypatch, tmp_path / "repro", tmp_path / "mirror")
-    monkeypatch.setattr(report, "draw", draw_a_dot)
     return tmp_path / "mirror"
