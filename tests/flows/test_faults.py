@@ -1,6 +1,8 @@
 """Bad input and killed runs: one clear error, nothing lost, nothing half-published, and the next run completes."""
 
 import json
+import os
+import shutil
 import time
 from pathlib import Path
 
@@ -41,16 +43,21 @@ def test_two_runs_at_once_share_every_stage(mirror: Path, tmp_path: Path) -> Non
         assert sorted((one_state, other_state)) == ["cached", "completed"], stage
 
 
-@pytest.mark.parametrize("moment", [pytest.param("clean/*", marks=pytest.mark.slow), "register/*"])
-def test_a_killed_run_completes_when_it_is_run_again(
-    mirror: Path, finished_root: Path, tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = tmp_path / "killed"
+def killed_at(moment: str, mirror: Path, root: Path) -> None:
+    """Kill a run as soon as there is what ``moment`` describes."""
     with start_small(mirror, root) as process:
         while not list(root.glob(moment)):
             assert process.poll() is None, process.stderr and process.stderr.read()
             time.sleep(0.002)
     assert all_gone(root), "no process is left behind"
+
+
+@pytest.mark.slow
+def test_a_run_killed_while_it_cleans_completes_when_it_is_run_again(
+    mirror: Path, finished_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "killed"
+    killed_at("clean/*", mirror, root)
     monkeypatch.setenv("REPRO_ROOT", str(root))
     outcome = run_small()
     assert {row.state for row in outcome.rows} <= {"completed", "cached"}
@@ -60,3 +67,15 @@ def test_a_killed_run_completes_when_it_is_run_again(
     assert undisturbed
     assert again
     assert again.content == undisturbed.content
+
+
+def test_a_run_killed_while_it_registers_completes_when_it_is_run_again(small: Path) -> None:
+    for name in ("register", "mlflow-artifacts"):
+        shutil.rmtree(small / name)
+    for file in small.glob("mlflow.db*"):
+        file.unlink()
+    killed_at("register/*", Path(os.environ["REPRO_MIRRORS"]), small)
+    outcome = run_small()
+    assert {row.stage for row in outcome.rows if row.state != "cached"} <= {"register"}
+    assert outcome.model_version.startswith("small/")
+    assert not list(small.glob("*/*.partial*"))
