@@ -65,7 +65,12 @@ def test_a_finished_run_is_answered_from_the_store(small: Path) -> None:
     assert cached_outcome(plan(RunRequest("small", overrides=("training.seed=2",)))) is None
 
 
-def test_a_new_setting_runs_what_depends_on_it(small: Path) -> None:
+def stored(root: Path) -> dict[Path, int]:
+    """The files that MLflow has of stages, and when they were written."""
+    return {file: file.stat().st_mtime_ns for file in (root / "mlflow-artifacts").rglob("*") if file.is_file()}
+
+
+def test_a_new_setting_runs_what_depends_on_it_and_stores_nothing_of_other_stages(small: Path) -> None:
     request = RunRequest("small", overrides=("decoding.beam=1",))
     planned = {(row.stage, row.item): row for row in plan(request).rows}
     assert planned["average", ""].state == "cached"
@@ -75,6 +80,12 @@ def test_a_new_setting_runs_what_depends_on_it(small: Path) -> None:
     planned = {(row.stage, row.item): row for row in plan(request).rows}
     assert "decoding.beam: 2 -> 1" in why(planned["translate", "dev"]), "the newest start has no translation"
     assert planned["score", "dev"].state == "miss"
+    before = stored(small)
     outcome = states(run_small(request))
     assert outcome["average"] == {"cached"}
     assert outcome["translate"] == outcome["register"] == {"completed"}
+    after = stored(small)
+    assert {file: after.get(file) for file in before} == before
+    names = {file.name for file in after.keys() - before.keys()}
+    assert {"translations.json", "report.html"} <= names
+    assert not {"rejected.json", "lengths.json", "metrics.jsonl", "checkpoints.json"} & names
