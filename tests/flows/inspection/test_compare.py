@@ -20,7 +20,9 @@ from infra.store.local import LocalStore
 OTHER = RunRequest("small", overrides=("decoding.beam=1",))
 
 
-def test_a_run_and_versions_are_compared_on_every_set(small: Path) -> None:
+def test_runs_and_versions_are_compared_on_every_set_and_only_what_differs_is_shown(
+    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     site = Site.named()
     first = find_system("small/1", site)
     run_small(OTHER)
@@ -36,11 +38,6 @@ def test_a_run_and_versions_are_compared_on_every_set(small: Path) -> None:
         ]
         assert [bleu.a, bleu.b] == pytest.approx([card["scores"]["bleu"]["score"] for card in cards], abs=1e-4)
 
-
-def test_any_number_is_compared_and_only_what_differs_is_shown(
-    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_small(OTHER)
     run_small(RunRequest("small", overrides=("averaging.count=1",)))
     capsys.readouterr()
     compare_command("small/1", "small/2", "small/3", as_json=True)

@@ -32,11 +32,11 @@ def test_all_seeds_of_a_run_are_a_group_and_groups_are_compared(
     small: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site = Site.named()
-    for overrides in (("training.seed=2",), (GREEDY,), (GREEDY, "training.seed=2"), ("training.updates=80",)):
+    for overrides in (("training.seed=2",), (GREEDY,), (GREEDY, "training.seed=2"), ("averaging.count=1",)):
         run_small(RunRequest("small", until="score", overrides=overrides))
     assert list(find_group("small", site)) == list(find_group("small/1", site)) == [1, 2]
     assert list(find_group(f"small --set {GREEDY}", site)) == [1, 2]
-    assert list(find_group("small --set training.updates=80", site)) == [1]
+    assert list(find_group("small --set averaging.count=1", site)) == [1]
     capsys.readouterr()
     compare_command("small", f"small --set {GREEDY}", seeds=True, as_json=True)
     shown = capsys.readouterr()
@@ -55,10 +55,8 @@ def test_all_seeds_of_a_run_are_a_group_and_groups_are_compared(
     more = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert more["groups"]["small"] == [1, 2, 3]
     assert more["comparisons"] == found["comparisons"], "the pairs decide"
-    with pytest.raises(
-        BadConfiguration, match="'small --set training.updates=80' with scores here are 1, allowed are 2"
-    ):
-        compare_command("small", "small --set training.updates=80", seeds=True)
+    with pytest.raises(BadConfiguration, match="'small --set averaging.count=1' with scores here are 1, allowed are 2"):
+        compare_command("small", "small --set averaging.count=1", seeds=True)
     with pytest.raises(BadConfiguration, match="'smal' with scores here are 0, allowed are 1"):
         find_group("smal", site)
     with pytest.raises(BadConfiguration, match="is named, allowed is a run, perhaps with settings"):
