@@ -39,14 +39,12 @@ def shortened(small: Path) -> Path:
     return small
 
 
-@pytest.mark.parametrize("killed", [False, True])
-def test_a_longer_training_goes_on_to_the_same_bytes(
-    shortened: Path, killed: bool, capfd: pytest.CaptureFixture[str]
+def test_a_longer_training_that_is_killed_on_its_way_goes_on_to_the_same_bytes(
+    shortened: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (first,) = shortened.glob("train/*/manifest.json")
     assert f"goes on from update 60 of train-{first.parent.name}" in planned()
-    if killed:
-        kill_after(90)
+    kill_after(90)
     outcome = run_small()
     assert "train goes on from update 60 of train-" in capfd.readouterr().err
     states = {row.stage: row.state for row in outcome.rows}
