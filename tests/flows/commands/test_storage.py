@@ -46,12 +46,6 @@ def printed(capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out.strip().splitlines()[-1])
 
 
-def listed(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    gc(as_json=True)
-    found: list[dict[str, Any]] = printed(capsys)["removable"]
-    return found
-
-
 def corrupt(stage: str, key: str, file: str) -> None:
     """Change a byte so that only reading the file shows it."""
     store = open_store(Site.named())
@@ -137,35 +131,45 @@ def test_a_named_artifact_that_is_gone_is_missing(
     assert wrong == {stage: ["it is missing"] for stage in ("download", "clean")}
 
 
-@pytest.mark.parametrize("root", ["folder"], indirect=True)
-def test_gc_sees_what_a_folder_holds_and_leaves_foreign_files(root: str, capsys: pytest.CaptureFixture[str]) -> None:
-    store = open_store(Site.named())
-    for path in (store.root / "runs" / "small").iterdir():
-        path.unlink()
-    foreign = store.root / "website" / "public"
+@pytest.fixture
+def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalStore:
+    """A root with a cleaned text that the run ``small`` made."""
+    store = LocalStore(tmp_path / "root")
+    monkeypatch.setenv("REPRO_ROOT", f"{store.root}")
+    record(store.root, "small", datetime(2026, 11, 1, tzinfo=UTC), [row_of(artifact(store, "clean", "c0ffee"))])
+    return store
+
+
+def test_gc_sees_what_a_folder_holds_and_leaves_foreign_files(
+    made_up: LocalStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(made_up.root / "runs")
+    foreign = made_up.root / "website" / "public"
     foreign.mkdir(parents=True)
     (foreign / "manifest.json").write_text('{"name": "no artifact"}')
     (foreign / "page.html").write_text("page")
-    folder = store.folder(*next(name for name in store.names() if name[0] == "clean"))
-    written = {each["key"]: each["bytes"] for each in listed(capsys)}
-    assert written[folder.name] == sum(path.stat().st_size for path in folder.iterdir() if path.name != "manifest.json")
+    gc(as_json=True)
+    written = {each["key"]: each["bytes"] for each in printed(capsys)["removable"]}
+    assert written == {"c0ffee": (made_up.folder("clean", "c0ffee") / "data.txt").stat().st_size}
     gc(delete=True)
-    assert list(store.names()) == [("website", "public")]
+    assert list(made_up.names()) == [("website", "public")]
 
 
-@pytest.mark.parametrize("root", ["folder"], indirect=True)
-def test_gc_deletes_only_old_leftovers(root: str, capsys: pytest.CaptureFixture[str]) -> None:
-    store = open_store(Site.named())
-    old, young = store.root / "train" / "k1.partial-a", store.root / "train" / "k2.partial-b"
-    for folder in (old, young):
-        folder.mkdir(parents=True)
-        (folder / "checkpoint").write_bytes(bytes(100))
+def test_gc_deletes_only_old_leftovers(made_up: LocalStore) -> None:
+    old, young = (made_up.begin("train", key, {}) for key in ("k1", "k2"))
     eight_days_ago = time.time() - 8 * 24 * 3600
-    for path in (old / "checkpoint", old):
-        os.utime(path, (eight_days_ago, eight_days_ago))
+    os.utime(old, (eight_days_ago, eight_days_ago))
     gc(delete=True)
-    assert not old.exists()
-    assert young.exists()
+    assert (old.exists(), young.exists()) == (False, True)
+    assert list(made_up.names()) == [("clean", "c0ffee")]
+
+
+def test_gc_refuses_unknown_runs_and_unreadable_records(made_up: LocalStore) -> None:
+    with pytest.raises(BadConfiguration, match="--keep is 'other', .*small"):
+        gc(keep=("other",))
+    next((made_up.root / "runs" / "small").iterdir()).write_text("{")
+    with pytest.raises(BadData, match="cannot be read"):
+        gc(delete=True)
 
 
 def test_an_old_incomplete_upload_is_a_leftover(s3: Server, tmp_path: Path) -> None:
@@ -188,13 +192,3 @@ def test_what_another_machine_uploads_is_no_leftover_whatever_this_clock_says(
     store.bucket.put("clean/k1/0123/a.txt", b"its manifest follows")
     monkeypatch.setattr(time, "time", lambda: clock() + 365 * 24 * 3600)
     assert not find_garbage(site).leftovers
-
-
-@pytest.mark.parametrize("root", ["folder"], indirect=True)
-def test_gc_refuses_unknown_runs_and_unreadable_records(root: str) -> None:
-    with pytest.raises(BadConfiguration, match="--keep is 'other', .*small"):
-        gc(keep=("other",))
-    record = next((open_store(Site.named()).root / "runs" / "small").iterdir())
-    record.write_text("{")
-    with pytest.raises(BadData, match="cannot be read"):
-        gc(delete=True)
