@@ -14,7 +14,7 @@ import pytest
 from patience import limit
 from small_pipeline import all_gone, write_run_file
 
-from tests.flows.test_cli import REPRO, repro
+from tests.flows.test_cli import REPRO, call, repro
 
 PREDICT = """
 import mlflow
@@ -109,12 +109,15 @@ def test_prefect_records_the_run_with_readable_names(here: Path) -> None:
     assert "scores" in artifacts
 
 
-def test_the_model_is_listed_loaded_and_translates(here: Path) -> None:
-    listed = repro("models").stdout
+def test_the_model_is_listed_loaded_and_translates(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "models") == 0
+    listed = capsys.readouterr().out
     assert listed.startswith("small/1 ")
     assert "champion" in listed
     assert "candidate" in listed
-    done = repro("translate", "--model", "small@candidate", stdin="The dog sees a cat.\n\nA cat.\n")
+    done = repro("translate", "-", "--model", "small@candidate", stdin="The dog sees a cat.\n\nA cat.\n")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 3
     assert done.stdout.split("\n")[1] == ""
@@ -125,17 +128,21 @@ def test_the_model_is_listed_loaded_and_translates(here: Path) -> None:
     assert re.fullmatch(r"line 1 has a sentence of \d+ pieces, the longest that this model takes has 1000", second)
 
 
-def test_files_and_pipes_are_translated_line_by_line(here: Path) -> None:
+def test_files_are_translated_line_by_line(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     text, out = here / "in.txt", here / "out.txt"
+    words = ("translate", f"{text}", f"{out}", "--model", "small")
     text.write_bytes(b"The dog sees a cat. A man runs.\n\nA cat\xff.\r\n" + b"cat " * 2000)
-    done = repro("translate", str(text), str(out), "--model", "small", "--split", "always", "--beam", "2")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert re.search(r"line 4 has a sentence of \d+ pieces, the longest that this model takes has 1000", done.stderr)
-    assert "not UTF-8, U+FFFD replaces the bytes that could not be read: line 3" in done.stderr
-    lines = out.read_bytes().split(b"\n")
-    assert [bool(line) for line in lines] == [True, False, True, False, False]
-    as_json = repro("translate", "--model", "small", "-", "--n-best", "2", "--beam", "3", stdin="A cat.\n\n")
-    first, second = map(json.loads, as_json.stdout.splitlines())
+    assert call(monkeypatch, *words, "--split", "always", "--beam", "2") == 1
+    printed, said = capsys.readouterr()
+    assert printed == ""
+    assert re.search(r"line 4 has a sentence of \d+ pieces, the longest that this model takes has 1000", said)
+    assert "not UTF-8, U+FFFD replaces the bytes that could not be read: line 3" in said
+    assert [bool(line) for line in out.read_bytes().split(b"\n")] == [True, False, True, False, False]
+    text.write_text("A cat.\n\n")
+    assert call(monkeypatch, *words, "--n-best", "2", "--beam", "3") == 0
+    first, second = map(json.loads, out.read_text().splitlines())
     assert [each["text"] for each in second["hypotheses"]] == [""]
     assert len(first["hypotheses"]) == 2
     assert first["hypotheses"][0]["score"] >= first["hypotheses"][1]["score"]
