@@ -220,7 +220,7 @@ MINE = replace(SMALL, name="mine", filters=FILTERS)
 def test_a_process_that_goes_on_after_an_edit_does_what_a_fresh_one_does(mirror: Path, tmp_path: Path) -> None:
     name = write(tmp_path, {"my_runs.py": CORPUS.format(mirror=f"{mirror}"), "my_limits.py": "LEAST = 1\n"})
     found = []
-    for least in (1, 30, 1):
+    for least in (1, 30):
         (tmp_path / "my_limits.py").write_text(f"LEAST = {least}\n")
         planned = key(name)
         program = f"from flows import api; print(api.plan({name!r}, until='clean').write_json())"
@@ -230,8 +230,7 @@ def test_a_process_that_goes_on_after_an_edit_does_what_a_fresh_one_does(mirror:
         assert planned in [row["key"] for row in json.loads(fresh.stdout)]
         run_small(RunRequest(name, until="clean"))
         found.append(api.artifact("mine/clean").facts["rejected_by"]["least"])
-    assert found[0] == found[2] == 0
-    assert found[1] > 0
+    assert found[0] == 0 < found[1]
 
 
 def test_an_error_of_a_neighbour_is_a_sentence_that_names_the_file(tmp_path: Path) -> None:
