@@ -64,6 +64,13 @@ def test_each_mistake_of_decoding_is_the_first_line_and_all_together_leave_nothi
     assert both["steps"][-1]["score"] == 0
     assert any(row["about"].endswith("in its place") for row in both["beside"]), "other sets stand beside it"
 
+    for manifest in open_store(Site.named()).list("shard"):
+        if manifest.item == "test":
+            shutil.rmtree(small / "shard" / manifest.key)
+    found = gap_of(capsys, "both", claimed_as="small/1")
+    assert [step["about"].split(":")[0] for step in found["steps"]] == ["unexplained"]
+    assert any("without shard.test" in each for each in found["left_out"]), "what was removed is not measured"
+
 
 def test_a_difference_of_the_training_is_named_with_its_command_and_cost(
     small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -205,18 +212,6 @@ def test_a_run_that_writes_lower_case_is_judged_without_case(
     assert found["steps"][-1]["score"] == 0
     paper = gap_of(capsys, "lower", claimed_as="paper-base")
     assert paper["steps"][0]["about"].startswith("protocol: 13a, lower-cased"), "what case costs is a bar"
-
-
-def test_what_was_removed_is_not_measured_and_said_to_be_so(
-    small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plant(monkeypatch, "greedy", "decoding.beam=1")
-    for manifest in open_store(Site.named()).list("shard"):
-        if manifest.item == "test":
-            shutil.rmtree(small / "shard" / manifest.key)
-    found = gap_of(capsys, "greedy", claimed_as="small/1")
-    assert [step["about"].split(":")[0] for step in found["steps"]] == ["unexplained"]
-    assert any("without shard.test" in each for each in found["left_out"])
 
 
 def test_a_published_figure_is_a_claim_of_its_own_protocol(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
