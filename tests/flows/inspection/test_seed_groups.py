@@ -21,7 +21,7 @@ from flows.runner.outcome import Outcome
 from flows.runner.request import RunRequest
 from infra.errors import BadConfiguration
 from infra.site import Site
-from infra.tracking.registry import resolve
+from infra.tracking.registry import resolve, set_alias
 from tasks.engine.planner import StageResult
 from tasks.evaluation.significance import SeedScores, compare_groups
 
@@ -63,15 +63,23 @@ def test_all_seeds_of_a_run_are_a_group_and_groups_are_compared(
         find_group("small decoding.beam=1", site)
 
 
-@pytest.fixture
-def challenge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[FinishedRun, Site]]:
-    """A champion and a version within noise of it, whose runs have seeds with these scores."""
-
-    def challenge(champion: list[float], challenger: list[float], same: bool = False) -> tuple[FinishedRun, Site]:
-        run = FinishedRun(tmp_path)
-        monkeypatch.syspath_prepend(str(run.model.package.parent))
+@pytest.fixture(scope="module")
+def registered(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """A registry with a champion and a version within noise of it."""
+    run = FinishedRun(tmp_path_factory.mktemp("registered"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(run.model.package.parent))
         run.register("ende", run.tags(39.1))
         run.register("ende", run.tags(39.2), p_value=0.43)
+    return Site(root=run.root, tracking_uri=run.tracker.uri)
+
+
+@pytest.fixture
+def challenge(registered: Site, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Site]:
+    """The first version is champion, and the runs of both have seeds with these scores."""
+    set_alias(registered.tracking, resolve(registered.tracking, "ende/1"), "champion", "as at first")
+
+    def challenge(champion: list[float], challenger: list[float], same: bool = False) -> Site:
         both = {"ende/1": champion, "ende/2": challenger}
 
         def group(label: str, _: Site) -> Any:
@@ -86,7 +94,7 @@ def challenge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 
         monkeypatch.setattr(promotion, "find_group", group)
         monkeypatch.setattr(promotion, "compare_on", compared)
-        return run, Site(root=tmp_path, tracking_uri=run.tracker.uri)
+        return registered
 
     return challenge
 
@@ -101,11 +109,11 @@ def challenge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     ],
 )
 def test_three_seeds_move_the_champion_where_their_mean_is_better(
-    challenge: Callable[..., tuple[FinishedRun, Site]], champion: list[float], challenger: list[float], moves: bool
+    challenge: Callable[..., Site], champion: list[float], challenger: list[float], moves: bool
 ) -> None:
-    run, site = challenge(champion, challenger)
+    site = challenge(champion, challenger)
     said = promote("ende/2", 1.0, site, by_score=False)
-    now = resolve(run.tracker.uri, "ende@champion")
+    now = resolve(site.tracking, "ende@champion")
     assert now.version == (2 if moves else 1)
     assert said.startswith("ende/2 is now champion: " if moves else "ende/2 is not champion: ") or len(challenger) < 3
     assert not moves or now.promotions[-1].reason.startswith("mean dev BLEU of 3 seeds less that of")
@@ -113,9 +121,9 @@ def test_three_seeds_move_the_champion_where_their_mean_is_better(
 
 @pytest.mark.parametrize("compared", [2, 3])
 def test_the_compared_seeds_count_and_not_all_on_record(
-    challenge: Callable[..., tuple[FinishedRun, Site]], compared: int, monkeypatch: pytest.MonkeyPatch
+    challenge: Callable[..., Site], compared: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, site = challenge([39.1, 39.2, 39.0][:compared], [39.5, 39.6, 39.4][:compared])
+    site = challenge([39.1, 39.2, 39.0][:compared], [39.5, 39.6, 39.4][:compared])
 
     def find_four(label: str, _: Site) -> Any:
         return {seed: SimpleNamespace(scores={"val": SimpleNamespace(key=f"{label}{seed}")}) for seed in range(4)}
@@ -126,31 +134,24 @@ def test_the_compared_seeds_count_and_not_all_on_record(
     assert said.startswith(start) if compared == 3 else not said
 
 
-def test_seeds_of_the_champions_own_run_and_too_poor_versions_move_nothing(
-    challenge: Callable[..., tuple[FinishedRun, Site]],
+def test_seeds_of_the_champions_own_run_too_poor_versions_and_removed_scores_move_nothing(
+    challenge: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, site = challenge([39.1, 39.2, 39.0], [39.5, 39.6, 39.4], same=True)
+    site = challenge([39.1, 39.2, 39.0], [39.5, 39.6, 39.4], same=True)
     assert promote("ende/2", 1.0, site, by_score=False) == ""
     assert promote("ende/2", 50.0, site, by_score=False) == promote("ende/1", 1.0, site, by_score=False) == ""
-
-
-def test_a_seed_whose_dev_score_was_removed_decides_nothing(
-    challenge: Callable[..., tuple[FinishedRun, Site]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, site = challenge([39.1], [39.5, 39.6, 39.4])
+    challenge([39.1], [39.5, 39.6, 39.4])
     without = {1: SimpleNamespace(scores={"test": SimpleNamespace(key="1")})}
     monkeypatch.setattr(promotion, "find_group", lambda *_: without)
     assert promote("ende/2", 1.0, site, by_score=False) == ""
 
 
-def test_a_version_within_noise_becomes_champion_where_that_is_asked_for(
-    challenge: Callable[..., tuple[FinishedRun, Site]],
-) -> None:
-    run, site = challenge([39.1], [39.2])
+def test_a_version_within_noise_becomes_champion_where_that_is_asked_for(challenge: Callable[..., Site]) -> None:
+    site = challenge([39.1], [39.2])
     assert "below the 50 that a champion needs" in promote("ende/2", 50.0, site, by_score=True)
     said = promote("ende/2", 1.0, site, by_score=True)
     assert said.endswith("not below the 39.10 of the champion, version 1; by score alone: --promote-better")
-    assert resolve(run.tracker.uri, "ende@champion").version == 2
+    assert resolve(site.tracking, "ende@champion").version == 2
     assert promote("ende/2", 1.0, site, by_score=True) == "ende/2 is champion already"
     assert "ende/1 is not champion" in promote("ende/1", 1.0, site, by_score=True)
 
