@@ -1,4 +1,4 @@
-"""Every pair that a run read has a trace, and the trace agrees with each artifact that it reads."""
+"""The pairs that a run read have traces, and a trace agrees with each artifact that it reads."""
 
 import json
 from itertools import pairwise
@@ -20,7 +20,8 @@ from model.data.shards import Shards
 REQUEST = RunRequest("small", until="score")
 
 
-def test_every_pair_of_the_corpus_has_a_trace_that_agrees_with_the_artifacts(small: Path) -> None:
+def test_pairs_of_the_corpus_have_traces_that_agree_with_the_artifacts(small: Path) -> None:
+    """Every rejected pair and every third of the others, which differ in nothing that a trace distinguishes."""
     found = find_made(make_plan(REQUEST.resolve()))
     folder = found.made["clean", ""].path()
     rejected = dict(pl.read_parquet(folder / "rejected.parquet").select("pair_id", "filter").iter_rows())
@@ -36,6 +37,8 @@ def test_every_pair_of_the_corpus_has_a_trace_that_agrees_with_the_artifacts(sma
     batches = BatchSampler(shards, training.batch_tokens, training.seed, training.batching).epoch(0)
     for pair_id, source, target in text.iter_rows():
         by = rejected.get(pair_id, "")
+        if not by and int(pair_id.partition(":")[2]) % 3:
+            continue
         steps = trace(RUNS["small"], Site.named(), found, pair_id).steps
         cleaned = steps[1].values
         assert (cleaned["source"], cleaned["target"], cleaned["rejected_by"]) == (source, target, by)
@@ -107,17 +110,12 @@ def test_the_command_prints_text_json_and_a_picture(
     assert all((row["piece"] == "</s>") == row["ended"] == (row["rank"] == 0) for row in rows)
 
 
-def test_options_of_a_pair_are_refused_for_a_sentence(small: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_traced_or_drawn_is_said(small: Path, tmp_path: Path) -> None:
+    out = tmp_path / "attention.png"
     with pytest.raises(BadConfiguration, match="--json is for a run and a pair"):
-        command("The dog runs.", attention=True, out=tmp_path / "attention.png", as_json=True)
-
-
-def test_attention_of_a_training_pair_is_refused(small: Path, tmp_path: Path) -> None:
+        command("The dog runs.", attention=True, out=out, as_json=True)
     with pytest.raises(BadConfiguration, match="small:0 was not decoded"):
-        command("small", "small:0", attention=True, out=tmp_path / "attention.png")
-    assert not (tmp_path / "attention.png").exists()
-
-
-def test_a_version_is_not_taken_for_a_run() -> None:
+        command("small", "small:0", attention=True, out=out)
+    assert not out.exists()
     with pytest.raises(BadConfiguration, match="'small/1' is a version, allowed is a run"):
         command("small/1", "dev:1")
