@@ -55,16 +55,12 @@ def test_a_budget_lowers_updates_then_takes_a_smaller_model() -> None:
         within(120, runs, lambda _: UpdateTime(1.0))
     with pytest.raises(ValueError, match="training.epochs is 3, allowed is 0"):
         within(900, [override(runs[0], ["training.updates=0", "training.epochs=3"])], lambda _: UpdateTime(1.0))
+    with pytest.raises(ValueError, match="training.warmup_epochs is 1"):
+        within(1_200, [override(runs[0], ["training.warmup=0", "training.warmup_epochs=1"])], lambda _: UpdateTime(1.0))
     for several in (RUNS["demo-distilled"], override(runs[0], ["decoding.ensemble=1,2"])):
         with pytest.raises(ValueError, match="allowed is a run with one training"):
             within(900, [several], lambda _: UpdateTime(1.0))
     assert [seconds_of(each) for each in ("30m", "2h", "1h30m", "0.5h")] == [1_800, 7_200, 5_400, 1_800]
-
-
-def test_no_budget_fits_a_warm_up_in_epochs() -> None:
-    run = override(fitting(29_000)[0], ["training.warmup=0", "training.warmup_epochs=1"])
-    with pytest.raises(ValueError, match=r"training.warmup_epochs is 1"):
-        within(1_200, [run], lambda _: UpdateTime(1.0))
 
 
 def test_other_work_changes_neither_what_is_refused_nor_above_a_bound_what_is_chosen() -> None:
