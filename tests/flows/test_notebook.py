@@ -1,36 +1,25 @@
 """The notebook runs on a finished root, in a program and in a real browser, and uses ``flows.api`` alone."""
 
-import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from docs_script import DOCS, docs_script
 from playwright.sync_api import Browser, expect
 from services import wait_for
 
 from infra.processes.children import die_with_parent, terminate_group
 from infra.servers.loopback import free_ports, healthy
 
-NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "notebooks" / "explore.py"
+NOTEBOOK = "notebooks/explore.py"
 MILLISECONDS = 240_000
 PARTS = ("Registered versions", "Curves of the trainings", "Sentences that differ", "rejected", "Attention of")
 
 
-def notebook() -> Any:
-    """Its app, as a program that imports it has it."""
-    spec = importlib.util.spec_from_file_location("explore_notebook", NOTEBOOK)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.app
-
-
 def test_it_shows_a_finished_root(small: Path) -> None:
-    _, found = notebook().run()
+    _, found = docs_script(NOTEBOOK).app.run()
     assert found["versions"]["name"].to_list() == ["small/1"]
     assert found["differences"].is_empty(), "one version does not differ from itself"
     assert "filter" in found["rejected"].columns
@@ -39,7 +28,7 @@ def test_it_shows_a_finished_root(small: Path) -> None:
 
 
 def test_an_empty_root_is_said_to_be_empty(tmp_path: Path) -> None:
-    outputs, found = notebook().run()
+    outputs, found = docs_script(NOTEBOOK).app.run()
     assert "differences" not in found
     assert any("No model is registered" in getattr(each, "text", "") for each in outputs)
 
@@ -48,7 +37,7 @@ def test_an_empty_root_is_said_to_be_empty(tmp_path: Path) -> None:
 def test_it_opens_in_a_browser(small: Path, browser: Browser) -> None:
     (port,) = free_ports(1)
     address = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "marimo", "run", f"{NOTEBOOK}", "--headless", "--port", f"{port}"]
+    command = [sys.executable, "-m", "marimo", "run", f"{DOCS / NOTEBOOK}", "--headless", "--port", f"{port}"]
     server = subprocess.Popen(command, env=dict(os.environ), start_new_session=True, preexec_fn=die_with_parent())
     try:
         wait_for(lambda: healthy(f"{address}/health"))

@@ -1,12 +1,12 @@
-"""``docs/walk.md`` shows the current output of the demo, and a trace shows any text as it is."""
+"""Pages that programs write, such as ``docs/walk.md``, are current, and a trace shows any text as it is."""
 
 import contextlib
-import importlib.util
 import io
 import re
 from pathlib import Path
 
 import pytest
+from docs_script import DOCS, docs_script
 from rich.console import Console
 from toy_stages import Untracked
 
@@ -21,17 +21,6 @@ from tasks.engine.planner import Scope, StopPipeline
 from tasks.engine.run_settings import RunSettings
 from tasks.engine.runner import Runner
 from tasks.engine.stage import engine
-
-REPOSITORY = Path(__file__).parents[2]
-
-
-def walk_script() -> object:
-    spec = importlib.util.spec_from_file_location("walk_script", REPOSITORY / "docs" / "walk.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def drawn(walk: PairTrace, width: int) -> str:
@@ -58,13 +47,13 @@ def demo_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_page_is_what_the_demo_gives(demo_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_ROOT", str(demo_data))
-    script = walk_script()
-    blocks = script.blocks(script.PAGE.read_text())  # type: ignore[attr-defined]
+    script = docs_script("walk.py")
+    blocks = script.blocks(script.PAGE.read_text())
     kinds = set()
     for words, shown in blocks.items():
         _, name, pair_id = words.split()
         walk = trace_pair(name, pair_id)
-        today = script.trimmed(drawn(walk, script.COLUMNS))  # type: ignore[attr-defined]
+        today = script.trimmed(drawn(walk, script.COLUMNS))
         assert before_training(shown) == before_training(today), "run `make walk` to update docs/walk.md"
         assert walk.steps[-1].kind == "cleaned" or "\nshard  row " in before_training(shown)
         rejected = any(step.values.get("rejected_by") for step in walk.steps)
@@ -80,3 +69,8 @@ def test_brackets_are_no_markup_and_odd_signs_are_seen() -> None:
     shown = drawn(PairTrace("[i]", "x:3", "", (published, cleaned, missing), ("[note]",)), 200)
     for text in (r"\x20[bold]a\u2028b", r"c\x1b[31m", "[bold]ab", "[red]", "[why]", "[note]", "[i]"):
         assert text in shown
+
+
+@pytest.mark.parametrize("page", ["commands.md", "run-fields.md", "python.md"])
+def test_a_page_made_from_the_program_is_current(page: str) -> None:
+    assert (DOCS / page).read_text() == docs_script("reference.py").PAGES[page](), "run `make reference`"
