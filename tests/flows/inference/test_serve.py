@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -12,7 +13,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from flows.inference.load_version import dev_lines, load_version, select_versions
+from flows.inference.load_version import decoding_config, dev_lines, load_version, select_versions
 from flows.web.served_version import ServedVersion
 from infra.errors import BadConfiguration, BadData
 from infra.site import Site
@@ -123,6 +124,11 @@ def test_versions_are_chosen_once_and_broken_ones_named(small: Path, tmp_path: P
     for each in ("champion", "candidate"):
         mlflow_client(site.tracking).delete_registered_model_alias("small", each)
     assert [f"{each.name}/{each.version}" for each in select_versions([], site)] == ["small/1"]
+
+
+def test_a_setting_of_an_earlier_release_is_left_out() -> None:
+    tags = {"decoding.beam": "2", "decoding.numerics": "fast", "decoding.beta": "0.0"}
+    assert decoding_config(Version("one", 1, datetime.now(UTC), (), tags, "", "")) == Decoding(beam=2)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from sealing import FILES, sealed
 
+from flows.commands.options import RunOptions
 from flows.inspection.check import compare_files
 from flows.runs import DEMO
 from flows.runs.overrides import STRICT_NUMERICS, override
@@ -38,6 +39,15 @@ def test_sums_are_expected_of_the_strict_demo_alone() -> None:
     assert recorded_sums(DEMO) == {}
     assert recorded_sums(replace(strict, training=replace(strict.training, seed=2))) == {}
     assert recorded_sums(override(DEMO, STRICT_NUMERICS[:1])) == {}
+
+
+def test_strict_numerics_stands_for_two_overrides() -> None:
+    asked = RunOptions("demo", overrides=("training.seed=2",))
+    strict = RunOptions("demo", overrides=("training.seed=2",), strict_numerics=True)
+    run = strict.request().resolve().run
+    assert (run.training.seed, run.training.numerics, run.decoding.numerics) == (2, "strict", "strict")
+    run = asked.request().resolve().run
+    assert (run.training.seed, run.training.numerics, run.decoding.numerics) == (2, "fast", "fast")
 
 
 @pytest.mark.slow

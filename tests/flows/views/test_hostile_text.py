@@ -88,6 +88,17 @@ def test_square_brackets_of_an_item_are_shown(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err.count(item) == 4
 
 
+def test_each_end_names_its_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    display = TerminalDisplay()
+    for item in ("a", "b"):
+        call: Any = SimpleNamespace(label=f"download {item}", key="k")
+        display.begin(call, Miss(MissReason.NOT_MADE))
+    for item in ("a", "b"):
+        display.end(StageResult("download", item, "k", "completed"))
+    ends = [line.partition(" completed")[0] for line in capsys.readouterr().err.splitlines() if "completed" in line]
+    assert ends == ["  download a", "  download b"], "the last one too, when no other is open"
+
+
 def test_results_are_exact_in_a_pipe_and_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     def written(reader: int, writer: int) -> bytes:
         with os.fdopen(writer, "w", encoding="utf-8") as stream, monkeypatch.context() as patch:
