@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -29,6 +30,9 @@ from tasks.corpus.catalogue import files
 from tasks.demo import corpus as demo_corpus
 
 SIDES = ("en", "de")
+TRAIN: dict[str, Any] = {"source": "data/train.en.gz", "target": "data/train.de.gz"}
+TEXT = {**TRAIN, "dev": ("dev.en", "dev.de")}
+"""The options for the whole text of the fixture ``text``."""
 
 
 def train_lines() -> list[list[str]]:
@@ -36,7 +40,7 @@ def train_lines() -> list[list[str]]:
 
 
 def test_a_run_of_own_text_is_written_and_read(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    new("mine", source="data/train.en.gz", target="data/train.de.gz", dev=("dev.en", "dev.de"))
+    new("mine", **TEXT)
     run = find_run("mine.toml")
     assert (run.name, run.corpus.source_language, run.corpus.target_language, run.dev) == ("mine", "en", "de", "dev")
     part = run.corpus.parts[0]
@@ -50,7 +54,7 @@ def test_a_run_of_own_text_is_written_and_read(text: Path, capsys: pytest.Captur
     assert "next: repro plan mine.toml" in said
     assert "exchange --source and --target" not in said, "few are"
     with pytest.raises(BadConfiguration, match="mine.toml exists"):
-        new("mine", source="data/train.en.gz", target="data/train.de.gz", dev=("dev.en", "dev.de"))
+        new("mine", **TEXT)
 
 
 def test_files_have_short_names_with_folders_where_two_would_be_equal(text: Path) -> None:
@@ -65,7 +69,7 @@ def test_files_have_short_names_with_folders_where_two_would_be_equal(text: Path
 
 
 def test_without_a_dev_set_pairs_are_held_out_and_excluded(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    new("mine", source="data/train.en.gz", target="data/train.de.gz")
+    new("mine", **TRAIN)
     held = [(text / f"mine.dev.{side}").read_text().split("\n")[:-1] for side in ("en", "de")]
     trained = train_lines()
     pairs = list(zip(*held, strict=True))
@@ -79,7 +83,7 @@ def test_without_a_dev_set_pairs_are_held_out_and_excluded(text: Path, capsys: p
     assert re.search(rf"{count} pairs, [\d,]+ of them in the held-out set; filters reject .*%\) of {count};", said)
     assert not re.search(r"not_in: [1-9],\d", said), "held-out pairs are no rejected ones"
     before = (text / "mine.dev.en").read_bytes()
-    new("mine", source="data/train.en.gz", target="data/train.de.gz", replace=True)
+    new("mine", **TRAIN, replace=True)
     assert (text / "mine.dev.en").read_bytes() == before, "the same pairs by seed"
     for side, lines in zip(SIDES, trained, strict=True):
         write_atomically(text / f"{side}\u00a0x/train", "".join(f"{line}\n" for line in lines[:2_000]))
@@ -176,9 +180,8 @@ def test_mistakes_are_named(text: Path, words: dict[str, str], named: str) -> No
         (text / f"few.{side}").write_bytes(b"".join((text / f"dev.{side}").read_bytes().splitlines(keepends=True)[:2]))
     before = (text / "dev.en").read_bytes()
     (text / "mine.dev.en").write_bytes(before)
-    given = {"name": "mine", "source": "data/train.en.gz", "target": "data/train.de.gz", "dev": ("dev.en", "dev.de")}
     with pytest.raises((BadConfiguration, Fault, ValueError)) as found:
-        new(**given | words)
+        new(**{"name": "mine"} | TEXT | words)
     assert named in f"{found.value}"
     assert not list(text.glob("*.toml"))
     assert (text / "mine.dev.en").read_bytes() == before
@@ -186,20 +189,19 @@ def test_mistakes_are_named(text: Path, words: dict[str, str], named: str) -> No
 
 
 def test_the_amount_of_text_and_the_budget_choose_the_settings(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = {"source": "data/train.en.gz", "target": "data/train.de.gz", "dev": ("dev.en", "dev.de")}
-    new("mine", **words)
+    new("mine", **TEXT)
     run = find_run("mine.toml")
     pairs = int(demo_corpus.content("demo/train.en").count(b"\n"))
     assert (run.model, run.training) == (fitting(pairs)[0].model, fitting(pairs)[0].training)
     assert f"{run.training.updates:,} updates of 1.00 s (1.00 s without" in capsys.readouterr().err
-    new("less", **words, budget="30m")
+    new("less", **TEXT, budget="30m")
     said = capsys.readouterr().err
     assert re.search(
         r"at this time of an update the budget chose a smaller model: \d layers of \d+, not 4 of 128", said
     )
     assert re.search(rf"checking {pairs:,} pairs .*timing updates", said, re.DOTALL)
     assert "poor model" not in said
-    new("poor", **words, budget="10m")
+    new("poor", **TEXT, budget="10m")
     assert "expect a poor model: 450 updates" in capsys.readouterr().err
     less = find_run("less.toml")
     assert less.training.updates <= 30 * 60 * 0.9 < run.training.updates
@@ -211,10 +213,9 @@ def test_no_budget_is_given_to_a_training_counted_in_epochs(text: Path, capsys: 
     (text / "like.toml").write_text(
         'extends = "demo"\nname = "like"\n[training]\nupdates = 0\nepochs = 3\nbatch_sentences = 9\n'
     )
-    words = {"source": "data/train.en.gz", "target": "data/train.de.gz", "dev": ("dev.en", "dev.de")}
     with pytest.raises(BadConfiguration, match="--budget does not fit --like: training.epochs is 3"):
-        new("mine", **words, like="like.toml", budget="30m")
-    new("mine", **words, like="like.toml")
+        new("mine", **TEXT, like="like.toml", budget="30m")
+    new("mine", **TEXT, like="like.toml")
     assert "3 epochs in updates of 9 pairs;" in capsys.readouterr().err
 
 
@@ -223,8 +224,7 @@ def test_no_time_is_claimed_of_several_trainings_or_with_a_clock(
     settings: str, text: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (text / "like.toml").write_text(f'extends = "demo"\nname = "like"\n{settings}\n')
-    words = {"source": "data/train.en.gz", "target": "data/train.de.gz", "dev": ("dev.en", "dev.de")}
-    new("mine", **words, like="like.toml")
+    new("mine", **TEXT, like="like.toml")
     assert "the run takes about" not in capsys.readouterr().err
 
 
@@ -266,7 +266,7 @@ def test_lines_that_shift_and_pipes_of_json_lines(
 
 
 def test_a_file_that_changed_is_noticed_by_the_plan(text: Path, caplog: pytest.LogCaptureFixture) -> None:
-    new("mine", source="data/train.en.gz", target="data/train.de.gz", dev=("dev.en", "dev.de"))
+    new("mine", **TEXT)
     RunRequest("mine.toml").resolve()
     assert not caplog.text
     (text / "dev.de").write_bytes((text / "dev.de").read_bytes() + b"Ein Hund.\n")
@@ -296,14 +296,13 @@ def test_latin_1_is_seen(text: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_mistakes_in_sets_are_seen(text: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train = {"source": "data/train.en.gz", "target": "data/train.de.gz"}
     (text / "latin.de").write_bytes((text / "dev.de").read_bytes().decode().encode("latin-1"))
-    new("mine", **train, dev=("dev.de", "dev.en"), test=(("dev.en", "latin.de"), ("dev.en", "dev.de")))
+    new("mine", **TRAIN, dev=("dev.de", "dev.en"), test=(("dev.en", "latin.de"), ("dev.en", "dev.de")))
     said = capsys.readouterr().err
     assert "warning: dev: the sides look exchanged" in said
     assert "warning: test1: " in said
     assert "warning: test2" not in said
-    new("again", **train, dev=("data/train.en.gz", "data/train.de.gz"))
+    new("again", **TRAIN, dev=("data/train.en.gz", "data/train.de.gz"))
     assert "have a line of a dev or test set; is a file given twice?" in capsys.readouterr().err
 
 
@@ -327,12 +326,11 @@ def test_lines_of_the_sets_are_no_repetitions_and_markup_and_control_characters_
 
 
 def test_a_file_like_another(text: Path) -> None:
-    words = {"source": "data/train.en.gz", "target": "data/train.de.gz", "dev": ("dev.en", "dev.de")}
-    new("mine", **words)
-    new("other", **words, like="mine.toml")
+    new("mine", **TEXT)
+    new("other", **TEXT, like="mine.toml")
     assert (text / "other.toml").read_text().startswith('extends = "mine.toml"\n')
     assert find_run("other.toml").model == find_run("mine.toml").model
-    new("third", **words, like="mine-swapped")
+    new("third", **TEXT, like="mine-swapped")
     assert (text / "third.toml").read_text().startswith('extends = "mine.toml-swapped"\n')
     assert find_run("third.toml").model == find_run("mine.toml").model
 
@@ -356,6 +354,5 @@ def test_a_folder_may_begin_with_a_tilde(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_the_sets_that_another_run_evaluates_are_not_kept(text: Path) -> None:
     (text / "like.toml").write_text('extends = "demo"\nname = "like"\nevaluate = ["dev"]\n')
-    words = {"source": "data/train.en.gz", "target": "data/train.de.gz", "dev": ("dev.en", "dev.de")}
-    new("mine", **words, like="like.toml")
+    new("mine", **TEXT, like="like.toml")
     assert find_run("mine.toml").evaluate == ()
