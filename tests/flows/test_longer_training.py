@@ -30,19 +30,16 @@ def planned(*overrides: str, force: tuple[str, ...] = ()) -> str:
     return why(train_row(plan(RunRequest("small", overrides=overrides, force=force)).rows))
 
 
-@pytest.fixture
-def shortened(small: Path) -> Path:
-    """A root in which all of ``small`` is finished but its training, of which half is."""
+def test_a_longer_training_that_is_killed_on_its_way_goes_on_to_the_same_bytes(
+    small: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     for folder in (small / "train").iterdir():
         shutil.rmtree(folder)
     run_small(RunRequest("small", overrides=SHORT, until="train"))
-    return small
-
-
-def test_a_longer_training_that_is_killed_on_its_way_goes_on_to_the_same_bytes(
-    shortened: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (first,) = shortened.glob("train/*/manifest.json")
+    for other in ("training.seed=2", "training.updates=50"):
+        assert "goes on" not in planned(other)
+    assert "goes on" not in planned(force=("train",))
+    (first,) = small.glob("train/*/manifest.json")
     assert f"goes on from update 60 of train-{first.parent.name}" in planned()
     kill_after(90)
     outcome = run_small()
@@ -73,15 +70,6 @@ def kill_after(update: int) -> None:
             run_small()
 
 
-def test_other_trainings_start_anew(shortened: Path) -> None:
-    del shortened
-    linear = "training.schedule=linear"
-    run_small(RunRequest("small", overrides=(linear, *SHORT), until="train"))
-    for overrides in ((linear,), ("training.seed=2",), ("training.updates=50",)):
-        assert "goes on" not in planned(*overrides)
-    assert "goes on" not in planned(force=("train",))
-
-
 def test_a_training_goes_on_with_other_rates_where_that_is_asked_for(small: Path) -> None:
     longer = ("training.updates=150", "training.schedule=linear", "training.dev_every=10")
     (first,) = small.glob("train/*/manifest.json")
@@ -96,33 +84,22 @@ def test_a_training_goes_on_with_other_rates_where_that_is_asked_for(small: Path
     assert again.state == "cached", "both words name one field"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
+def test_a_training_that_cannot_go_on_says_why(small: Path) -> None:
+    same = "allowed is a training of the same training."
+    refusals: list[tuple[tuple[str, ...], str]] = [
         ((), "training.updates is 120, allowed is above 120, where train-"),
         (("training.updates=200", "training.minutes=0.001"), "training.minutes is 0.001, allowed is above .*; or 0"),
         (("training.updates=0", "training.epochs=1"), "training.epochs is 1, allowed is above .*; or 0"),
-        (("training.updates=200", "training.checkpoint_every=10"), "a training of the same training.checkpoint_every"),
-        (
-            ("training.updates=200", "training.keep=0", "training.keep_epochs=2"),
-            "a training of the same training.keep_epochs",
-        ),
-        (("training.updates=200", "training.seed=2"), "allowed is a training of the same training.seed: 1 -> 2"),
-        (
-            ("training.updates=200", "training.target_ends=eos+eos"),
-            "allowed is a training of the same training.target_ends",
-        ),
+        (("training.updates=200", "training.checkpoint_every=10"), f"{same}checkpoint_every"),
+        (("training.updates=200", "training.keep=0", "training.keep_epochs=2"), f"{same}keep_epochs"),
+        (("training.updates=200", "training.seed=2"), f"{same}seed: 1 -> 2"),
+        (("training.updates=200", "training.target_ends=eos+eos"), f"{same}target_ends"),
         (("training.updates=200", "model.d_ff=64"), "allowed is a training of the same model.d_ff: 32 -> 64"),
         (("training.start=small/1",), "training.continue_from is 'small/train', allowed is empty where training.start"),
-    ],
-)
-def test_a_training_that_cannot_go_on_says_why(small: Path, overrides: tuple[str, ...], sentence: str) -> None:
-    del small
-    with pytest.raises(BadConfiguration, match=sentence):
-        planned(CONTINUE, *overrides)
-
-
-def test_a_training_without_a_state_says_so(small: Path) -> None:
+    ]
+    for overrides, sentence in refusals:
+        with pytest.raises(BadConfiguration, match=sentence):
+            planned(CONTINUE, *overrides)
     (state,) = small.glob("train/*.state")
     shutil.rmtree(state)
     with pytest.raises(BadConfiguration, match="which left no optimizer state on this machine"):
