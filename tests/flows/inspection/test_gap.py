@@ -238,9 +238,8 @@ def test_a_published_figure_is_a_claim_of_its_own_protocol(small: Path, capsys: 
     assert "name the claim's system by --as" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_a_wrong_claim_is_named(small: Path) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({}, "--claim and --as are empty"),
         ({"claim": 273.0}, "--claim is 273"),
         ({"claim": float("nan")}, "--claim is nan"),
@@ -248,11 +247,10 @@ def test_a_published_figure_is_a_claim_of_its_own_protocol(small: Path, capsys: 
         ({"claimed_as": "notes"}, "no score is known"),
         ({"claimed_as": "smal/1"}, "smal.*published claims are paper-base"),
         ({"claim": 20.0, "set_name": "decoding.beam=1"}, "allowed is a scored set of small/1: dev, test"),
-    ],
-)
-def test_a_wrong_claim_is_named(small: Path, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadConfiguration, match=message):
-        gap("small/1", **options)
+    ]
+    for options, message in wrong:
+        with pytest.raises(BadConfiguration, match=message):
+            gap("small/1", **options)
 
 
 @pytest.mark.parametrize(
