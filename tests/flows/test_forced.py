@@ -58,13 +58,6 @@ def test_a_killed_forced_run_is_resumed_and_the_next_starts_from_scratch(small: 
     assert checkpoint_time(again) > written
 
 
-def test_weights_made_again_are_no_new_version(small: Path) -> None:
-    del small
-    made = run_small(RunRequest("small", force=("average",)))
-    assert {row.stage for row in made.rows if row.state == "completed"} == {"average"}
-    assert not made.model_version or made.model_version == "small/1"
-
-
 def test_a_forced_run_killed_after_its_last_stage_is_complete_when_it_is_repeated(small: Path) -> None:
     request = RunRequest("small", force=("report",), until="report")
     run_small(request)
