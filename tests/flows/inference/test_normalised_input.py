@@ -29,14 +29,20 @@ MARKED = [
 SAID = "control characters removed, characters composed (NFC), white space made single spaces"
 
 
-def test_the_page_reads_marked_text_as_training_text(small: Path) -> None:
+def test_the_page_and_mlflow_read_marked_text_as_training_text(small: Path) -> None:
     site = Site.named()
-    served = load_version(resolve(site.tracking, "small/1"), site, "own")
+    version = resolve(site.tracking, "small/1")
+    assert version.tags["dev.source_input"] == SAID
+    assert TokenizerPair.load(local_folder(site.tracking, version) / "vocabulary").normalise.about == SAID
+    served = load_version(version, site, "own")
     found = served.translate([PLAIN, *MARKED], Search(served.decoding))
     assert [each.sources for each in found] == [found[0].sources] * len(found)
     assert [served.sentences(line) for line in MARKED] == [served.sentences(PLAIN)] * len(MARKED)
     maps = [served.attention(line, "Ein Hund")["cross"] for line in (PLAIN, *MARKED)]
     assert {each.columns for each in maps} == {maps[0].columns}
+    mlflow.set_tracking_uri(site.tracking)
+    model = mlflow.pyfunc.load_model("models:/small/1")
+    assert len(set(model.predict([PLAIN, *MARKED], params={"engine": "own"}))) == 1
 
 
 def test_the_command_and_the_api_read_marked_text_as_training_text(
@@ -50,12 +56,6 @@ def test_the_command_and_the_api_read_marked_text_as_training_text(
         assert len(set(out.read_text().splitlines())) == 1
     found = api.translate([PLAIN, *MARKED], "small/1")
     assert found["hypothesis"].n_unique() == 1
-
-
-def test_mlflow_reads_marked_text_as_training_text(small: Path) -> None:
-    mlflow.set_tracking_uri(Site.named().tracking)
-    model = mlflow.pyfunc.load_model("models:/small/1")
-    assert len(set(model.predict([PLAIN, *MARKED], params={"engine": "own"}))) == 1
 
 
 def test_an_export_reads_marked_text_as_training_text(small: Path, tmp_path: Path) -> None:
@@ -72,14 +72,6 @@ def test_an_export_reads_marked_text_as_training_text(small: Path, tmp_path: Pat
     export(version, site, "huggingface", "float32", tmp_path / "hf")
     tokenizer = Tokenizer.from_file(str(tmp_path / "hf" / "tokenizer.json"))
     assert len({tuple(tokenizer.encode(line).ids) for line in (PLAIN, *MARKED)}) == 1
-
-
-def test_scores_say_how_sources_were_read_and_the_version_reads_so(small: Path) -> None:
-    site = Site.named()
-    version = resolve(site.tracking, "small/1")
-    assert version.tags["dev.source_input"] == SAID
-    vocabulary = local_folder(site.tracking, version) / "vocabulary"
-    assert TokenizerPair.load(vocabulary).normalise.about == SAID
 
 
 @pytest.mark.slow

@@ -67,16 +67,15 @@ def test_a_training_scales_with_its_updates_from_a_record_of_the_same_model(root
     )
 
 
-def test_a_training_that_was_resumed_took_the_time_of_all_its_parts(root: Path) -> None:
+@pytest.mark.parametrize(
+    ("whole", "training", "expected"),
+    [(5.0, 50.0, 50.0 * 3), (30.0, 20.0, 10.0 + 20.0 * 3)],
+    ids=["resumed: all its parts count", "the start of its process takes as long whatever follows"],
+)
+def test_a_training_scales_by_its_own_seconds(root: Path, whole: float, training: float, expected: float) -> None:
     row = planned("train", "", "training.updates=100")
-    record(root, row, 1000, 5.0, seconds=50.0, updates=100, parameters=PARAMETERS, device="cpu")
-    assert of(cost("training.updates=300"), "train").seconds == pytest.approx(150, rel=1e-3)
-
-
-def test_the_start_of_a_training_takes_as_long_whatever_follows(root: Path) -> None:
-    row = planned("train", "", "training.updates=100")
-    record(root, row, 1000, 30.0, seconds=20.0, updates=100, parameters=PARAMETERS, device="cpu")
-    assert of(cost("training.updates=300"), "train").seconds == pytest.approx(10 + 20 * 3, rel=1e-3)
+    record(root, row, 1000, whole, seconds=training, updates=100, parameters=PARAMETERS, device="cpu")
+    assert of(cost("training.updates=300"), "train").seconds == pytest.approx(expected, rel=1e-3)
 
 
 def test_stages_of_text_scale_with_what_they_read_by_estimate_of_inputs_not_made_yet(root: Path) -> None:

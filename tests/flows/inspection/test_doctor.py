@@ -143,20 +143,10 @@ def test_a_closed_service_needs_credentials(tmp_path: Path, monkeypatch: pytest.
         assert found("credentials").verdict == "ok"
 
 
-def test_the_credentials_of_a_bucket_are_tried(s3: "Server", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_is_tried_and_its_credentials(s3: "Server", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/prefix")
     monkeypatch.setenv("REPRO_CACHE", f"{tmp_path}")
     assert found("bucket").verdict == "ok"
-    monkeypatch.setenv("REPRO_ROOT", "s3://there-is-none/prefix")
-    missing = found("bucket")
-    assert "there is no bucket 'there-is-none'" in missing.found
-    section, page = re.fullmatch(r"see (.*) in (docs/\S+)", missing.advice).groups()  # type: ignore[union-attr]
-    assert f"\n## {section}\n" in (Path(__file__).parents[3] / page).read_text()
-
-
-def test_what_a_bucket_must_do_is_tried(s3: "Server", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/prefix")
-    monkeypatch.setenv("REPRO_CACHE", f"{tmp_path}")
     s3.inject_faults(status=403, code="AccessDenied", times=99, match="PUT")
     assert (found("bucket").verdict, "cannot be written" in found("bucket").found) == ("failure", True)
     s3.inject_faults(status=403, code="QuotaExceeded", times=99, match="PUT")
@@ -165,19 +155,23 @@ def test_what_a_bucket_must_do_is_tried(s3: "Server", tmp_path: Path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(Bucket, "clock_offset", lambda _: 2000.0)
         assert "2000 s behind" in found("bucket").found
-    monkeypatch.setattr(Bucket, "put_if_absent", Bucket.put)
-    assert "If-None-Match" in found("bucket").found
+    with monkeypatch.context() as patch:
+        patch.setattr(Bucket, "put_if_absent", Bucket.put)
+        assert "If-None-Match" in found("bucket").found
     assert not Bucket(f"s3://{s3.bucket}/prefix").list(""), "nothing is left there"
+    monkeypatch.setenv("REPRO_ROOT", "s3://there-is-none/prefix")
+    missing = found("bucket")
+    assert "there is no bucket 'there-is-none'" in missing.found
+    section, page = re.fullmatch(r"see (.*) in (docs/\S+)", missing.advice).groups()  # type: ignore[union-attr]
+    assert f"\n## {section}\n" in (Path(__file__).parents[3] / page).read_text()
 
 
-def test_a_damaged_database_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_database_and_a_root_that_is_a_file_are_failures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("REPRO_ROOT", f"{tmp_path}")
     (tmp_path / "mlflow.db").write_bytes(b"SQLite format 3\0" + b"damaged" * 1000)
     check = found("mlflow")
     assert (check.verdict, bool(check.advice)) == ("failure", True)
-
-
-def test_a_root_that_is_a_file_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("REPRO_ROOT", f"{tmp_path / 'file'}")
+    monkeypatch.setenv("REPRO_ROOT", f"{tmp_path / 'mlflow.db'}")
     assert found("disk").verdict == "failure"

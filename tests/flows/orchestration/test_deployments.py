@@ -80,10 +80,6 @@ def test_modules_of_the_working_folder_do_not_shadow_the_project(tmp_path: Path)
     assert done.stderr.splitlines()[-1:] == ["reproduce None"]
 
 
-def test_the_form_offers_every_site() -> None:
-    assert set(get_args(SiteName)) == set(SITES)
-
-
 def test_a_run_in_a_file_gets_a_deployment_that_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.toml").write_text('extends = "demo"\n')
@@ -99,16 +95,13 @@ def test_a_run_in_a_file_gets_a_deployment_that_names_the_file(tmp_path: Path, m
         deploying.deployments_of(REPOSITORY / "prefect.yaml", ["mine"])
 
 
-@pytest.mark.parametrize("times", ["0 22 * *", "0 25 * * *", "daily", "@daily at 3", "* * * * * *"])
-def test_wrong_times_of_a_schedule_are_refused_before_anything_is_deployed(times: str) -> None:
-    with pytest.raises(BadConfiguration, match="--cron"):
-        deploying.own_times(times, "")
-
-
-def test_a_wrong_interval_is_refused_and_a_right_one_is_kept_in_utc() -> None:
-    for wrong in ("6", "6x", "0h", "-1d"):
+def test_wrong_times_of_a_schedule_are_refused_before_anything_is_deployed() -> None:
+    for times in ("0 22 * *", "0 25 * * *", "daily", "@daily at 3", "* * * * * *"):
+        with pytest.raises(BadConfiguration, match="--cron"):
+            deploying.own_times(times, "")
+    for every in ("6", "6x", "0h", "-1d"):
         with pytest.raises(BadConfiguration, match="--every"):
-            deploying.own_times("", wrong)
+            deploying.own_times("", every)
     made = deploying.own_times("", "6h")
     assert isinstance(made, IntervalSchedule)
     assert (made.interval.total_seconds(), made.timezone) == (6 * 3600, "UTC")
@@ -125,7 +118,8 @@ def test_a_check_is_deployed_for_a_run_whose_results_are_recorded() -> None:
         deploy_command(check=True)
 
 
-def test_the_form_of_a_check_explains_each_field() -> None:
+def test_the_forms_offer_every_site_and_explain_each_field_of_a_check() -> None:
+    assert set(get_args(SiteName)) == set(SITES)
     fields = parameter_schema(check_flow.check).properties
     described = {name: field["description"].partition(".")[0] for name, field in fields.items()}
     assert described == {"run": "The name of a run with recorded results, such as demo", "site": "Where to compute"}

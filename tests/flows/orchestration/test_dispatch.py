@@ -49,9 +49,9 @@ print(sorted({"mlflow", "prefect", "torch"} & {*sys.modules}))
 """
 
 
-@pytest.fixture
-def abandoned(small: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Tracker]:
-    """The record and the run in MLflow of a run that was killed after its last stage."""
+def test_a_run_without_work_resumes_what_a_run_left_that_was_killed_after_its_last_stage(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     configure_libraries(small)
     tracker = Tracker(Site.named().tracking, small / "mlflow-artifacts")
     tracker.start("small", "small", {}, {})
@@ -60,19 +60,15 @@ def abandoned(small: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Track
     with monkeypatch.context() as patch:
         patch.setattr(records, "process_identity", dead_process)
         started = records.start_time(small, "small")
-        return records.write(small, "small", vars(request), [], "RUNNING", started), tracker
-
-
-def test_a_run_without_work_resumes_what_a_killed_run_left(abandoned: tuple[Path, Tracker]) -> None:
-    record, tracker = abandoned
+        record = records.write(small, "small", vars(request), [], "RUNNING", started)
     assert [left.path for left in unfinished(Site.named())] == [record]
-    dispatch(make_plan(RunRequest("small").resolve()))
+    dispatch(make_plan(request.resolve()))
     assert unfinished(Site.named()) == []
     assert close_dead_runs(Site.named()) == 1
     assert read_header(record).outcome == "KILLED"
     assert tracker.client.get_run(tracker.run_id).info.status == "KILLED"
     count = len(list(record.parent.iterdir()))
-    dispatch(make_plan(RunRequest("small").resolve()))
+    dispatch(make_plan(request.resolve()))
     assert len(list(record.parent.iterdir())) == count, "nothing is left to record"
 
 
