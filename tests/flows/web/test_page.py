@@ -117,25 +117,21 @@ def test_sentences_appear_as_they_are_translated(page: Page, fakes: list[Fake]) 
     expect(page.locator("#out-0 .waits")).to_have_count(0)
 
 
-def test_two_versions_are_compared_with_their_differences_marked(page: Page) -> None:
+def test_two_versions_or_searches_are_compared_with_their_differences_marked(page: Page) -> None:
     translate(page)
     page.locator("#beside").select_option("other/2")
     expect(page.locator("#out-1 .sentence[aria-pressed]")).to_have_count(3)
     assert paragraphs(page, 1) == ["ONE HOUND. TWO HOUNDS.", "", "A CAT."]
     expect(page.locator("#out-0 mark")).to_have_text(["DOG.", "DOGS."])
     expect(page.locator("#out-1 mark")).to_have_text(["HOUND.", "HOUNDS."])
-    page.locator("#beside").select_option("")
-    page.locator("#model").select_option("other/2")
-    expect(page.locator("#name-0")).to_have_text("other/2")
-    expect(page.locator("#out-0")).to_contain_text("TWO HOUNDS.")
-
-
-def test_a_version_stands_beside_its_own_greedy_search(page: Page) -> None:
-    translate(page)
     page.locator("#beside").select_option("@greedy")
     expect(page.locator("#name-1")).to_have_text("fake/1, greedy")
     expect(page.locator("#out-1 p").last).to_contain_text("A CAT. greedily")
     expect(page.locator("#out-1 mark").first).to_be_visible()
+    page.locator("#beside").select_option("")
+    page.locator("#model").select_option("other/2")
+    expect(page.locator("#name-0")).to_have_text("other/2")
+    expect(page.locator("#out-0")).to_contain_text("TWO HOUNDS.")
 
 
 def test_the_search_as_scored_beside_another_has_no_setting_of_the_form(page: Page, fakes: list[Fake]) -> None:
