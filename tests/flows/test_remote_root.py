@@ -24,35 +24,29 @@ from tasks.engine import jobs
 from tasks.stages.train import newest_checkpoint
 
 
-class Machines:
-    """Switches between machines that share the bucket; each has its own cache."""
-
-    def __init__(self, base: Path, patch: pytest.MonkeyPatch) -> None:
-        self.base, self.patch = base, patch
-
-    def go_to(self, name: str) -> None:
-        self.patch.setenv("REPRO_CACHE", str(self.base / name))
-
-
 @pytest.fixture
-def machine(s3: Server, mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
+def go_to(s3: Server, mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Switches between machines that share the bucket and MLflow; each has its own cache."""
     monkeypatch.setenv("REPRO_ROOT", f"s3://{s3.bucket}/prefix")
-    machines = Machines(tmp_path, monkeypatch)
-    machines.go_to("first")
-    return machines
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
+
+    def go_to(name: str) -> None:
+        monkeypatch.setenv("REPRO_CACHE", str(tmp_path / name))
+
+    go_to("first")
+    return go_to
 
 
 def copies() -> set[str]:
     return {path.parts[-3] for path in Site.named().root.glob("*/*/manifest.json")}
 
 
-def test_a_second_machine_finds_a_finished_run(machine: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{machine.base / 'mlflow.db'}")
+def test_a_second_machine_finds_a_finished_run(go_to: Callable[[str], None]) -> None:
     few = RunRequest("small", overrides=("training.checkpoint_every=10", "training.updates=20"))
     first = run_small(few)
     assert first.model_version == "small/1"
     assert cached_outcome(plan(few))
-    machine.go_to("second")
+    go_to("second")
     there = plan(few)
     assert cached_outcome(there), "every stage is a hit"
     assert [row.key for row in there.rows] == [row.key for row in first.rows]
@@ -68,7 +62,7 @@ def test_a_second_machine_finds_a_finished_run(machine: Machines, monkeypatch: p
 
 
 def test_what_a_full_bucket_did_not_take_is_sent_by_the_next_run(
-    machine: Machines, s3: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    go_to: Callable[[str], None], s3: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("flows.runner.run.Tracker", Untracked)
     downloads = RunRequest("small", until="download")
@@ -120,9 +114,8 @@ def indices(store: S3Store) -> str:
 
 
 def test_a_training_whose_machine_is_lost_resumes_on_another(
-    machine: Machines, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    go_to: Callable[[str], None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{machine.base / 'mlflow.db'}")
     monkeypatch.setattr(checkpoint_sync, "MIN_INTERVAL_SECONDS", 0.0)
     request = RunRequest("small", overrides=("training.checkpoint_every=10",), until="train")
     with monkeypatch.context() as patch:
@@ -130,7 +123,7 @@ def test_a_training_whose_machine_is_lost_resumes_on_another(
         with pytest.raises(SystemExit):
             run_small(request)
     monkeypatch.setitem(jobs.LAUNCHERS, "local", WatchedLauncher)
-    machine.go_to("second")
+    go_to("second")
     trained = run_small(request).rows[-1]
     assert "resumes from what another machine sent" in capsys.readouterr().err
     store = open_store(Site.named())

@@ -80,15 +80,12 @@ def test_an_alias_is_moved_with_its_reason(capsys: pytest.CaptureFixture[str]) -
     assert moves == [(3, "the newest"), (1, "the best on test")], "a repeated promotion is not recorded"
 
 
-@pytest.mark.parametrize(
-    ("words", "why", "alias", "sentence"),
-    [
-        ("ende/9", "why", "champion", "no version '9'"),
-        ("ende", "why", "champion", "as in ende/3"),
-        ("ende/1", " ", "champion", "--why is empty"),
-    ],
-)
-def test_a_refused_promotion_moves_nothing(words: str, why: str, alias: str, sentence: str) -> None:
-    with pytest.raises(BadConfiguration, match=sentence):
-        promote(words, why=why, alias=alias)
+def test_a_refused_promotion_moves_nothing() -> None:
+    for words, why, sentence in (
+        ("ende/9", "why", "no version '9'"),
+        ("ende", "why", "as in ende/3"),
+        ("ende/1", " ", "--why is empty"),
+    ):
+        with pytest.raises(BadConfiguration, match=sentence):
+            promote(words, why=why, alias="champion")
     assert resolve(Site.named().tracking, "ende@champion").version == 2

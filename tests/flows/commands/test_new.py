@@ -219,13 +219,14 @@ def test_no_budget_is_given_to_a_training_counted_in_epochs(text: Path, capsys: 
     assert "3 epochs in updates of 9 pairs;" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("settings", ["[decoding]\nensemble = [1, 2]", "[training]\nminutes = 5"])
-def test_no_time_is_claimed_of_several_trainings_or_with_a_clock(
-    settings: str, text: Path, capsys: pytest.CaptureFixture[str]
+def test_of_another_run_s_settings_no_time_is_claimed_and_its_evaluated_sets_are_not_kept(
+    text: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (text / "like.toml").write_text(f'extends = "demo"\nname = "like"\n{settings}\n')
-    new("mine", **TEXT, like="like.toml")
-    assert "the run takes about" not in capsys.readouterr().err
+    for settings in ('evaluate = ["dev"]\n[decoding]\nensemble = [1, 2]', "[training]\nminutes = 5"):
+        (text / "like.toml").write_text(f'extends = "demo"\nname = "like"\n{settings}\n')
+        new("mine", **TEXT, like="like.toml", replace=True)
+        assert "the run takes about" not in capsys.readouterr().err, "of several trainings or with a clock"
+        assert find_run("mine.toml").evaluate == ()
 
 
 def test_only_what_can_be_read_once_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,9 +351,3 @@ def test_a_folder_may_begin_with_a_tilde(tmp_path: Path, monkeypatch: pytest.Mon
         (tmp_path / "~data" / name).write_text("A dog.\n")
     assert TextFile.parse("~data/train.en", "--source") == TextFile(Path("~data/train.en"))
     assert TextFile.parse("~data/pairs.tsv:1", "--source") == TextFile(Path("~data/pairs.tsv"), "1")
-
-
-def test_the_sets_that_another_run_evaluates_are_not_kept(text: Path) -> None:
-    (text / "like.toml").write_text('extends = "demo"\nname = "like"\nevaluate = ["dev"]\n')
-    new("mine", **TEXT, like="like.toml")
-    assert find_run("mine.toml").evaluate == ()

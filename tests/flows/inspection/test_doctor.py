@@ -32,8 +32,6 @@ ALL = ["python", "torch", "cores", "memory", "disk", "prefect", "mlflow", "mirro
 
 @contextmanager
 def server() -> Iterator[str]:
-    """The address of a server."""
-
     class Answers(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
             self.send_response_only(404)  # an answer all the same

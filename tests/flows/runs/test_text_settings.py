@@ -14,20 +14,15 @@ from infra.errors import BadConfiguration
 from tasks.durations import seconds_of
 
 
-@pytest.mark.parametrize(
-    ("pairs", "name"), [(29_000, "multi30k-ende"), (52_072, "wmt14-sample-ende"), (4_500_000, "wmt14-ende-base")]
-)
-def test_text_of_a_built_in_run_gets_its_settings(pairs: int, name: str) -> None:
-    assert fitting(pairs)[0] == RUNS[name]
-
-
-def test_less_text_gets_no_larger_model_and_no_longer_training() -> None:
+def test_text_gets_the_settings_of_a_built_in_run_and_less_text_no_larger_model_or_longer_training() -> None:
+    tiny, small, base = "multi30k-ende", "wmt14-sample-ende", "wmt14-ende-base"
+    for pairs, name in ((29_000, tiny), (52_072, small), (4_500_000, base)):
+        assert fitting(pairs)[0] == RUNS[name]
     amounts = [
         (run.model.layers * run.model.d_model, run.training.updates * run.training.batch_tokens)
         for run in fitting(10**9)
     ]
     assert amounts == sorted(amounts, reverse=True)
-    tiny, small, base = "multi30k-ende", "wmt14-sample-ende", "wmt14-ende-base"
     assert [fitting(pairs)[0].name for pairs in (1, 39_999, 40_000, 2_000_000)] == [tiny, tiny, small, base]
     assert fitting(10, "base")[0].name == base
     assert {run.name for run in fitting(10**9, "tiny")} == {tiny}

@@ -78,7 +78,7 @@ def test_trials_share_stages_and_translate_the_dev_set_alone(small: Path) -> Non
     assert note.endswith("\n".join(rows))
 
 
-def test_an_interrupted_trial_is_repeated_with_its_settings(small: Path) -> None:
+def test_an_interrupted_trial_is_repeated_with_its_settings(mirror: Path) -> None:
     tried: list[float] = []
 
     def interrupted(run: RunPlan) -> Outcome:
@@ -97,7 +97,7 @@ def test_an_interrupted_trial_is_repeated_with_its_settings(small: Path) -> None
     assert request().resolve().run(interrupted, lambda _: None).rows == found.rows, "nothing is left to do"
 
 
-def test_a_trial_that_fails_does_not_stop_the_others(small: Path) -> None:
+def test_a_trial_that_fails_does_not_stop_the_others(mirror: Path) -> None:
     def run(trial: RunPlan) -> Outcome:
         if trial.resolved.run.model.p_drop == 0.1:
             raise StageFailed(Outcome("small", failure="train failed: lightning"))
@@ -108,7 +108,7 @@ def test_a_trial_that_fails_does_not_stop_the_others(small: Path) -> None:
     assert {(row.state, row.failure) for row in found.rows} == {("complete", ""), ("failed", "train failed: lightning")}
 
 
-def test_the_same_command_tries_failed_trials_again(small: Path) -> None:
+def test_the_same_command_tries_failed_trials_again(mirror: Path) -> None:
     """Also where all of them failed, for example since no deployment of the pool was there yet."""
     tried: list[float] = []
     broken = [True]
@@ -130,7 +130,7 @@ def test_the_same_command_tries_failed_trials_again(small: Path) -> None:
     assert len(tried) == 9, "nothing is left to do"
 
 
-def test_the_order_of_the_options_changes_nothing(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_of_the_options_changes_nothing(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[dict[str, list[Any]]] = []
 
     def draw(on: str, scores: Any, maximize: bool, settings: Any, theme: Any) -> bytes:
@@ -147,7 +147,7 @@ def test_the_order_of_the_options_changes_nothing(small: Path, monkeypatch: pyte
     assert set(drawn[0]["model.p_drop"]) <= {"0.1", "0.2"}
 
 
-def test_every_value_of_a_list_is_tried(small: Path) -> None:
+def test_every_value_of_a_list_is_tried(mirror: Path) -> None:
     asked = request(spaces=("model.p_drop=0.1,0.2,0.3", "training.warmup=4,8"), trials=2)
     few = asked.resolve().run(scored(lambda run: 1.0), lambda _: None)
     found = replace(asked, trials=6).resolve().run(scored(lambda run: 1.0), lambda _: None)
@@ -155,37 +155,26 @@ def test_every_value_of_a_list_is_tried(small: Path) -> None:
     assert len({row.settings for row in found.rows}) == 6
 
 
-def test_columns_of_a_field_below_another_are_its_own(small: Path) -> None:
+def test_columns_of_a_field_below_another_are_its_own(mirror: Path) -> None:
     asked = request(spaces=("filters.rules=+Identical,-Identical", "filters.rules.Length.max=100..150"), on="dev.chrf")
     assert list(asked.resolve().space) == ["filters.rules", "filters.rules.Length.max"]
 
 
-@pytest.mark.parametrize("space", ["averaging.count=1..4", "decoding.beam=1,4"])
-def test_perplexity_does_not_choose_what_acts_after_the_training(small: Path, space: str) -> None:
-    with pytest.raises(BadConfiguration, match=f"allowed is dev.bleu or dev.chrf: {space.partition('=')[0]}"):
-        request(spaces=(space,)).resolve()
+def test_perplexity_chooses_neither_what_acts_after_the_training_nor_between_vocabularies(mirror: Path) -> None:
+    for space in ("averaging.count=1..4", "decoding.beam=1,4", "vocabulary.size=300,400", "augment.caps=0,0.2"):
+        with pytest.raises(BadConfiguration, match=f"allowed is dev.bleu or dev.chrf: {space.partition('=')[0]}"):
+            request(spaces=(*SPACE, space)).resolve()
 
 
-def test_a_model_of_lower_case_is_judged_without_case(small: Path) -> None:
-    asked = SweepRequest("small", spaces=SPACE, trials=1, on="dev.bleu").resolve()
-    for source, value in (("lower-cased", 40.0), ("", 4.0)):
+def test_the_value_of_a_trial_is_the_headline_that_all_trials_have_and_never_of_a_teacher(mirror: Path) -> None:
+    def value_of(asked: SweepRequest, source: str) -> float:
         card = {"bleu": 4.0, "bleu_lc": 40.0, "chrf": 50.0, "source_input": source}
-        assert asked.value_of(Outcome("small", [StageResult("score", "dev", "k", "completed", facts=card)])) == value
+        outcome = Outcome("small", [StageResult("score", "dev", "k", "completed", facts=card)])
+        return asked.resolve().value_of(outcome)
 
-
-def test_trials_with_and_without_case_are_judged_alike(small: Path) -> None:
-    asked = request(on="dev.bleu", spaces=("vocabulary.lowercase=true,false",)).resolve()
-    card = {"bleu": 4.0, "bleu_lc": 40.0, "chrf": 50.0, "source_input": "lower-cased"}
-    assert asked.value_of(Outcome("small", [StageResult("score", "dev", "k", "completed", facts=card)])) == 4
-
-
-@pytest.mark.parametrize("space", ["vocabulary.size=300,400", "augment.caps=0,0.2"])
-def test_no_perplexity_is_compared_between_vocabularies(small: Path, space: str) -> None:
-    with pytest.raises(BadConfiguration, match=f"allowed is dev.bleu or dev.chrf: {space.partition('=')[0]}"):
-        request(spaces=(*SPACE, space)).resolve()
-
-
-def test_a_teacher_is_not_the_trained_model(small: Path) -> None:
+    assert value_of(request(on="dev.bleu"), "lower-cased") == 40.0
+    assert value_of(request(on="dev.bleu"), "") == 4.0
+    assert value_of(request(on="dev.bleu", spaces=("vocabulary.lowercase=true,false",)), "lower-cased") == 4.0
     rows = [
         StageResult("train", item, "k", "completed", facts={"dev_perplexity": value})
         for item, value in (("teacher/seed-1", 11.0), ("", 99.0))
@@ -226,7 +215,7 @@ def test_a_run_that_computes_something_else_has_another_sweep(mirror: Path, monk
     assert {row.value for row in found.rows} == {2.0}, "scores of the run as it was"
 
 
-def test_one_process_runs_a_sweep(small: Path) -> None:
+def test_one_process_runs_a_sweep(mirror: Path) -> None:
     resolved = request().resolve()
     with try_file_lock(resolved.folder / "lock"), pytest.raises(BadConfiguration):
         resolved.run(scored(lambda _: 1.0), lambda _: None)
