@@ -59,7 +59,7 @@ def test_a_killed_forced_run_is_resumed_and_the_next_starts_from_scratch(small: 
 
 
 def test_a_forced_run_killed_after_its_last_stage_is_complete_when_it_is_repeated(small: Path) -> None:
-    request = RunRequest("small", force=("report",), until="report")
+    request = RunRequest("small", force=("clean",), until="clean")
     run_small(request)
     newest = max((small / "runs" / "small").glob("*.json"))
     newest.write_text(newest.read_text().replace('"outcome": "FINISHED"', '"outcome": "KILLED"'))
