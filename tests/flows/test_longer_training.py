@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 from small_pipeline import run_small
 
-from flows.inspection.garbage_collection import find_garbage, remove_garbage
 from flows.runner.outcome import StageFailed
 from flows.runner.request import RunRequest, plan
 from flows.views.stage_words import why
 from infra.errors import BadConfiguration
-from infra.site import Site
 from model.training.trainer import Trainer
 from tasks.engine.planner import StageResult
 
@@ -105,19 +103,3 @@ def test_a_training_that_cannot_go_on_says_why(small: Path) -> None:
     with pytest.raises(BadConfiguration, match="which left no optimizer state on this machine"):
         planned(CONTINUE, "training.updates=200")
     assert "goes on" not in planned("training.updates=200")
-
-
-def test_a_state_goes_with_its_training(small: Path) -> None:
-    run_small(RunRequest("small", overrides=("training.seed=2",), until="train"))
-    site = Site.named("local")
-    assert not find_garbage(site).leftovers
-    for path in small.glob("runs/small/*.json"):
-        if json.loads(path.read_text())["overrides"]:
-            path.unlink()
-    report = find_garbage(site)
-    (train,) = (each.key for each in report.removable if each.stage == "train")
-    assert [each.place for each in report.leftovers] == [f"train/{train}.state"]
-    remove_garbage(site, report)
-    kept = {path.name.removesuffix(".state") for path in (small / "train").iterdir()}
-    assert len(kept) == 1
-    assert train not in kept
