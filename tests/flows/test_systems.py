@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
@@ -23,10 +24,6 @@ from infra.tracking.client import mlflow_client
 def write(file: Path, lines: Iterable[str]) -> Path:
     file.write_text("".join(f"{line}\n" for line in lines))
     return file
-
-
-def interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 @pytest.fixture
@@ -75,7 +72,7 @@ def test_new_ones_take_the_place_of_earlier_ones_and_can_be_forgotten(
     before = scores("system:google")
     write(google, google.read_text().upper().splitlines())
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(ForeignScore, "remove", interrupt)
+        patch.setattr(ForeignScore, "remove", Mock(side_effect=KeyboardInterrupt))
         score(f"{google}", on="small/test")
     assert len([*open_store(Site.named()).list("receive")]) == 2
     assert not scores("system:google").equals(before), "the newest count where the removal was interrupted"

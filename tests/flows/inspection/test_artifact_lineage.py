@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -119,20 +118,15 @@ def test_a_finished_run(small: Path) -> None:
     assert found.versions == raw.versions, "no version contains the other one"
 
 
-@pytest.fixture
-def far_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """This process nine hours ahead of UTC."""
-    with monkeypatch.context() as patch:
-        patch.setenv("TZ", "XYZ-9")
-        time.tzset()
-        yield
-    time.tzset()
-
-
-@pytest.mark.usefixtures("far_east")
-def test_times_are_local(tmp_path: Path) -> None:
+def test_times_are_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sealed(LocalStore(tmp_path), "d0ffee", stage="download", made={"at": "2026-11-01T20:30:00+00:00"})
-    assert "  2026-11-02 05:30" in lineage_text(find_lineage("d0ffee", Site(root=tmp_path)))
+    try:
+        with monkeypatch.context() as patch:
+            patch.setenv("TZ", "XYZ-9")  # nine hours ahead of UTC
+            time.tzset()
+            assert "  2026-11-02 05:30" in lineage_text(find_lineage("d0ffee", Site(root=tmp_path)))
+    finally:
+        time.tzset()
 
 
 def test_secrets_of_addresses_in_old_manifests_are_not_shown(tmp_path: Path) -> None:

@@ -27,16 +27,13 @@ def test_a_set_is_a_row_of_bleu_with_its_interval_chrf_and_perplexity_above_the_
     assert dev.split() == ["dev", "26.00", "(25.20–26.81)", "55.12", "7.50"]
     assert test.split()[-1] == "8.00"
     assert signature == f"BLEU, in brackets its 95 % interval: {SIGNATURE}"
+    assert printed({"test": FACTS})[0].split() == ["set", "BLEU", "chrF"], "another system has no perplexity"
 
 
 def test_repetitions_and_lines_of_the_sets_are_no_rejected_pairs() -> None:
     by_rule = {"length": 189, "distinct": 0, "not_in": 576}
     shown = format_facts({"read": 8079, "pairs": 7314, "rejected": 765, "rejected_by": by_rule})
     assert shown == "read 8,079 · pairs 7,314 · rejected 189 · in dev or test 576"
-
-
-def test_translations_of_another_system_have_no_perplexity() -> None:
-    assert printed({"test": FACTS})[0].split() == ["set", "BLEU", "chrF"]
 
 
 def test_of_a_model_that_writes_lower_case_the_scores_without_case_come_first() -> None:
