@@ -27,48 +27,36 @@ SHOWN = {
 }
 
 
-class Tracked:
-    """The runs of stages in the MLflow of a root."""
-
-    def __init__(self, root: Path) -> None:
-        self.client = mlflow_client(f"sqlite:///{root}/mlflow.db")
-        (experiment,) = (each.experiment_id for each in self.client.search_experiments(filter_string="name = 'small'"))
-        self.experiment = experiment
-        runs = self.client.search_runs([experiment], "tags.stage != ''")
-        self.runs = {f"{run.data.tags['stage']} {run.data.tags.get('item', '')}".strip(): run for run in runs}
-
-    def files(self, stage: str) -> set[str]:
-        return {file.path for file in self.client.list_artifacts(self.runs[stage].info.run_id)}
-
-    def table(self, stage: str, name: str) -> Any:
-        run = self.runs[stage]
-        shown = {each["path"] for each in json.loads(run.data.tags["mlflow.loggedArtifacts"])}
-        assert name in shown, "MLflow's page does not know that it is a table"
-        return self.client.load_table(self.experiment, name, run_ids=[run.info.run_id])
-
-
 def test_each_stage_shows_what_a_person_opens(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{small}/mlflow.db")  # load_table has no other address
-    tracked = Tracked(small)
+    client = mlflow_client(f"sqlite:///{small}/mlflow.db")
+    (experiment,) = (each.experiment_id for each in client.search_experiments(filter_string="name = 'small'"))
+    found = client.search_runs([experiment], "tags.stage != ''")
+    runs = {f"{run.data.tags['stage']} {run.data.tags.get('item', '')}".strip(): run for run in found}
     for stage, expected in SHOWN.items():
-        assert tracked.files(stage) >= expected, stage
+        assert {file.path for file in client.list_artifacts(runs[stage].info.run_id)} >= expected, stage
 
-    facts = {stage: run.data.metrics for stage, run in tracked.runs.items()}
-    filters = tracked.table("clean", "filters.json")
+    def table(stage: str, name: str) -> Any:
+        shown = {each["path"] for each in json.loads(runs[stage].data.tags["mlflow.loggedArtifacts"])}
+        assert name in shown, "MLflow's page does not know that it is a table"
+        return client.load_table(experiment, name, run_ids=[runs[stage].info.run_id])
+
+    facts = {stage: run.data.metrics for stage, run in runs.items()}
+    filters = table("clean", "filters.json")
     assert filters["rejected"].sum() == facts["clean"]["rejected"]
-    assert len(tracked.table("clean", "rejected.json")) <= facts["clean"]["rejected"]
-    lengths = tracked.table("shard train", "lengths.json")
+    assert len(table("clean", "rejected.json")) <= facts["clean"]["rejected"]
+    lengths = table("shard train", "lengths.json")
     for side in ("source", "target"):
         assert lengths[f"{side} sentences"].sum() == facts["shard train"]["pairs"]
         pieces_read = (lengths["pieces in a sentence"] * lengths[f"{side} sentences"]).sum()
         assert pieces_read == facts["shard train"][f"{side}_pieces"]
-    averaged = tracked.table("average", "checkpoints.json")
+    averaged = table("average", "checkpoints.json")
     assert list(averaged["update"]) == [40, 80, 120]
     assert list(averaged["in the average"]) == ["no", "yes", "yes"]
-    translations = tracked.table("translate test", "translations.json")
+    translations = table("translate test", "translations.json")
     assert list(translations.columns) == ["pair_id", "source", "hypothesis", "reference"]
     assert len(translations) == facts["score test"]["sentences"] == 12
-    scores = tracked.table("score test", "scores.json").set_index("measure")["score"]
+    scores = table("score test", "scores.json").set_index("measure")["score"]
     assert scores["bleu"] == facts["score test"]["bleu"]
 
 

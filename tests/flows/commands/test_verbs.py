@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,6 +30,9 @@ from infra.processes.locks import file_lock
 from infra.site import configured_site, open_store
 from infra.tracking.registry import resolve, versions
 from tests.flows.test_cli import call
+
+LeftJob = tuple[RecordedRun, str, list[str]]
+"""A killed start, the key of its training, whose job a queue still has, and the names of jobs that were cancelled."""
 
 
 @pytest.mark.parametrize(
@@ -88,15 +90,6 @@ def test_what_cannot_be_stopped_is_said(monkeypatch: pytest.MonkeyPatch, capsys:
     assert "small finished before it could be stopped" in capsys.readouterr().out
 
 
-@dataclass
-class LeftJob:
-    """A job of a killed start's training that a queue still has; ``ended`` names it once it was cancelled."""
-
-    start: RecordedRun
-    key: str
-    ended: list[str]
-
-
 @pytest.fixture
 def left_job(small: Path, monkeypatch: pytest.MonkeyPatch) -> LeftJob:
     start = next(read_headers(small, "small"))
@@ -110,23 +103,24 @@ def left_job(small: Path, monkeypatch: pytest.MonkeyPatch) -> LeftJob:
     launcher = QueueLauncher(queue)  # type: ignore[arg-type]
     monkeypatch.setattr(launcher, "end", lambda name, _: not ended.append(name))
     monkeypatch.setitem(stopping.LAUNCHERS, "local", lambda: launcher)
-    return LeftJob(start, key, ended)
+    return start, key, ended
 
 
 def test_a_queue_keeps_a_job_that_another_run_waits_for(left_job: LeftJob) -> None:
-    lock = open_store(configured_site()).lock_file("train", left_job.key)
+    _, key, ended = left_job
+    lock = open_store(configured_site()).lock_file("train", key)
     with file_lock(lock, print), pytest.raises(Fault, match="small is not at work"):
         stop("small")
-    assert not left_job.ended
+    assert not ended
     stop("small")
-    assert left_job.ended == ["job 1"]
+    assert ended == ["job 1"]
 
 
 @pytest.mark.parametrize("is_at_work", [False, True])
 def test_a_job_left_by_an_older_start_is_ended_unless_a_running_start_has_its_key(
     left_job: LeftJob, is_at_work: bool
 ) -> None:
-    site, older = configured_site(), left_job.start
+    site, (older, _, ended) = configured_site(), left_job
     if is_at_work:
         running = older.path.with_name(f"{older.started - timedelta(hours=1):{records.NAME_FORMAT}}.json")
         shutil.copy(older.path, running)
@@ -134,7 +128,7 @@ def test_a_job_left_by_an_older_start_is_ended_unless_a_running_start_has_its_ke
     else:
         records.write(site.root, "small", vars(RunRequest("small")), [], "FAILED", older.started + timedelta(hours=1))
     found = stopping.stop_left_jobs(site, "small", (), print)
-    assert (found.path if found else None, left_job.ended) == ((None, []) if is_at_work else (older.path, ["job 1"]))
+    assert (found.path if found else None, ended) == ((None, []) if is_at_work else (older.path, ["job 1"]))
 
 
 @pytest.mark.usefixtures("small")

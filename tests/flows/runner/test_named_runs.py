@@ -100,16 +100,13 @@ def test_where_only_trials_exist_the_name_means_nothing(tmp_path: Path, caplog: 
         find_system("x", Site(root=tmp_path))
 
 
-def test_a_limit_is_no_override_of_a_name(tmp_path: Path) -> None:
+def test_neither_a_limit_nor_the_order_of_settings_makes_another_run(tmp_path: Path) -> None:
     start(tmp_path, 1)
     start(tmp_path, 2, overrides=["expect=train.loss <= 4"])
     assert set(named(tmp_path).artifacts.values()) == {f"2{stage}" for stage in STAGES}
-
-
-def test_the_order_of_settings_does_not_matter(tmp_path: Path) -> None:
     several = [*SET, "model.p_drop=0.3"]
-    start(tmp_path, 1, overrides=several)
-    assert model(tmp_path, *several) == model(tmp_path, *reversed(several)) == {"1"}
+    start(tmp_path, 3, overrides=several)
+    assert model(tmp_path, *several) == model(tmp_path, *reversed(several)) == {"3"}
 
 
 def test_of_a_stage_with_a_failed_item_the_older_whole_one_counts(tmp_path: Path) -> None:
