@@ -32,15 +32,7 @@ ALL = ["python", "torch", "cores", "memory", "disk", "prefect", "mlflow", "mirro
 
 @contextmanager
 def server() -> Iterator[str]:
-    class Answers(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.send_response_only(404)  # an answer all the same
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    answering = HTTPServer(("127.0.0.1", 0), Answers)
+    answering = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)  # 501 is an answer all the same
     threading.Thread(target=answering.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{answering.server_port}"
     answering.shutdown()
