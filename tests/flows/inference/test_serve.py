@@ -178,18 +178,15 @@ def test_the_command_answers_as_translate_does_and_ends_in_order(
     assert "repro serve" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "why"),
-    [
+def test_an_unsafe_or_unknown_host_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for option, value, why in (
         ("--host", "0.0.0.0", "--host is '0.0.0.0', which others can reach, and no password is set"),
         ("--allow-host", "https://x.example", "--allow-host has 'https://x.example', allowed are names as in"),
-    ],
-)
-def test_an_unsafe_or_unknown_host_is_refused(
-    option: str, value: str, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, "serve", option, value) == 2
-    assert why in capsys.readouterr().err
+    ):
+        assert call(monkeypatch, "serve", option, value) == 2
+        assert why in capsys.readouterr().err
 
 
 def test_with_a_password_it_asks_for_it_and_answers_to_named_hosts(small: Path) -> None:

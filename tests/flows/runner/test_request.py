@@ -38,17 +38,9 @@ def test_a_run_with_sets_of_other_languages_is_refused(tmp_path: Path, monkeypat
         sweep.fn(run=f"{file}", spaces=SPACE)  # by name, as Prefect calls it
 
 
-@pytest.mark.parametrize(
-    ("run", "name"),
-    [
-        ("/home/me/mine.toml", "mine"),
-        ("/runs/own.py:MINE", "MINE"),
-        ("a/b.toml-swapped", "b-swapped"),
-        ("demo", "demo"),
-    ],
-)
-def test_prefect_names_a_run_of_a_file_without_its_path(run: str, name: str) -> None:
-    assert without_path(run) == name
+def test_prefect_names_a_run_of_a_file_without_its_path() -> None:
+    names = {"/home/me/mine.toml": "mine", "/runs/own.py:MINE": "MINE", "a/b.toml-swapped": "b-swapped", "demo": "demo"}
+    assert {run: without_path(run) for run in names} == names
 
 
 def test_sets_of_another_corpus_in_the_same_languages_are_said_once(

@@ -55,19 +55,14 @@ def test_the_weights_enter_the_key_and_their_name_does_not(small: Path) -> None:
     assert len({key, from_first, planned("training.start=small/2")[0]}) == 3
 
 
-@pytest.mark.parametrize(
-    ("overrides", "sentence"),
-    [
+def test_a_start_that_cannot_be_is_refused_before_any_work(small: Path) -> None:
+    for overrides, sentence in (
         (("training.start=smal",), "no model 'smal' is registered, there is: small; did you mean small"),
         ((FROM_FIRST, "model.d_ff=64"), "same shape: model.d_ff of small/1 is 32, and of this run 64"),
-    ],
-)
-def test_a_start_that_cannot_be_is_refused_before_any_work(
-    small: Path, overrides: tuple[str, ...], sentence: str
-) -> None:
-    for execute in (plan, run_small):
-        with pytest.raises(BadConfiguration, match=sentence):
-            execute(RunRequest("small", overrides=overrides, force=("download",)))
+    ):
+        for execute in (plan, run_small):
+            with pytest.raises(BadConfiguration, match=sentence):
+                execute(RunRequest("small", overrides=overrides, force=("download",)))
 
 
 @pytest.mark.parametrize(("stage", "file"), [("average", "model.safetensors"), ("learn_bpe", "tokenizer.json")])
