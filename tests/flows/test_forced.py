@@ -18,16 +18,6 @@ FORCED = RunRequest("small", from_stage="shard", until="train")
 FIRST_CHECKPOINT = "checkpoints/00000040/model.safetensors"
 
 
-def killed_in_training(root: Path) -> int:
-    """Kill the forced run after its first checkpoint; returns the modification time of that checkpoint."""
-    with start_small(Path(os.environ["REPRO_MIRRORS"]), root, from_stage="shard", until="train") as process:
-        while not (found := list(root.glob(f"train/*.partial-*/{FIRST_CHECKPOINT}"))):
-            assert process.poll() is None
-            time.sleep(0.002)
-    assert all_gone(root)
-    return found[0].stat().st_mtime_ns
-
-
 def states(outcome: Outcome) -> dict[str, str]:
     return {row.stage: row.state for row in outcome.rows if row.stage in ("learn_bpe", "shard", "train")}
 
@@ -40,7 +30,12 @@ def checkpoint_time(outcome: Outcome) -> int:
 def test_a_killed_forced_run_is_resumed_and_the_next_starts_from_scratch(small: Path) -> None:
     (before,) = (row for row in plan(RunRequest("small")).rows if row.stage == "train")
     undisturbed = LocalStore(small).find("train", before.key)
-    written = killed_in_training(small)
+    with start_small(Path(os.environ["REPRO_MIRRORS"]), small, from_stage="shard", until="train") as process:
+        while not (found := list(small.glob(f"train/*.partial-*/{FIRST_CHECKPOINT}"))):
+            assert process.poll() is None
+            time.sleep(0.002)
+    assert all_gone(small)
+    written = found[0].stat().st_mtime_ns
     (left,) = unfinished(Site.named())
     assert left.command == "repro run small --from shard --until train"
     assert states(plan(FORCED)) == {"learn_bpe": "cached", "shard": "cached", "train": "miss"}

@@ -155,16 +155,13 @@ def test_gc_sees_what_a_folder_holds_and_leaves_foreign_files(
     assert list(made_up.names()) == [("website", "public")]
 
 
-def test_gc_deletes_only_old_leftovers(made_up: LocalStore) -> None:
+def test_gc_deletes_only_old_leftovers_and_refuses_unknown_runs_and_unreadable_records(made_up: LocalStore) -> None:
     old, young = (made_up.begin("train", key, {}) for key in ("k1", "k2"))
     eight_days_ago = time.time() - 8 * 24 * 3600
     os.utime(old, (eight_days_ago, eight_days_ago))
     gc(delete=True)
     assert (old.exists(), young.exists()) == (False, True)
     assert list(made_up.names()) == [("clean", "c0ffee")]
-
-
-def test_gc_refuses_unknown_runs_and_unreadable_records(made_up: LocalStore) -> None:
     with pytest.raises(BadConfiguration, match="--keep is 'other', .*small"):
         gc(keep=("other",))
     next((made_up.root / "runs" / "small").iterdir()).write_text("{")

@@ -14,7 +14,7 @@ from flows.runner.find_run import find_run
 from flows.runner.outcome import Outcome, StageFailed
 from flows.runner.paper import PaperRequest
 from flows.runner.request import ResolvedRun, RunPlan, RunRequest, make_plan
-from flows.runs import DEMO, PAPER_BASE, RUNS, WMT14_SAMPLE_ENDE, Run
+from flows.runs import DEMO, PAPER_BASE, RUNS, WMT14_SAMPLE_ENDE
 from flows.runs.overrides import override
 from flows.runs.paper_rows import PAPER, PAPER_RUNS, corpora, paper_row_of, parse_rows, row_run, row_run_name, rows_on
 from infra.errors import BadConfiguration, BadData
@@ -40,17 +40,13 @@ class FailingLauncher(ForkLauncher):
         super().run(job, on_poll)
 
 
-def every_run() -> list[tuple[str, str, int, Run]]:
-    cells = [(row, corpus, scale) for corpus in corpora() for scale in (1, 8, 64) for row in rows_on(corpus)]
-    return [(*cell, row_run(*cell)) for cell in cells]
-
-
 def keys(row: ResolvedRun, stages: tuple[str, ...]) -> set[str]:
     return {each.key for each in make_plan(row).outcome.rows if each.stage in stages}
 
 
 def test_a_row_is_found_by_its_name_alone() -> None:
-    runs = every_run()
+    cells = [(row, corpus, scale) for corpus in corpora() for scale in (1, 8, 64) for row in rows_on(corpus)]
+    runs = [(*cell, row_run(*cell)) for cell in cells]
     names = [run.name for *_, run in runs]
     assert len(set(names)) == len(names)
     for row, corpus, scale, run in runs:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from small_pipeline import run_small
 
-from flows.runner.outcome import Outcome
 from flows.runner.request import RunRequest, plan
 from flows.views.stage_words import why
 from infra.errors import BadConfiguration
@@ -18,13 +17,9 @@ FROM_FIRST = "training.start=small/1"
 CAUTIOUS = ("training.checkpoint_every=1", "training.updates=2", "training.dev_every=1", "training.factor=1e-6")
 
 
-def train_row(outcome: Outcome) -> tuple[str, str, str]:
-    row = next(row for row in outcome.rows if row.stage == "train")
-    return row.key, row.state, why(row)
-
-
 def planned(*overrides: str) -> tuple[str, str, str]:
-    return train_row(plan(RunRequest("small", overrides=overrides)))
+    row = next(row for row in plan(RunRequest("small", overrides=overrides)).rows if row.stage == "train")
+    return row.key, row.state, why(row)
 
 
 def test_training_starts_from_the_version_with_its_vocabulary(small: Path) -> None:

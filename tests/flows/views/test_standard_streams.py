@@ -30,10 +30,7 @@ def test_messages_that_cannot_be_written_are_dropped(redirected: str) -> None:
     assert (done.returncode, done.stdout) == (0, '{"runs": []}\n')
 
 
-def test_a_run_whose_results_nobody_reads_needs_no_stdout() -> None:
+def test_results_are_utf_8_whatever_the_locale_is_and_without_a_reader_no_stdout_is_needed() -> None:
     assert shell(f"{REPRO} status --close >&- <&-").returncode == 0
-
-
-def test_results_are_utf_8_whatever_the_locale_is() -> None:
     other_locale = "LC_ALL=C PYTHONIOENCODING=ascii PYTHONUTF8=0"
     assert shell(f"{other_locale} {REPRO} show").stdout == shell(f"{REPRO} show").stdout
