@@ -3,7 +3,6 @@
 import importlib
 import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
 from typing import get_args
 
@@ -95,7 +94,7 @@ def test_a_run_in_a_file_gets_a_deployment_that_names_the_file(tmp_path: Path, m
         deploying.deployments_of(REPOSITORY / "prefect.yaml", ["mine"])
 
 
-def test_wrong_times_of_a_schedule_are_refused_before_anything_is_deployed() -> None:
+def test_wrong_times_of_a_schedule_are_refused_and_right_ones_are_its_name() -> None:
     for times in ("0 22 * *", "0 25 * * *", "daily", "@daily at 3", "* * * * * *"):
         with pytest.raises(BadConfiguration, match="--cron"):
             deploying.own_times(times, "")
@@ -105,6 +104,9 @@ def test_wrong_times_of_a_schedule_are_refused_before_anything_is_deployed() -> 
     made = deploying.own_times("", "6h")
     assert isinstance(made, IntervalSchedule)
     assert (made.interval.total_seconds(), made.timezone) == (6 * 3600, "UTC")
+    assert deploying._in_words(made) == "every 6:00:00"
+    assert deploying._in_words(CronSchedule(cron="0 3 * * *")) == "0 3 * * *"
+    assert deploying._in_words(RRuleSchedule(rrule="FREQ=DAILY")) == "FREQ=DAILY"
 
 
 def test_a_check_is_deployed_for_a_run_whose_results_are_recorded() -> None:
@@ -123,12 +125,6 @@ def test_the_forms_offer_every_site_and_explain_each_field_of_a_check() -> None:
     fields = parameter_schema(check_flow.check).properties
     described = {name: field["description"].partition(".")[0] for name, field in fields.items()}
     assert described == {"run": "The name of a run with recorded results, such as demo", "site": "Where to compute"}
-
-
-def test_schedules_are_named_by_their_times() -> None:
-    assert deploying._in_words(CronSchedule(cron="0 3 * * *")) == "0 3 * * *"
-    assert deploying._in_words(IntervalSchedule(interval=timedelta(hours=6))) == "every 6:00:00"
-    assert deploying._in_words(RRuleSchedule(rrule="FREQ=DAILY")) == "FREQ=DAILY"
 
 
 def test_settings_of_the_paper_are_checked_as_those_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
