@@ -11,6 +11,7 @@ A block is renamed when it is complete; the next attempt skips existing blocks. 
 line has none if it is too long for the model or if its translation does not end.
 """
 
+import json
 import time
 from collections.abc import Sequence
 
@@ -21,8 +22,10 @@ from .decoding.translation import Hypothesis
 from .decoding.translator import Translator
 from .errors import bad_data
 from .job import Facts, Job, Metrics, StopSignal, job_of_command_line
+from .network.weights import sync
 from .translate import ProgressReporter, load
 
+BLOCK_SECONDS = "block_seconds"
 COLUMNS = pa.schema([("pair_id", pa.string()), ("source", pa.string()), ("hypotheses", pa.list_(pa.string()))])
 
 
@@ -33,7 +36,6 @@ def texts(translator: Translator, hypotheses: Sequence[Hypothesis]) -> list[str]
 
 
 def work(job: Job) -> Facts:
-    started = time.monotonic()
     config = job.config
     stop = StopSignal()
     metrics = Metrics(job.out)
@@ -48,6 +50,7 @@ def work(job: Job) -> Facts:
             if not block.num_rows:
                 break
             if not path.exists():
+                began = time.monotonic()
                 lines = block.column("source").to_pylist()
                 pieces = translator.vocabulary.encode_source(lines)
                 # A line without pieces gets an empty hypothesis, which is not kept.
@@ -61,12 +64,17 @@ def work(job: Job) -> Facts:
                 table = pa.table([block.column("pair_id").to_pylist(), lines, hypotheses], schema=COLUMNS)
                 partial = path.with_suffix(".partial")
                 pq.write_table(table, partial, compression="zstd")
+                sync(partial)  # the next attempt does not check the block again
                 partial.replace(path)
+                spent = {BLOCK_SECONDS: round(time.monotonic() - began, 3)}
+                metrics.write(first + block.num_rows, total, spent)
             first += block.num_rows
     # Counted from the files, because an earlier attempt may have written some of them.
+    rows = map(json.loads, (job.out / "metrics.jsonl").read_text().splitlines())
+    seconds = sum({row["done"]: row[BLOCK_SECONDS] for row in rows if BLOCK_SECONDS in row}.values())
     blocks = [pq.read_table(path, columns=["hypotheses"]) for path in sorted(job.out.glob("*.parquet"))]
     untranslated = sum(not found for block in blocks for found in block.column("hypotheses").to_pylist())
-    return {"lines": first, "untranslated": untranslated, "seconds": round(time.monotonic() - started, 3)}
+    return {"lines": first, "untranslated": untranslated, "seconds": round(seconds, 3)}
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ ALLOWED: dict[str, dict[str, set[str]]] = {
             "model.network",
             "model.numerics",
         },
-        "model.translate_text": {"model.decoding", "model.errors", "model.job", "model.translate"},
+        "model.translate_text": {"model.decoding", "model.errors", "model.job", "model.network", "model.translate"},
     },
     "infra": {
         "infra.extras": {"infra.errors"},

@@ -9,6 +9,7 @@ from flows.runner.recorded_runs import RecordedRun, last_sign, read_headers, wit
 from flows.runner.records import FINISHED, KILLED
 from flows.runs.overrides import by_path
 from infra.errors import Fault
+from infra.processes.identity import process_state
 from infra.servers.environment import server_configured
 from infra.servers.prefect_states import close_abandoned
 from infra.site import Site, open_store
@@ -46,10 +47,14 @@ def same_requests(site: Site, run: str, request: Mapping[str, Any]) -> Iterator[
 def attempt_to_resume(site: Site, run: str, request: Mapping[str, Any]) -> RecordedRun | None:
     """Return the newest record of the same request of ``run`` if it was interrupted or failed, else None.
 
-    A run that broke a limit of ``expect`` is complete: it would fail again at once.
+    A run that broke a limit of ``expect`` is complete: it would fail again at once. A run of which this machine cannot
+    tell whether it lives is resumed: it may have been one of a container that was restarted. If it does live, the locks
+    of the stages keep the two apart; over a bucket both do the work.
     """
     record = next(same_requests(site, run, request), None)
-    if record is None or record.outcome in (FINISHED, records.RUNNING):
+    if record is None or record.outcome == FINISHED:
+        return None
+    if record.outcome == records.RUNNING and process_state(record.process) == "alive":
         return None
     return None if any(not check["holds"] and not check["warns"] for check in record.checks) else record
 

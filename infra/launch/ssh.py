@@ -139,6 +139,7 @@ class SshQueue:
 
     def clear(self, name: str) -> None:
         """Remove a successful job. The next job continues from the files of a failed job."""
+        os.sync()  # what was fetched is now the only copy
         self._shell(name, CLEAR)
 
     def fetch(self, job: JobSpec, limit: float) -> None:

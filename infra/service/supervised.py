@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 
 from infra.processes import signals
-from infra.processes.children import PROJECT_ROOT, die_with_parent, follow_parent
+from infra.processes.children import GRACE_SECONDS, PROJECT_ROOT, die_with_parent, follow_parent
 from infra.servers.loopback import healthy
 from infra.servers.service_settings import read
 from infra.service.process_tags import end_all, folder_of, signal_all, tagged_pids, wait_until_none
 from infra.service.programs import environment_of, programs
 
-STARTED_SECONDS = 5.0
-"""How long the program's child processes may take to end and report; a training writes its last checkpoint."""
+STARTED_SECONDS = GRACE_SECONDS + 5.0
+"""How long the child processes of a worker may take to end and report; a training writes its last checkpoint."""
 OWN_SECONDS = 3.0
 """How long the program itself may take to end."""
 POLL_SECONDS = 0.5
@@ -45,18 +45,23 @@ def main(name: str) -> int:
     try:
         return process.wait()
     finally:
-        _end(process, folder, name)
+        _end(process, folder, name, STARTED_SECONDS if program.is_worker else OWN_SECONDS)
 
 
-def _end(process: subprocess.Popen[bytes], folder: Path, name: str) -> None:
+def _end(process: subprocess.Popen[bytes], folder: Path, name: str, seconds: float) -> None:
+    """End the program; its child processes first, which get so many ``seconds``."""
     for number in (signal.SIGINT, signal.SIGTERM):  # a second signal must not interrupt this
         signal.signal(number, signal.SIG_IGN)
 
-    def others() -> set[int]:
-        return tagged_pids(folder, name) - {process.pid}
+    asked = set[int]()
 
-    signal_all(others(), signal.SIGTERM)
-    wait_until_none(others, STARTED_SECONDS)
+    def others() -> set[int]:
+        found = tagged_pids(folder, name) - {process.pid}
+        signal_all(found - asked, signal.SIGTERM)  # a worker may start another run meanwhile
+        asked.update(found)
+        return found
+
+    wait_until_none(others, seconds)
     end_all(lambda: {process.pid} if process.poll() is None else set(), OWN_SECONDS)
     end_all(others, 0.0)
 

@@ -5,12 +5,13 @@
 
 Such a copy, a snapshot, is taken while the job runs; links beside the folder hold its files until all are sent. Each
 machine writes below its own name, so machines that make the same key never replace each other's files. A machine that
-resumes takes the newest complete snapshot. The machine that seals the artifact removes all snapshots.
+resumes takes the complete snapshot that is furthest. The machine that seals the artifact removes all snapshots.
 """
 
 import contextlib
 import hashlib
 import json
+import re
 import shutil
 import threading
 import time
@@ -47,6 +48,11 @@ class SnapshotIndex:
     place: str
     files: Mapping[str, str]
     attempt: str = ""
+
+
+def progress(names: Iterable[str]) -> int:
+    """How far a job is by its files: the largest number in a name, as in ``00041.parquet``; 0 without one."""
+    return max((int(number) for name in names for number in re.findall(r"\d+", name)), default=0)
 
 
 def snapshots(bucket: Bucket, prefix: str) -> Iterator[SnapshotIndex]:
@@ -91,18 +97,22 @@ class Snapshot:
         return " ".join(self.prefix.split("/")[:2])
 
     def begin(self, attempt: str) -> None:
-        """Fill the folder with the newest complete snapshot of ``attempt`` ("": of any attempt).
+        """Fill the folder with the complete snapshot of ``attempt`` ("": of any attempt) that is furthest.
 
-        If that snapshot is this machine's own, the folder stays, because it is at least as recent. A snapshot with
-        altered or missing bytes is reported and not used. Raises NetworkFault.
+        The folder stays if no snapshot of another machine is further; this machine's own is at most as recent. A
+        snapshot with altered or missing bytes is reported and not used. Raises NetworkFault.
         """
         self._attempt = attempt
         self._stopped = False
-        for index in snapshots(self.bucket, self.prefix):
+        here = progress(self._scan())
+        is_empty = not any(self.folder.iterdir())
+        # Of two that are equally far, the newer is first.
+        for index in sorted(snapshots(self.bucket, self.prefix), key=lambda index: progress(index.files), reverse=True):
             if attempt and index.attempt != attempt:
                 continue
-            is_included = index.place == self._place and any(self.folder.iterdir())
-            if is_included or self._fetch(index):
+            is_own = index.place == self._place and not is_empty
+            is_further = is_empty or progress(index.files) > here
+            if is_own or (is_further and self._fetch(index)):
                 self._attempt = index.attempt
                 return
 

@@ -10,6 +10,7 @@ from ..config import Model, TargetEnds, Training, check_compatible, from_json
 from ..data.batches import BatchSampler, Cursor, check_lengths
 from ..data.bpe import TokenizerPair
 from ..data.shards import Shards
+from ..errors import bad_data
 from ..job import Job
 from ..network.attention import PackedAttention
 from ..network.transformer import Transformer
@@ -153,10 +154,14 @@ def load_position(
     """Load the main rank's newest undamaged checkpoint into model and optimizer, and remove newer ones.
 
     Without a checkpoint the training begins, with the weights of the input ``start`` if the job has it. Raises JobError
-    if another rank does not find the checkpoint.
+    if another rank does not find the checkpoint, or if a training that continues another has none.
     """
     position = checkpoints.resume(model, optimizer, metrics.log_damaged) if ranks.is_main else Position()
     update = ranks.broadcast(position.update)
+    if update < (first := job.config.get("first_update", 0)):
+        lost = f"no undamaged checkpoint of the training that this one continues after {first:,}"
+        where = f"{checkpoints.folder} (with REPRO_LAUNCHER=ssh, its copy in the root of the run)"
+        raise bad_data(f"{lost}: remove {where}")
     if update and not ranks.is_main:
         position = checkpoints.load(update, model, optimizer)
     if not update and "start" in job.inputs:

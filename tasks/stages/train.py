@@ -10,6 +10,7 @@ Beside the artifact it stores the state from which a longer training continues (
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from infra.errors import JobFailed, Preempted
 from infra.store.store import Artifact
@@ -38,11 +39,12 @@ def train(
     inputs = {"shards": shards.path(), "dev": dev.path(), "vocabulary": vocabulary.path()}
     if start:
         inputs["start"] = start[0].path()
-    config = {"model": asdict(model), "training": asdict(training)}
-    job = JobRequest("model.train", config, inputs, out, distributed=True, numerics=training.numerics)
+    config: dict[str, Any] = {"model": asdict(model), "training": asdict(training)}
     present = current_stage()
     if present.origin:
         begin_from(present.origin, out)
+        config["first_update"] = present.origin.done
+    job = JobRequest("model.train", config, inputs, out, distributed=True, numerics=training.numerics)
     because = ""
     while True:
         before = newest_checkpoint(out)

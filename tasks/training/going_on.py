@@ -16,8 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from infra.errors import BadConfiguration
+from infra.errors import BadConfiguration, BadData
 from infra.site import Site
+from infra.store.files import sha256_of, sync, sync_tree
 from infra.store.manifest import Manifest
 from infra.store.states import state_folder, state_keys
 from infra.store.store import Artifact, Store
@@ -142,7 +143,10 @@ def continues(training: Training, shorter: Training, update: int) -> bool:
 
 
 def begin_from(origin: Origin, out: Path) -> None:
-    """Fill ``out`` as if the training had just saved the origin's last checkpoint; a resumed ``out`` stays."""
+    """Fill ``out`` as if the training had just saved the origin's last checkpoint; a resumed ``out`` stays.
+
+    Raises BadData if the state beside the artifact is damaged.
+    """
     if newest_checkpoint(out) >= origin.done:
         return
     artifact = origin.artifact
@@ -154,9 +158,16 @@ def begin_from(origin: Origin, out: Path) -> None:
         best = int(json.loads((partial / "best.json").read_text())["update"])
         (partial / "best").rename(partial / f"{best:08d}")
     (partial / "best.json").unlink(missing_ok=True)  # the end of the longer training writes its own
+    last = partial / f"{origin.done:08d}"
     for name in STATE_FILES:
-        shutil.copy(state_folder(artifact.folder) / name, partial / f"{origin.done:08d}")
+        shutil.copy(state_folder(artifact.folder) / name, last)
+    for name, expected in json.loads((last / "position.json").read_text())["sums"].items():
+        if sha256_of(last / name) != expected:
+            state = state_folder(artifact.folder)
+            raise BadData(f"{artifact.stage} {artifact.key}: {name} has changed since it was written: remove {state}")
+    sync_tree(partial)
     rows = (finished / "metrics.jsonl").read_text().splitlines(keepends=True)
     (out / "metrics.jsonl").write_text("".join(row for row in rows if "facts" not in json.loads(row)))
+    sync(out / "metrics.jsonl")
     shutil.rmtree(out / "checkpoints", ignore_errors=True)
     partial.rename(out / "checkpoints")

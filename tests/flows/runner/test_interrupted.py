@@ -81,6 +81,8 @@ def test_a_run_at_work_is_not_resumed_and_the_order_of_settings_does_not_matter(
     assert attempt_to_resume(Site.named(), "demo", vars(other))
     record(other, "RUNNING", 1, process_identity())
     assert attempt_to_resume(Site.named(), "demo", vars(request)) is None
+    record(other, "RUNNING", 2, dead_process().replace("/", "x/", 1))
+    assert attempt_to_resume(Site.named(), "demo", vars(request)), "perhaps of a container that was restarted"
 
 
 @pytest.mark.parametrize("outcome", ["FINISHED", "FAILED", "RUNNING"])

@@ -127,6 +127,19 @@ def test_a_machine_prefers_its_own_folder_when_it_is_further(s3: Server, here: M
     again.send(SECOND)
 
 
+def test_a_machine_that_is_further_does_not_take_the_newer_snapshot_of_a_slower_one(
+    s3: Server, here: Machine, there: Machine
+) -> None:
+    there.start()
+    here.send(FIRST | SECOND)
+    there.send_newest(FIRST)
+    again = Machine(s3, here.store.root)
+    assert again.start() == FIRST | SECOND
+    assert not again.messages
+    third = Machine(s3, here.store.root.with_name("third"))
+    assert third.start() == FIRST | SECOND, "the furthest, not the newest"
+
+
 def test_two_machines_that_train_the_same_keep_a_snapshot_each(here: Machine, there: Machine, s3: Server) -> None:
     """Neither waits nor is stopped; a third one takes the newest."""
     there.start()
@@ -290,8 +303,9 @@ def test_another_machine_resumes_the_same_attempt_only(here: Machine, there: Mac
     assert there.start("first") == FIRST
     there.send_newest(SECOND)
     assert here.start().items() >= (FIRST | SECOND).items(), "without an attempt, a machine resumes from any"
-    here.send_newest({"last": b"30"})
-    assert there.start("first")["last"] == b"30", "the snapshot still belongs to that attempt"
+    last = "checkpoints/00000030/model.bin"
+    here.send_newest({last: b"30"})
+    assert there.start("first")[last] == b"30", "the snapshot still belongs to that attempt"
     assert there.start("second") == {}
 
 

@@ -1,5 +1,7 @@
 """A longer training that continues a finished one has the files of one from the beginning, byte for byte."""
 
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,6 +9,7 @@ from typing import Any
 import pytest
 from small_training import TRAINING, run, write_job
 
+from infra.errors import BadData
 from infra.store.store import Artifact
 from tasks.engine.stage import Origin
 from tasks.training.going_on import begin_from, continues, keep_state
@@ -68,6 +71,30 @@ def test_a_training_without_patience_continues_one_that_had_it(tmp_path: Path) -
     assert run(job)["reason"] == "done"
     assert {path.parts[-2] for path in job.parent.glob("checkpoints/*/model.safetensors")} == {"00000020", "00000024"}
     assert not (job.parent / "checkpoints" / "best.json").exists()
+
+
+def test_damage_of_the_state_is_no_training_from_the_start(tmp_path: Path) -> None:
+    first = write_job(tmp_path, name="first")
+    job = write_job(tmp_path, name="longer", training=replace(TRAINING, updates=24))
+    done = run(first)["facts"]["updates"]
+    asked = json.loads(job.read_text())
+    job.write_text(json.dumps(asked | {"config": asked["config"] | {"first_update": done}}))
+    keep_state(first.parent, "first")
+    origin = Origin(Artifact("train", "first", first.parent), done)
+    begin_from(origin, job.parent)
+    damage(job.parent / f"checkpoints/{done:08d}/state.safetensors")
+    answer = run(job)
+    assert (answer["reason"], "no undamaged checkpoint" in answer["message"]) == ("bad_data", True)
+    shutil.rmtree(job.parent / "checkpoints")
+    damage(tmp_path / "first.state" / "state.safetensors")
+    with pytest.raises(BadData, match=f"state.safetensors has changed.*remove {tmp_path}/first.state"):
+        begin_from(origin, job.parent)
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
 
 
 @pytest.mark.parametrize(
