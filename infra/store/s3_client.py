@@ -151,8 +151,15 @@ class Bucket:
 
     def abort_uploads(self, before: float, *, delete: bool) -> int:
         """Return the number of unfinished multipart uploads begun before that time; ``delete`` aborts them."""
-        page = self._call("", "list_multipart_uploads", Prefix=self._prefix)
-        old = [each for each in page.get("Uploads", ()) if each["Initiated"].timestamp() < before]
+        uploads: list[Any] = []
+        markers: dict[str, str] = {}
+        while True:
+            page = self._call("", "list_multipart_uploads", Prefix=self._prefix, **markers)
+            uploads += page.get("Uploads", ())
+            if not page.get("IsTruncated"):
+                break
+            markers = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+        old = [each for each in uploads if each["Initiated"].timestamp() < before]
         for each in old if delete else ():
             self._call("", "abort_multipart_upload", Key=each["Key"], UploadId=each["UploadId"])
         return len(old)
