@@ -130,7 +130,7 @@ def decide(a: SeedScores, b: SeedScores) -> tuple[str, int]:
 def is_apart(a: SeedScores, b: SeedScores) -> bool:
     """Whether the sentence-level test tells two versions apart."""
     gap = float(b.scores[0] - a.scores[0])
-    return paired_p_value(gap, b.drawn[0] - a.drawn[0]) <= 0.05
+    return paired_p_value(gap, b.drawn[0] - a.drawn[0], SENTENCES) <= 0.05
 
 
 def report(what: str, figure: float, unit: str, note: str = "") -> None:

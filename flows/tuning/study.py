@@ -52,7 +52,7 @@ class SweepStudy:
     def __init__(self, folder: Path, direction: Direction, space: Mapping[str, BaseDistribution], trials: int) -> None:
         """Open or create the study. The caller holds its lock.
 
-        If every field has a list of values, and ``trials`` are enough for all combinations, each is tried.
+        If every field has a list of values, and ``trials`` are enough for all combinations, each is tried once.
         """
         self.space = dict(space)
         self.study = _open_study(folder / JOURNAL, direction)
@@ -67,9 +67,13 @@ class SweepStudy:
                 self.study.enqueue_trial(trial.params)
                 self.study.set_user_attr(REPEATED, sorted(self._repeated | {trial.number}))
         lists = [each.choices for each in space.values() if isinstance(each, CategoricalDistribution)]
+        self.total = trials
+        """How many trials there will be."""
         if lists and len(lists) == len(space) and prod(map(len, lists)) <= trials:
             for values in product(*lists):
                 self.study.enqueue_trial(dict(zip(space, values, strict=True)), skip_if_exists=True)
+            waiting = self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+            self.total = len(self.rows()) + len(waiting)
 
     @property
     def _repeated(self) -> set[int]:

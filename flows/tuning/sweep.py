@@ -25,7 +25,6 @@ from infra.errors import BadConfiguration, describe
 from infra.processes.locks import try_file_lock
 from infra.processes.threads import run_in_threads
 from infra.store.files import write_atomically
-from infra.tracking.model_version import headline
 from infra.tracking.run_description import table
 from model.metric_names import BEST_DEV_PERPLEXITY, BLEU, CHRF, DEV_PERPLEXITY, PERPLEXITY
 from tasks.engine.keys import canonical
@@ -122,16 +121,19 @@ class ResolvedSweep:
         overrides = (*request.overrides, *assignments, f"evaluate={self.base.run.dev}")
         return RunRequest(request.run, until=until, overrides=overrides, site=request.site).resolve()
 
+    @property
+    def measure(self) -> str:
+        """What ``on`` means here: of BLEU, the one without case if every trial's model writes lower case."""
+        is_lower = self.base.run.vocabulary.lowercase and "vocabulary.lowercase" not in self.space
+        return "dev.bleu_lc" if self.request.on == f"dev.{BLEU}" and is_lower else self.request.on
+
     def value_of(self, outcome: Outcome) -> float:
-        """Return the dev score of a trial's outcome: BLEU without case if every trial's model writes lower case."""
+        """Return the dev score of a trial's outcome."""
         if self.request.on == BY_PERPLEXITY:
             assert outcome.training, "a trial runs until its training"
             facts = outcome.training.facts
             return float(facts.get(BEST_DEV_PERPLEXITY, facts[DEV_PERPLEXITY]))
-        card = outcome.scores[self.base.run.dev]
-        metric = self.request.on.removeprefix("dev.")
-        is_mixed = "vocabulary.lowercase" in self.space
-        return float(card[headline(card) if metric == BLEU and not is_mixed else metric])
+        return float(outcome.scores[self.base.run.dev][self.measure.removeprefix("dev.")])
 
     def run(self, run_one: RunOne, say: Say) -> "SweepResults":
         """Run trials until ``trials`` have ended; trials of earlier calls of the same sweep count.
@@ -150,9 +152,9 @@ class ResolvedSweep:
     def _run_trials(self, study: "SweepStudy", members: Members) -> "SweepResults":
         """Run the missing trials, ``at_once`` at a time; an interrupt ends all of them."""
         request = self.request
-        missing = max(request.trials - len(study.rows()), 0)
-        if missing < request.trials:
-            members.say(f"{members.group.name}: {request.trials - missing} of {request.trials} trials are done")
+        missing = max(study.total - len(study.rows()), 0)
+        if missing < study.total:
+            members.say(f"{members.group.name}: {study.total - missing} of {study.total} trials are done")
         run_in_threads([partial(self._run_trial, study, members)] * missing, request.at_once, "trial")
         return SweepResults(self.group, resolved=self, rows=study.rows())
 
@@ -168,7 +170,7 @@ class ResolvedSweep:
             outcome = members.run(f"{trial.number}", run, assignments)
         value = None if outcome.failure else self.value_of(outcome)
         study.tell(trial, value, outcome.failure)
-        members.say(f"trial {trial.number}: {outcome.failure or f'{request.on} {value:.2f}'}")
+        members.say(f"trial {trial.number}: {outcome.failure or f'{self.measure} {value:.2f}'}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,13 +216,15 @@ class SweepResults(GroupResults):
             else:
                 settings[path] = plots.SearchedSetting([float(text) for text in texts], distribution.log)
         scores = {row.number: row.value for row in done if row.value is not None}
-        picture.write_bytes(plots.sweep(request.on, scores, MEASURES[request.on] == "maximize", settings, plots.LIGHT))
+        picture.write_bytes(
+            plots.sweep(self.resolved.measure, scores, MEASURES[request.on] == "maximize", settings, plots.LIGHT)
+        )
         return [listed, picture]
 
     @property
     def markdown(self) -> str:
         """The optimised score, the command of the best trial, and the table of trials."""
-        on = self.resolved.request.on
+        on = self.resolved.measure
         first = self.best
         best = [f"Best: trial {first.number}, {on} {first.value:.2f}", f"`{self.command}`"] if first else []
         rows = [
@@ -231,7 +235,8 @@ class SweepResults(GroupResults):
             ]
             for row in self.ranked()
         ]
-        searched = f"Searched for the settings that {MEASURES[on]} {on}. The picture is among the artifacts."
+        wanted = f"{MEASURES[self.resolved.request.on]} {on}"
+        searched = f"Searched for the settings that {wanted}. The picture is among the artifacts."
         return "\n\n".join([searched, *best, table(["trial", on, "settings"], rows)])
 
     @property
@@ -252,6 +257,7 @@ class SweepResults(GroupResults):
         return {
             "name": self.resolved.name,
             **asdict(self.resolved.request),
+            "measure": self.resolved.measure,
             "best": asdict(self.best) if self.best else None,
             "command": self.command,
             "table": [asdict(row) for row in self.rows],

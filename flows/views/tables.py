@@ -87,7 +87,7 @@ def seed_table(seeds: Sequence[int], spreads: Sequence[SeedSpread]) -> Table:
 
 def sweep_table(found: SweepResults) -> Table:
     """Make one row per trial with settings, score and time: the best score first, failed trials last."""
-    numbers = (found.resolved.request.on, "time")
+    numbers = (found.resolved.measure, "time")
     table = plain_table("trial", "state", *found.resolved.space, *numbers, right=numbers, whole=("time",))
     for row in found.ranked():
         settings = [setting.partition("=")[2] for setting in row.settings] or [""] * len(found.resolved.space)

@@ -42,6 +42,11 @@ def headline(*cards: Mapping[str, Any]) -> str:
     return "bleu_lc" if cards and all("lower-cased" in card.get("source_input", "") for card in cards) else "bleu"
 
 
+def headline_signature(signature: str, metric: str) -> str:
+    """Return sacreBLEU's signature of the ``headline`` metric from that of BLEU with case."""
+    return signature if metric == "bleu" else signature.replace("case:mixed", "case:lc")
+
+
 @dataclass(frozen=True)
 class Promotion:
     """One move of an alias to a version."""
@@ -98,8 +103,7 @@ class Version:
     @property
     def protocol(self) -> str:
         """sacreBLEU's signature of the ``headline`` scores."""
-        signature = self.tags.get("dev_signature", "")
-        return signature if self.headline == "bleu" else signature.replace("case:mixed", "case:lc")
+        return headline_signature(self.tags.get("dev_signature", ""), self.headline)
 
     @property
     def headline(self) -> str:

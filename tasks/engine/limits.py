@@ -26,8 +26,8 @@ SHARES: Mapping[str, tuple[str, str]] = {
 """Derived facts: each is the ratio of two facts of a stage."""
 USUAL_FACTS = {"seconds", "bytes", *SHARES, *(name for name in vars(metric_names).values() if isinstance(name, str))}
 """Facts that a stage may have although no artifact of it has shown them yet."""
-EXPECTED_RULES = {"distinct": "repeated", "not_in": "in_dev_or_test"}
-"""Rules whose pairs are not called rejected, with the word for these pairs; ``max_rejected`` counts no ``Distinct``."""
+EXPECTED_RULES = {"repeated": r"(near_)?distinct(_source|_target)?", "in_dev_or_test": "not_in"}
+"""Rules whose pairs are not called rejected, by the word for these pairs; ``max_rejected`` counts no ``Distinct``."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,12 @@ class Limits:
 
 def counted_apart(facts: Mapping[str, Any]) -> Mapping[str, Any]:
     """Facts in which the pairs of ``EXPECTED_RULES`` stand apart from rejected ones; other facts stay as they are."""
-    apart = {word: count for rule, word in EXPECTED_RULES.items() if (count := facts.get("rejected_by", {}).get(rule))}
+    rejected_by = facts.get("rejected_by", {})
+    apart = {
+        word: sum(count for rule, count in rejected_by.items() if re.fullmatch(pattern, rule))
+        for word, pattern in EXPECTED_RULES.items()
+    }
+    apart = {word: count for word, count in apart.items() if count}
     return {**facts, "rejected": facts["rejected"] - sum(apart.values()), **apart} if apart else facts
 
 

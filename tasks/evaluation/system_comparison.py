@@ -36,6 +36,6 @@ def compare(name: str, a: pl.DataFrame, b: pl.DataFrame, metrics: Iterable[Score
         first, second = (measured(each.metric, each.count(lines, references)) for lines in written)
         gap = second - first
         scores = rounded({"a": first.score, "b": second.score})
-        p = paired_p_value(gap.score, gap.resampled)
+        p = paired_p_value(gap.score, gap.resampled, len(references))
         found.append(Difference(each.name, each.protocol, each.signature, **scores, p=p))
     return found

@@ -37,15 +37,19 @@ LayerCurves = dict[str, dict[int, Curve]]
 def metric_rows(metrics: Path) -> list[dict[str, Any]]:
     """One row for each update of ``metrics.jsonl``, in their order; ``done`` is the update.
 
-    A dev check writes its own row, and a resumed training repeats rows; the last value of an update counts.
+    A dev check writes its own row. A resumed training repeats the updates since its checkpoint, and a slower one may
+    end before the last row of the interrupted one, so a row replaces all those of later updates above it.
     """
     rows: dict[int, dict[str, Any]] = {}
     for line in metrics.read_text().splitlines():
         row = json.loads(line)
         # The facts of a finished training stand at the last planned update, even if the training ended early.
         if "done" in row and "facts" not in row:
-            rows.setdefault(int(row["done"]), {}).update(row)
-    return [rows[update] for update in sorted(rows)]
+            update = int(row["done"])
+            while rows and next(reversed(rows)) > update:
+                rows.popitem()
+            rows.setdefault(update, {}).update(row)
+    return [*rows.values()]
 
 
 @dataclass(frozen=True)

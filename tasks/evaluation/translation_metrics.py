@@ -200,13 +200,15 @@ def rounded(numbers: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 4) for name, value in numbers.items()}
 
 
-def paired_p_value(difference: float, resampled: Sequence[float] | Counts) -> float:
+def paired_p_value(difference: float, resampled: Sequence[float] | Counts, sentences: int) -> float:
     """The probability that equal systems differ by at least ``difference``, in either direction.
 
-    ``resampled`` are the differences of both systems on resampled corpora. Their distances from their mean show the
-    effect of chance alone. sacreBLEU's ``--paired-bs`` centres the absolute differences instead. If all differences
-    have the same sign, it counts only one tail, and returns about half of this.
+    ``resampled`` are the differences of both systems on resampled corpora of so many ``sentences``. Their distances
+    from their mean show the effect of chance alone. sacreBLEU's ``--paired-bs`` centres the absolute differences
+    instead. If all differences have the same sign, it counts only one tail, and returns about half of this.
     """
     gaps = np.asarray(resampled)
     beyond = int((np.abs(gaps - gaps.mean()) >= abs(difference)).sum())
-    return (beyond + 1) / (len(gaps) + 1)
+    # If chance decides each sentence, all of them favour one system with this probability.
+    least = 2.0 ** (1 - sentences)
+    return max((beyond + 1) / (len(gaps) + 1), least)

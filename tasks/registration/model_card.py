@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from infra.store.manifest import Manifest
-from infra.tracking.model_version import HEADLINES, finite, headline, scored_sets, tags_below
+from infra.tracking.model_version import HEADLINES, finite, headline, headline_signature, scored_sets, tags_below
 from model.metric_names import BLEU, BLEU_LC, BLEU_PAPER, CHRF, DEV_PERPLEXITY, PERPLEXITY, TER, UPDATES
 from tasks.corpus.catalogue import OWN, TERMS, may_copy
 from tasks.durations import duration
@@ -92,7 +92,8 @@ def model_card(
     corpus = clean.arguments.get("corpus", {}) if clean else {}
     languages = [corpus[side] for side in ("source_language", "target_language") if side in corpus]
     took = f"It took {duration(float(train.facts.get('seconds', train.seconds)))}." if train else NOT_KNOWN
-    signed = dict.fromkeys(f"{facts['signature']}" for facts in scores.values() if facts.get("signature"))
+    signatures = (f"{facts['signature']}" for facts in scores.values() if facts.get("signature"))
+    signed = dict.fromkeys(headline_signature(each, headline(*scores.values())) for each in signatures)
     protocols = ["Only scores with the same protocol and the same references can be compared."]
     protocols += [f"sacreBLEU's signature of BLEU: {signature}" for signature in signed]
     about = [_cleaning(clean)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from infra.errors import BadConfiguration
 from infra.store.manifest import Manifest
 from infra.store.store import Artifact
-from infra.tracking.model_version import HEADLINES, finite, headline, scored_sets, tags_below
+from infra.tracking.model_version import HEADLINES, finite, headline, headline_signature, scored_sets, tags_below
 from infra.tracking.provenance import commit
 from infra.tracking.run_description import is_number, mlflow_name, table
 from model.metric_names import BLEU, DEV_BLEU, TEST_BLEU
@@ -67,7 +67,7 @@ def version_description(labels: Sequence[str], tags: Mapping[str, str]) -> str:
         # MLflow's list of versions shows the first 32 characters as plain text.
         f"{tags.get('settings') or UNCHANGED} · {HEADLINES[metric]} {bleu}",
         table(head, rows),
-        f"Protocol: `{tags['dev_signature']}`",
+        f"Protocol: `{headline_signature(tags['dev_signature'], metric)}`",
         f"Decision when it was registered: {tags['decision']}",
         f"[Report]({report})" if report else "",
         f"Lineage: `repro show {version}`",

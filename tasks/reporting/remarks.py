@@ -29,7 +29,7 @@ def ended_by_clock(training: Facts, facts: Facts) -> list[str]:
     done = f"{facts[UPDATES]:,} of {planned:,} updates" if planned else f"{facts[UPDATES]:,} updates"
     high = "; the rate of its schedule, linear, was still high" if training.get("schedule") == "linear" else ""
     over = seconds > 60 * training["minutes"] * OVERRUN
-    waited = f" is {training['minutes']:g}, but it needs as many checkpoints as are averaged" if over else ""
+    waited = f" is {training['minutes']:g}, but it needs training.keep checkpoints" if over else ""
     return [f"the clock ended the training: {done} in {seconds / 60:.1f} minutes (training.minutes{waited}){high}"]
 
 

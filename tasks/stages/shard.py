@@ -252,13 +252,16 @@ def _write(
                 for batch, metadata in map(file.get_batch_with_custom_metadata, range(file.num_record_batches)):
                     writer.write(batch)
                     totals["pairs"] += batch.num_rows
+                    copies = 0
                     if augment.shares:
                         is_copy = pc.match_substring_regex(batch.column("pair_id"), COPY)
-                        totals["noised_copies"] += pc.sum(is_copy).as_py() or 0
+                        copies = pc.sum(is_copy).as_py() or 0
+                        totals["noised_copies"] += copies
                     ids = {side: batch.column(side).flatten().to_numpy() for side in SIDES}
                     totals.update({f"{side}_pieces": len(ids[side]) for side in SIDES})
                     totals.update({f"{side}_unknown": int(np.count_nonzero(ids[side] == UNK)) for side in SIDES})
-                    totals.update({"cut": int(metadata[CUT])} if metadata else {})
+                    if metadata and not copies:  # a batch has either pairs or copies
+                        totals["cut"] += int(metadata[CUT])
             path.unlink()
     totals["dropped"] -= totals["pairs"] - totals["noised_copies"]
     return {**totals, "shards": writer.shards}

@@ -53,9 +53,7 @@ def tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     console = Console(width=300)
     console.print(stage_table([StageResult("clean", "", "k", "failed", failure=HOSTILE)]))
     trial = SimpleNamespace(number=1, state="failed", settings=(), failure=HOSTILE, value=None, seconds=1.0)
-    found: Any = SimpleNamespace(
-        resolved=SimpleNamespace(space={}, request=SimpleNamespace(on="dev.bleu")), ranked=lambda: [trial]
-    )
+    found: Any = SimpleNamespace(resolved=SimpleNamespace(space={}, measure="dev.bleu"), ranked=lambda: [trial])
     console.print(sweep_table(found))
     pair = RejectedPair("p:1", HOSTILE, HOSTILE, HOSTILE, "3")
     print_rejections([RejectionReport("Length", "words", 1, 0.5, (pair,))], console)

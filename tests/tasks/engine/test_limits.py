@@ -49,7 +49,7 @@ def test_shares_and_rates_are_facts_too(tmp_path: Path) -> None:
     assert f"{replace(limits.checks[0], value=4_500_966)}".startswith("train has tokens_per_second 4,500,966, expected")
     assert broken == limits.checks
     clean = Limits.parse(["clean.rejected_share <= 0.1", "clean.length_ratio >= 1"])
-    counts = {"rejected": 8, "read": 20, "rejected_by": {"empty": 5, "not_in": 2, "distinct": 1}}
+    counts = {"rejected": 8, "read": 20, "rejected_by": {"empty": 5, "not_in": 1, "distinct": 1, "distinct_source": 1}}
     clean.breaches(artifact(tmp_path, "clean", counts), "")
     assert [check.value for check in clean.checks] == [0.25, None]
 

@@ -96,6 +96,8 @@ def test_a_system_does_not_differ_from_itself_and_a_much_better_one_does() -> No
     assert all(row.a == row.b and row.p == 1 for row in same)
     apart = compare("toy", table(text(2, 0.5)), table(text(3, 0.1)), score_metrics("en"))
     assert all(row.p < 0.01 for row in apart)
+    few = compare("toy", table(text(2, 0.5)).head(2), table(text(3, 0.1)).head(2), score_metrics("en"))
+    assert all(row.p >= 0.5 for row in few), "chance alone may favour one system in both sentences"
 
 
 def test_languages_without_spaces_are_split_as_by_sacrebleu() -> None:

@@ -25,11 +25,11 @@ def metrics_row(update: int, **values: float) -> str:
     return json.dumps({"time": 1.0, "done": update, "total": 40, **values})
 
 
-def test_the_later_row_of_an_update_counts(tmp_path: Path) -> None:
+def test_rows_after_the_checkpoint_of_a_resumed_training_do_not_count(tmp_path: Path) -> None:
     rows = [metrics_row(n, loss=float(n), nll=1.0, learning_rate=0.1) for n in (1, 2, 3)]
     again = [metrics_row(2, loss=7.0, nll=1.0, learning_rate=0.1), metrics_row(2, dev_perplexity=5.0)]
     (tmp_path / "metrics.jsonl").write_text("\n".join([*rows, metrics_row(2, dev_perplexity=6.0), *again]))
     curves = training_curves(tmp_path / "metrics.jsonl")
-    assert curves.updates.tolist() == [1, 2, 3]
-    assert curves.loss.tolist() == [1, 7, 3]
+    assert curves.updates.tolist() == [1, 2]
+    assert curves.loss.tolist() == [1, 7]
     assert curves.dev_perplexity.tolist() == [5]

@@ -28,7 +28,8 @@ def manifest(stage: str, arguments: dict[str, object], facts: dict[str, object])
 
 def test_a_version_that_writes_lower_case_is_shown_by_its_headline() -> None:
     lower = {f"{name}.{fact}": value for name in ("val", "test") for fact, value in LOWER.items()}
-    card = as_markdown(model_card("tiny/1", {**TAGS, **lower}, {}, no_file))
+    signed = {"val.signature": "nrefs:1|case:mixed|tok:13a"}
+    card = as_markdown(model_card("tiny/1", {**TAGS, **lower, **signed}, {}, no_file))
     front = yaml.safe_load(card.split("---\n")[1])
     assert front["model-index"][0]["results"][0]["metrics"][0] == {
         "type": "bleu",
@@ -36,6 +37,7 @@ def test_a_version_that_writes_lower_case_is_shown_by_its_headline() -> None:
         "value": 40.78,
     }
     assert "| set | sentences | BLEU (sacreBLEU, lower-cased) | chrF |" in body(card)
+    assert "signature of BLEU: nrefs:1\\|case:lc\\|tok:13a" in body(card)
 
 
 def no_file(_: str) -> None:

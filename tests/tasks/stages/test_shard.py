@@ -133,6 +133,9 @@ def test_long_pairs_can_be_cut(tmp_path: Path, text: Artifact, vocabulary: Artif
     assert facts["cut"] == facts["pairs"] - sum(map(bool, whole)) > 5
     assert facts["pairs"] + facts["dropped"] == len(IDS)
     assert facts["dropped"] == sum(not s or not t for s, t in zip(source, target, strict=True))
+    (tmp_path / "noised").mkdir()
+    noised = shard.body(tmp_path / "noised", text, vocabulary, limits, Augment(caps=1.0))
+    assert (noised["cut"], noised["noised_copies"] > 0) == (facts["cut"], True), "pairs, not their copies"
 
 
 def test_large_vocabularies_take_32_bits(vocabulary: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:

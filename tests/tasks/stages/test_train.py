@@ -53,7 +53,7 @@ def test_it_says_and_records_why_it_resumes(tmp_path: Path) -> None:
     assert failures == ["model.train was killed by signal 9"], "the last try's reason is noted by the runner"
 
 
-LATER = " is 7.5, but it needs as many checkpoints as are averaged"
+LATER = " is 7.5, but it needs training.keep checkpoints"
 
 
 @pytest.mark.parametrize(("seconds", "by_clock", "reason"), [(450.0, 1, ""), (440.0, 0, ""), (600.0, 1, LATER)])
