@@ -233,6 +233,8 @@ def translate(
     ``finished`` (false if the translation was cut). Raises BadConfiguration for settings that are not allowed, BadData
     for a sentence that is too long for the model.
     """
+    if isinstance(texts, str):
+        raise BadConfiguration("texts is one text, allowed is a list of texts")
     served = load(model) if isinstance(model, str) else model
     given: dict[str, Any] = {"beam": beam, "alpha": alpha}
     given = {name: value for name, value in given.items() if value is not None}
@@ -287,7 +289,8 @@ def artifact(name: str, overrides: Mapping[str, object] | None = None) -> Artifa
 def _resolved(
     name: str, overrides: Mapping[str, object] | None, from_stage: str, until: str, force: Sequence[str], site: str
 ) -> ResolvedRun:
-    return RunRequest(name, from_stage, until, tuple(force), _assignments(overrides), site).resolve()
+    forced = (force,) if isinstance(force, str) else tuple(force)
+    return RunRequest(name, from_stage, until, forced, _assignments(overrides), site).resolve()
 
 
 def _assignments(overrides: Mapping[str, object] | None) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """Runs the command line ``repro``. Results go to stdout, progress and messages to stderr.
 
-Exit codes: 0 done, 1 a stage or command failed, 2 wrong usage or configuration, 130 interrupted.
+Exit codes: 0 done, 1 a stage or command failed, 2 wrong usage or configuration, 130 interrupted, 143 ended by SIGTERM.
 """
 
 import ast
+import contextlib
 import errno
 import logging
 import os
@@ -210,10 +211,15 @@ def _exit_code_after(error: Exception | KeyboardInterrupt, command: list[str]) -
         _say(f"{error}")
         return 2
     if isinstance(error, OSError) and error.errno in UNWRITABLE and error.filename:
-        _say(
-            f"{error.filename} cannot be opened or written: {error.strerror}; make it writable, or set REPRO_ROOT to a"
-            " folder that is (plan, translate and a run without work only read)"
-        )
+        from infra.site import Site
+
+        other = "name another place"
+        with contextlib.suppress(BadConfiguration):
+            site = Site.named()
+            if Path(error.filename).absolute().is_relative_to(site.root.absolute()):
+                variable = "REPRO_CACHE" if site.remote else "REPRO_ROOT"
+                other = f"set {variable} to a folder that is (plan, translate and a run without work only read)"
+        _say(f"{error.filename} cannot be opened or written: {error.strerror}; make it writable, or {other}")
         return 1
     from flows.runner.outcome import StageFailed
 

@@ -11,7 +11,7 @@ from flows.runs.completion import VERSION_NAMES
 from flows.views.tables import size_text
 from flows.views.terminal import print_text, say
 from flows.web.at_work import serving
-from infra.errors import BadConfiguration
+from infra.errors import BadConfiguration, Fault
 from infra.site import configured_site
 from infra.store.files import files_below
 
@@ -65,8 +65,7 @@ def delete(
     if planned.children:
         say(f"stays: {', '.join(planned.children)}, whose training began from it")
     if not yes and not _agrees(version):
-        say("nothing was deleted")
-        return
+        raise Fault("nothing was deleted")
     if resolve(site.registry, version).aliases != chosen.aliases:
         raise BadConfiguration(f"the aliases of {version} were changed meanwhile; repeat the command")
     delete_planned(site, planned, records=records)

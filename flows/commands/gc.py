@@ -28,7 +28,8 @@ def gc(
 
     For each run and set of overrides, gc keeps the artifacts of the newest record. For each stage, it also keeps those
     of the newest record and of the newest finished record that have it. A registered version keeps its weights,
-    vocabulary and scores. MLflow's own command, mlflow gc, removes runs that were deleted in MLflow.
+    vocabulary, scores and pages of `repro gap`; another system keeps its translations and scores. MLflow's own command,
+    mlflow gc, removes runs that were deleted in MLflow.
 
     For example:
 

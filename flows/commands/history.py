@@ -22,7 +22,7 @@ def history(
     site: SiteOption = "local",
     as_json: JsonOption = False,
 ) -> None:
-    """List every start of a run: request, outcome, failure, retries and hours.
+    """List the starts of a run: request, outcome, failure, retries and hours.
 
     The newest comes first. Hours are the time of the stages that were made; for a running or killed run, the time since
     its start.

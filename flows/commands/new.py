@@ -141,10 +141,10 @@ def new(
         raise BadConfiguration(f"{error}") from error
     base = find_run(like or fitted.name)
     text = toml_of(run, base, like and extendable_name(like))
-    if file.exists() and file.read_text() != text:
+    if file.exists() and file.read_text("utf-8") != text:
         names = (Path(f"{file}.before{number}") for number in ("", *range(2, 1000)))
         kept = next(each for each in names if not each.exists())
-        write_atomically(kept, file.read_text())
+        write_atomically(kept, file.read_text("utf-8"))
         say(f"{kept} is the earlier {file}: what you changed there by hand is not in the new one")
     write_atomically(file, text)
     model = run.model

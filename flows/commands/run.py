@@ -66,6 +66,10 @@ def run(
     several = parse_seeds(seeds) if seeds else ()
     if promote_better and (resolved.is_modified or asked.until not in ("", "register")):
         raise BadConfiguration("--promote-better is given, allowed is that for a whole run without --set")
+    if promote_better and several and (own := resolved.run.training.seed) not in several:
+        raise BadConfiguration(f"--promote-better is given, allowed is that with the run's own seed {own} in --seeds")
+    if every and several:
+        raise BadConfiguration("--all-scores is given, allowed is that without --seeds")
     configure_libraries(resolved.site.root)
     if several:
         _run_seeds(resolved, several, promote_better, as_json)

@@ -29,7 +29,9 @@ def score(
     references: Annotated[Path | None, Parameter(help="score against this file, without a run; stores nothing")] = None,
     language: Annotated[str, Parameter(help="with --references: their language, such as de")] = "",
     anyway: Annotated[bool, Parameter(help="score even lines that are empty or seem misplaced")] = False,
-    forget: Annotated[str, Parameter(help="remove the stored translations of this system")] = "",
+    forget: Annotated[
+        str, Parameter(help="remove the stored translations of this system, of all sets or of --on")
+    ] = "",
     every: Annotated[bool, Parameter(name="--all-scores", help="show the scores by every protocol")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -51,7 +53,13 @@ def score(
     site = configured_site()
     store = open_store(site)
     if forget:
-        for each in system_scores(store, f"{SYSTEM}{forget}").values():
+        if files or references or name:
+            raise BadConfiguration("--forget is given, allowed beside it is only --on, as in --on demo/test")
+        stored = system_scores(store, f"{SYSTEM}{forget}").values()
+        chosen = [each for each in stored if on in ("", each.on)]
+        if not chosen:
+            raise BadConfiguration(f"--on is {on!r}, allowed is {', '.join(each.on for each in stored)}")
+        for each in chosen:
             each.remove(store)
             say(f"removed the translations of {each.on} by {forget}")
         return

@@ -62,6 +62,13 @@ def show(
         name = swapped_name(name)
     if not name and (path or extends):
         raise BadConfiguration("--path and --extends need a name, such as demo/train or demo")
+    given = [
+        option
+        for option, value in (("--path", path), ("--artifacts", artifacts), ("--extends", extends), ("--json", as_json))
+        if value
+    ]
+    if len(given) > 1 and given != ["--artifacts", "--json"]:
+        raise BadConfiguration(f"{' and '.join(given)} are given, allowed is one of them, or --artifacts with --json")
     if path:
         from flows.inspection.artifacts import folders_of
 

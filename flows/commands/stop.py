@@ -34,7 +34,10 @@ def stop(
     from flows.runner.stopping import starts_at_work, stop_left_jobs, stop_start
 
     where = configured_site(site)
-    name = parse_name(run).run
+    asked = parse_name(run)
+    name = asked.run
+    if asked.stage:
+        raise BadConfiguration(f"{run!r} is given, allowed is a whole run, such as {name}")
     at_work = starts_at_work(where, name)
     chosen = with_overrides(at_work, overrides)
     left = None if chosen else stop_left_jobs(where, name, overrides, say)

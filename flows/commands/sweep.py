@@ -2,7 +2,8 @@
 
 from flows.commands.options import JsonOption
 from flows.orchestration.dispatch import dispatch_group
-from flows.tuning.sweep import SweepRequest, SweepResults
+from flows.runner.group import GroupFailed
+from flows.tuning.sweep import ResolvedSweep, SweepRequest, SweepResults
 from flows.views.tables import sweep_table
 from flows.views.terminal import show
 from infra.servers.environment import configure_libraries
@@ -19,6 +20,13 @@ def sweep(request: SweepRequest, *, as_json: JsonOption = False) -> None:
     """
     resolved = request.resolve()
     configure_libraries(resolved.base.site.root)
-    found: SweepResults = dispatch_group(resolved)
-    picture = f"picture: {resolved.folder / 'sweep.png'}"
-    show("", sweep_table(found), "", picture, f"best:    {found.command}", result=found.as_json() if as_json else None)
+    try:
+        _show(dispatch_group(resolved), resolved, as_json)
+    except GroupFailed as failed:
+        _show(failed.found, resolved, as_json)
+        raise
+
+
+def _show(found: SweepResults, resolved: ResolvedSweep, as_json: bool) -> None:
+    lines = [f"picture: {resolved.folder / 'sweep.png'}", *([f"best:    {found.command}"] if found.command else [])]
+    show("", sweep_table(found), "", *lines, result=found.as_json() if as_json else None)

@@ -26,10 +26,18 @@ def trace(
     ] = "",
     *,
     attention: Annotated[bool, Parameter(help="draw the attention weights as a PNG file")] = False,
-    out: Annotated[Path, Parameter(help="with --attention: the PNG file to write")] = Path("attention.png"),
+    out: Annotated[
+        Path | None,
+        Parameter(help="with --attention: the PNG file to write; default: attention.png", show_default=False),
+    ] = None,
     model: Annotated[
-        str, Parameter(help="with a sentence: the version that translates it, NAME@alias, NAME/version or NAME")
-    ] = "demo@champion",
+        str,
+        Parameter(
+            help="with a sentence: the version that translates it, NAME@alias, NAME/version or NAME; "
+            "default: demo@champion",
+            show_default=False,
+        ),
+    ] = "",
     target: Annotated[str, Parameter(help="with a sentence: translation to show instead of the model's own")] = "",
     overrides: OverridesOption = (),
     site: SiteOption = "local",
@@ -49,16 +57,21 @@ def trace(
 
     repro trace "The old woman sees a dog." --attention --model demo@candidate --out dog.png
     """
+    if out and not attention:
+        raise BadConfiguration(f"--out is {out}, allowed is that with --attention")
+    out = out or Path("attention.png")
     if attention and (out.is_dir() or not out.parent.is_dir()):
         raise BadConfiguration(f"--out is {out}, allowed is a file in an existing folder")
     if pair_id:
+        if model or target:
+            raise BadConfiguration(f"{'--model' if model else '--target'} is for a sentence, not for a pair of a run")
         _trace_pair(what, pair_id, out if attention else None, overrides, site, as_json)
     elif attention:
         if overrides or as_json:
             raise BadConfiguration(
                 f"{'--set' if overrides else '--json'} is for a run and a pair, such as demo test:17"
             )
-        _draw_sentence(what, model, target, out, site)
+        _draw_sentence(what, model or "demo@champion", target, out, site)
     else:
         raise BadConfiguration("pair-id is missing, allowed is a pair such as demo:17, or a sentence with --attention")
 

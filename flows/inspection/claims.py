@@ -13,6 +13,7 @@ from flows.runner.artifact_names import is_version
 from flows.runner.find_run import find_version, short_name, split_name
 from flows.runner.recorded_runs import command_of
 from flows.runner.request import RunRequest, make_plan
+from flows.runner.systems import SYSTEM
 from flows.runs import Run
 from flows.runs.overrides import NAMED
 from flows.runs.paper_rows import PAPER, PAPER_RUNS, row_run_name
@@ -93,6 +94,8 @@ def find_claim(name: str, score: float | None, ours: RunRequest, site: Site) -> 
 def _published(name: str, score: float | None, ours: RunRequest) -> ClaimedSystem:
     """Find the claim of a preset or a row of the paper: the figure that equals ``score``, else the first."""
     if name in NAMED["preset"]:
+        if ours.run.startswith(SYSTEM):
+            raise BadConfiguration(f"--as is {name!r}, allowed is a preset only for a version or run, not {ours.run}")
         peers = [each for each in PEERS if each.preset == name]
         figures = [Claim(name, float(p.bleu), p.metric, p.card_set, f"{p.system}, {p.source}") for p in peers]
         request = RunRequest(ours.run, overrides=("training.minutes=0", f"preset={name}"))  # a preset counts updates

@@ -104,6 +104,7 @@ def find_made(planned: RunPlan) -> RunArtifacts:
 
 def trace_pair(run: str, pair_id: str, overrides: tuple[str, ...] = (), site: str = "local") -> PairTrace:
     """Trace one pair. Raises BadConfiguration for an unknown run or id, BadData for damaged artifacts."""
+    overrides = (*overrides, "filters.max_rejected=1")  # pairs of a refused text can be traced too
     planned = make_plan(RunRequest(run, until="score", overrides=overrides, site=site).resolve())
     return trace(planned.resolved.run, planned.resolved.site, find_made(planned), pair_id)
 

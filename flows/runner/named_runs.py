@@ -5,7 +5,7 @@ count as an override, since limits change no result.
 
 - Artifacts (``show``, ``verify``, ``api.artifact``): for each stage, the artifacts of the newest record with the whole
   stage, finished or not.
-- The model (``export``, ``compare``, ``api.scores`` and ``curves``): weights, scores and curves of one record: the
+- The model (``compare``, ``api.scores`` and ``curves``): weights, scores and curves of one record: the
   newest finished record with scores.
 - A group of seeds (``compare --seeds``): the model of each seed; all other overrides are the given ones.
 

@@ -98,7 +98,7 @@ def _check_form(check: Check) -> dict[str, Any]:
 
 def change(path: Path, **fields: str) -> None:
     """Replace fields of a record, or add them before its stages, so that they belong to the header."""
-    write_atomically(path, _as_text({**fields, **json.loads(path.read_text()), **fields}))
+    write_atomically(path, _as_text({**fields, **json.loads(path.read_bytes()), **fields}))
 
 
 def write_paper(path: Path, pages: Mapping[str, str], results: Mapping[str, Any]) -> None:

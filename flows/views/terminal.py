@@ -86,7 +86,7 @@ class TerminalDisplay:
 def console(*, stderr: bool = True) -> Console:
     """Make a console on stderr or stdout, ``PIPE_WIDTH`` characters wide if that is no terminal."""
     width = None if (sys.stderr if stderr else sys.stdout).isatty() else PIPE_WIDTH
-    return Console(stderr=stderr, highlight=False, width=width)
+    return Console(stderr=stderr, highlight=False, emoji=False, width=width)
 
 
 def show(*parts: RenderableType, aside: bool = False, result: Any = None) -> None:

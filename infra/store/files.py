@@ -105,8 +105,10 @@ def write_atomically(path: Path, text: str) -> None:
     try:
         write_durably(temporary, text)
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = f"{path}"  # nobody knows the other name
         raise
 
 

@@ -78,6 +78,8 @@ def test_translations_and_attention_are_those_of_the_version(small: Path) -> Non
     assert found["hypothesis"][0] == " ".join(alone["hypothesis"])
     assert found["score"][0] == pytest.approx(alone["score"].sum())
     assert found["score"][0] >= found["score"][1]
+    with pytest.raises(BadConfiguration, match="allowed is a list of texts"):
+        api.translate("one text")
     with pytest.raises(BadConfiguration, match="n_best is 4"):
         api.translate([LINE], served, n_best=4)
     with pytest.raises(BadData, match="text 1"):

@@ -84,6 +84,8 @@ def test_new_ones_take_the_place_of_earlier_ones_and_can_be_forgotten(
         scores("system:gogle")
     with pytest.raises(BadConfiguration, match="'google' has no .*; did you mean system:google"):
         scores("google")
+    with pytest.raises(BadConfiguration, match="--on is 'small/dev', allowed is small/test"):
+        score(forget="google", on="small/dev")
     score(forget="google")
     assert not [*store.list("receive"), *store.list("score")]
 

@@ -31,7 +31,10 @@ export async function* translate(body, signal) {
   let rest = "";
   let complete = false;
   for (;;) {
-    const { value, done } = await reader.read();
+    const { value, done } = await reader.read().catch((error) => {
+      if (error.name === "AbortError") throw error;
+      return { done: true }; // the connection was lost
+    });
     if (done) break;
     const lines = (rest + value).split("\n");
     rest = lines.pop();

@@ -23,7 +23,9 @@ def explained(capsys: pytest.CaptureFixture[str], **options: int) -> dict[str, d
 
 
 @pytest.mark.usefixtures("small")
-def test_counts_and_samples_are_those_of_the_artifact(capsys: pytest.CaptureFixture[str]) -> None:
+def test_counts_and_samples_are_those_of_the_artifact(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = find_made(make_plan(RunRequest("small", until="clean").resolve())).made["clean", ""].path()
     rejected = pl.read_parquet(folder / "rejected.parquet")
     found = explained(capsys, samples=2)
@@ -39,6 +41,9 @@ def test_counts_and_samples_are_those_of_the_artifact(capsys: pytest.CaptureFixt
     assert "lines count from 0" in capsys.readouterr().out
     assert explained(capsys, samples=2) == found
     assert found != explained(capsys, samples=2, seed=2)
+    monkeypatch.setattr("tasks.stages.clean.FEWEST_JUDGED", 1)
+    filters("small", overrides=("filters.max_rejected=0",))
+    assert "lines count from 0" in capsys.readouterr().out, "a limit lowered since hides nothing"
 
 
 def test_text_that_is_not_cleaned_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,25 @@ def test_a_wrong_word_never_proposes_what_destroys(
         assert not [name for name in DESTROYING if name in proposed]
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("run demo --seeds 2,3 --promote-better", "allowed is that with the run's own seed 1 in --seeds"),
+        ("run demo --seeds 1,2 --all-scores", "--all-scores is given, allowed is that without --seeds"),
+        ("trace demo test:1 --out x.png", "--out is x.png, allowed is that with --attention"),
+        ("trace demo test:1 --attention --target x", "--target is for a sentence"),
+        ("show demo/clean --path --json", "--path and --json are given, allowed is one of them"),
+        ("stop demo/train", "allowed is a whole run, such as demo"),
+        ("score --forget google new.txt", "--forget is given, allowed beside it is only --on"),
+    ],
+)
+def test_an_option_without_effect_is_refused(
+    words: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, *words.split()) == 2
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.usefixtures("small")
 def test_logs_are_the_measurements_of_a_job_and_nothing_is_at_work_to_stop(capsys: pytest.CaptureFixture[str]) -> None:
     logs("small", "train")
@@ -149,7 +168,9 @@ def test_servers_that_a_run_in_a_terminal_uses_stay_up_unless_forced(
 
 
 @pytest.mark.usefixtures("small")
-def test_a_version_is_deleted_with_what_serves_it_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_version_is_deleted_with_what_serves_it_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     site = configured_site()
     planned = plan_deletion(site, resolve(site.tracking, "small/1"))
     with pytest.raises(BadConfiguration, match="small/1 is champion"):
@@ -159,6 +180,9 @@ def test_a_version_is_deleted_with_what_serves_it_alone(capsys: pytest.CaptureFi
     assert versions(site.registry)
     record = next(read_headers(site.root, "small")).path
     with pytest.raises(BadConfiguration, match="nobody can be asked"):
+        delete("small/1", aliased=True)
+    with monkeypatch.context() as patch, pytest.raises(Fault, match="nothing was deleted"):
+        patch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True, readline=lambda: "n\n"))
         delete("small/1", aliased=True)
     said = capsys.readouterr().err
     assert f"so that `repro gc --delete` frees them, add --records, or later: rm {record}" in said

@@ -165,6 +165,8 @@ def test_the_clock_is_replaced_with_its_schedule_and_limits_that_it_made_void_ar
     assert (made.model, made.training) == (expected.model, replace(expected.training, seed=made.training.seed))
     assert f"{made.vocabulary.size:,} pieces, " in usual
     preset = find_claim("notes", 30.0, ours, site)
+    with pytest.raises(BadConfiguration, match="only for a version or run, not system:google"):
+        find_claim("notes", 30.0, RunRequest("system:google"), site)
     commands = {each.name: each.command for each in training_differences(preset, ended, ours, [])}
     whole = "repro run clock --set training.minutes=0 --set preset=notes"
     assert commands["all settings of the preset"] == whole, "a schedule would override that of the preset"
