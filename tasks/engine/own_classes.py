@@ -146,16 +146,23 @@ def own_code(kind: type) -> str:
 @cache
 def _code_of_import(kind: type, path: Path) -> str:
     """The digest for a class that Python's import system loaded. Python keeps no text: the file must be unchanged."""
-    sources = read_sources(path, kind.__module__)
-    for source in sources.values():
-        status = source.path.stat()
+    paths, found = _imported_sources(path, kind.__module__)
+    for source in paths:
+        status = source.stat()
         changed = max(status.st_mtime, status.st_ctime)  # a copy may keep st_mtime
         if changed > PROCESS_START:
             raise BadConfiguration(
-                f"{source.path} changed after this process began, so {kind.__qualname__} may be older here than in the"
+                f"{source} changed after this process began, so {kind.__qualname__} may be older here than in the"
                 f" file: name the run as FILE.py:NAME, or start a new process (in a notebook: restart the kernel)"
             )
-    return digest(sources)
+    return found
+
+
+@cache
+def _imported_sources(path: Path, module: str) -> tuple[list[Path], str]:
+    """The files that a module's code is in, and their digest."""
+    sources = read_sources(path, module)
+    return [source.path for source in sources.values()], digest(sources)
 
 
 def _is_in(module: ModuleType, kind: type) -> bool:
