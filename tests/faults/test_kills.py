@@ -13,6 +13,7 @@ from services import (
     assert_metrics_logged_once,
     has_checkpoint,
     kill_tree,
+    newest_checkpoint,
     stage_states,
     wait_for,
     wait_for_outcome,
@@ -29,8 +30,11 @@ def test_torchrun_and_ranks_are_killed_repeatedly(services: Services, root: Path
     A relaunch is free while each attempt leaves a newer checkpoint.
     """
     run = services.run(root, "LONG", *UNTIL, REPRO_RANKS="2")
+    newest = 0
     for updates, victim in ((80, "torchrun"), (200, "rank"), (320, "rank"), (440, "rank"), (560, "rank")):
-        wait_for(lambda updates=updates: has_checkpoint(root, updates))
+        least = max(updates, newest + 1)
+        wait_for(lambda least=least: has_checkpoint(root, least))
+        newest = newest_checkpoint(root)
         wait_for(lambda victim=victim: victims(root, victim))[-1].send_signal(signal.SIGKILL)
     assert stage_states(wait_for_outcome(run))["train"] == {"completed"}
 

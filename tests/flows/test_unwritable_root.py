@@ -109,10 +109,16 @@ def test_a_root_without_programs_can_be_worked_in(small: Path, run: str) -> None
 
 @pytest.mark.parametrize("words", ["plan {}", "run {} --force score", "models", "translate /dev/null --model small"])
 def test_a_damaged_database_is_one_sentence(
-    small: Path, run: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    small: Path,
+    run: str,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     (small / "mlflow.db").write_bytes(b"SQLite format 3\0" + b"damaged" * 1000)
     assert call(monkeypatch, *words.format(run).split()) == 2
+    assert not caplog.messages, "each would be one more line"
     said = capsys.readouterr().err.splitlines()
     *_, sentence = said
     assert len(said) == 1 + words.startswith("run")

@@ -93,5 +93,6 @@ def test_the_state_of_a_training_that_a_new_run_needs_stays(tmp_path: Path) -> N
     report = find_garbage(site)
     assert {each.place for each in report.leftovers} == {"train/k1.state", "train/k2.state"}
     start(tmp_path, 1, [first])
+    assert {each.place for each in find_garbage(site).leftovers} == {"train/k2.state"}
     assert remove_garbage(site, report) == 5 + sum(each.bytes for each in report.removable if each.key == second.key)
     assert [folder.exists() for folder in states] == [True, False]

@@ -57,7 +57,7 @@ def test_a_killed_job_is_reported_with_the_end_of_its_log(tmp_path: Path, monkey
 
 CHILDREN = (
     "import subprocess, time\n"
-    "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+    "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(900)'])\n"
     "(out / 'child').write_text(str(child.pid))\n"
 )
 
@@ -69,18 +69,18 @@ def test_an_interrupt_ends_the_whole_group(tmp_path: Path, monkeypatch: pytest.M
 
     with pytest.raises(KeyboardInterrupt):
         LocalLauncher().run(job(tmp_path, CHILDREN + "time.sleep(60)", monkeypatch), interrupt)
-    wait_for(lambda: has_ended(int((tmp_path / "out" / "child").read_text())))
+    wait_for(lambda: has_ended(int((tmp_path / "out" / "child").read_text())), 1.0)
 
 
 def test_a_killed_leader_leaves_no_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = CHILDREN + "import os; os.kill(os.getpid(), 9)"
     with pytest.raises(JobFailed, match="signal 9"):
         LocalLauncher().run(job(tmp_path, code, monkeypatch), bool)
-    wait_for(lambda: has_ended(int((tmp_path / "out" / "child").read_text())))
+    wait_for(lambda: has_ended(int((tmp_path / "out" / "child").read_text())), 1.0)
 
 
 def test_a_job_ends_with_its_killed_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "import os, time; (out / 'pid').write_text(str(os.getpid()) + ' '); time.sleep(60)"
+    code = "import os, time; (out / 'pid').write_text(str(os.getpid()) + ' '); time.sleep(900)"
     job(tmp_path, code, monkeypatch)
     starter = (
         "import pathlib; from infra.launch.job import JobSpec; from infra.launch.local import LocalLauncher\n"
@@ -93,7 +93,7 @@ def test_a_job_ends_with_its_killed_launcher(tmp_path: Path, monkeypatch: pytest
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    wait_for(lambda: has_ended(int(pid_file.read_text())))
+    wait_for(lambda: has_ended(int(pid_file.read_text())), 1.0)
 
 
 def has_ended(pid: int) -> bool:

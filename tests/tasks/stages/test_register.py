@@ -253,6 +253,12 @@ def test_the_stage_registers_the_translator_with_its_report(
     files = {"version.json": (tmp_path / "version.json").read_text()}
     made = sealed(run.store, "register", files, run.weights, run.vocabulary)
     assert _still_registered(made, site)
+    with monkeypatch.context() as patch:
+        find, again = LocalStore.find, run.weights.manifest
+        assert again
+        again = replace(again, files={**again.files, "job.log": {"sha256": "0" * 64, "bytes": 1}})
+        patch.setattr(LocalStore, "find", lambda *name: again if "average" in name else find(*name))
+        assert _still_registered(made, site), "equal weights that were made again have other logs"
     weights = local_folder(run.tracker.uri, version) / "weights" / "said"
     weights.write_text("evil")
     assert not _still_registered(made, site), "the next run stores it again"
