@@ -20,6 +20,7 @@ from cyclopts import App, Argument, CycloptsError, Group, MissingArgumentError, 
 from flows import __version__
 from flows.views.standard_streams import discard_stdout, prepare_streams
 from infra.errors import BadConfiguration, Fault
+from infra.guards.shown_text import shown_lines
 from infra.processes import signals
 from infra.processes.compute import thread_waiting
 
@@ -115,6 +116,13 @@ def _version() -> str:
     return f"{__version__} ({made_from})" if (made_from := commit()) else __version__
 
 
+class _WarningFormatter(logging.Formatter):
+    """Shows control characters as escapes: a warning may quote a tag or an error of another program."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return shown_lines(super().format(record))
+
+
 def main() -> None:
     """Entry point: run the command, and turn any error into one message and an exit code."""
     prepare_streams()
@@ -122,7 +130,7 @@ def main() -> None:
     arguments = [word for word in sys.argv[1:] if word != "--debug"]
     debug = "--debug" in sys.argv
     if logging.lastResort:  # prints warnings if a command sets up no logging
-        logging.lastResort.setFormatter(logging.Formatter("repro: %(message)s"))
+        logging.lastResort.setFormatter(_WarningFormatter("repro: %(message)s"))
     # A shell requests completions by ``__complete``.
     if arguments and not arguments[0].startswith(("-", "_")) and arguments[0] not in COMMANDS:
         _say(_unknown_command(arguments[0]))

@@ -46,8 +46,9 @@ def plan_deletion(site: Site, version: Version) -> Deletion:
     wholes = filter(None, map(with_stages, read_headers(store.root)))
     records = [each.path for each in wholes if (weights - shared) & {(row.stage, row.key) for row in each.stages}]
     children = [label for label, each in others.items() if weights & read_by_training(each, graph)]
-    folder = stored_folder(site.registry, version)
-    below = folder and MODEL_ID.search(f"{folder}") and folder.is_relative_to(site.root.absolute())
+    root = site.root.resolve()
+    folder = (stored := stored_folder(site.registry, version)) and stored.resolve()
+    below = folder and folder.is_relative_to(root) and MODEL_ID.search(f"{folder.relative_to(root)}")
     own = folder if below and not any(each.source == version.source for each in others.values()) else None
     home = store if site.shares_tracking else store.local()
     return Deletion(version, home, own, graph.registration(version.label), records, children)

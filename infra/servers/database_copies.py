@@ -66,6 +66,8 @@ def restore(root: Path, folder: Path, say: Callable[[str], None]) -> list[Path]:
         say(f"the present databases are kept in {before}")
     for copy, file in places.items():
         file.parent.mkdir(parents=True, exist_ok=True)
+        if file.parent != root:
+            file.parent.chmod(0o700)  # Prefect's database holds addresses of notifications
         _copy(copy, file)
     return list(places.values())
 

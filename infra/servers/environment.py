@@ -21,10 +21,12 @@ from infra.servers.sqlite_addresses import needs_quoting, sqlite_uri
 PERSISTENT_LEASES = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"}
 """For a server that may be restarted. With leases in memory, a restart cancels each flow run that holds a lease (each
 run of a deployment with a concurrency limit) when the run renews its lease."""
-NO_TELEMETRY = {
+PROCESS_SETTINGS = {
     "DO_NOT_TRACK": "true",  # MLflow does not accept 1
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    # No such file: Prefect would read the one in its home, which can name code to run, and others may write to a root.
+    "PREFECT_LOGGING_SETTINGS_PATH": f"{Path(__file__).with_name('no-logging.yml')}",
 }
 """For every process that this project starts."""
 CLIENT_RETRIES = {
@@ -45,7 +47,7 @@ def configure_libraries(root: Path) -> None:
     _ensure_home(root)
     os.environ |= past_proxies(os.environ)
     settings = {
-        **NO_TELEMETRY,
+        **PROCESS_SETTINGS,
         # repro has its own display. The run's page shows the log.
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
         "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",

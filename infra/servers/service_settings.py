@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -138,8 +139,13 @@ def read(folder: Path) -> Service:
 
 
 def running_service(root: Path) -> Service | None:
-    """Return the service of ``root`` if its supervisor is alive, otherwise None."""
+    """Return the service of ``root`` if its supervisor is alive, otherwise None.
+
+    A folder of another user is none: it would say which servers get this user's password.
+    """
     try:
+        if (root / FOLDER).stat().st_uid != os.geteuid():
+            return None
         service = read(root / FOLDER)
     except OSError:
         return None

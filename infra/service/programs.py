@@ -12,7 +12,13 @@ from pathlib import Path
 from infra.processes.children import SAFE_PATH, python_path
 from infra.servers import credentials
 from infra.servers.credentials import Credentials
-from infra.servers.environment import CLIENT_RETRIES, NO_TELEMETRY, PERSISTENT_LEASES, past_proxies, prefect_database
+from infra.servers.environment import (
+    CLIENT_RETRIES,
+    PERSISTENT_LEASES,
+    PROCESS_SETTINGS,
+    past_proxies,
+    prefect_database,
+)
 from infra.servers.service_settings import Service
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.servers.temporary_prefect import PREFECT_ORIGINS, serve
@@ -70,7 +76,7 @@ def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
     ]
     variables = {
         **process_tag(service.folder),
-        **NO_TELEMETRY,
+        **PROCESS_SETTINGS,
         **CLIENT_RETRIES,
         **past_proxies(outer, service.prefect),
         **SAFE_PATH,

@@ -12,6 +12,7 @@ import uuid
 from pathlib import Path
 
 from infra.errors import BadConfiguration, BadData
+from infra.guards.path_names import file_name
 from infra.servers import mlflow_sqlite
 from infra.servers.sqlite_addresses import sqlite_file
 from infra.store.files import sha256_of, user_cache
@@ -35,7 +36,7 @@ def local_folder(uri: str, version: Version) -> Path:
     folder = _on_this_machine(address)
     is_checked = False
     if folder is None:
-        folder = user_cache("models") / urllib.parse.quote(address, safe="")
+        folder = user_cache("models") / file_name(address)
         is_checked = folder.exists() and not _damage(folder, version)
         if not is_checked:
             shutil.rmtree(folder, ignore_errors=True)
@@ -107,7 +108,15 @@ def _on_this_machine(address: str) -> Path | None:
 
 def _download(uri: str, address: str, folder: Path) -> None:
     from mlflow.artifacts import download_artifacts
+    from mlflow.store.artifact.runs_artifact_repo import RunsArtifactRepository
 
+    if RunsArtifactRepository.is_runs_uri(address):
+        address = RunsArtifactRepository.get_underlying_uri(address, uri)
+    there = urllib.parse.urlsplit(address)
+    own = urllib.parse.urlsplit(uri).netloc.rpartition("@")[2]
+    if there.scheme in ("http", "https", "mlflow-artifacts") and there.netloc.rpartition("@")[2] not in ("", own):
+        why = "which would get the password of the MLflow server; allowed is that server"
+        raise BadConfiguration(f"the model is at {there.hostname}, {why}")
     partial = folder.with_name(f"{uuid.uuid4().hex}.partial")
     partial.mkdir(parents=True)
     try:

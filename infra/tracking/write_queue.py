@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from infra.guards.address_secrets import public_text
+from infra.guards.shown_text import shown_lines
 from infra.processes import signals
 from infra.tracking.client import mlflow_errors
 
@@ -101,7 +103,7 @@ class WriteQueue:
     def _warn(self, text: str, subject: str = "") -> None:
         if (subject or text) not in self._warned:
             self._warned.add(subject or text)
-            print(f"repro: {text}", file=sys.stderr)
+            print(f"repro: {shown_lines(public_text(text, self.place))}", file=sys.stderr)
 
 
 def _is_transient(error: Exception) -> bool:

@@ -80,6 +80,9 @@ def test_a_service_is_up_until_it_is_down(root: Path, monkeypatch: pytest.Monkey
         assert running_service(root) is None
         lifecycle.up(free_service(root), os.environ, said.append)
         assert running_service(root) == found.service
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "geteuid", lambda: -1)
+            assert running_service(root) is None, "that of another user"
 
         # Another root on the same ports is refused.
         with pytest.raises(BadConfiguration, match=f"port {service.prefect_port} .* is not free .*--prefect-port"):
