@@ -72,8 +72,10 @@ def work(job: Job) -> Facts:
     # Counted from the files, because an earlier attempt may have written some of them.
     rows = map(json.loads, (job.out / "metrics.jsonl").read_text().splitlines())
     seconds = sum({row["done"]: row[BLOCK_SECONDS] for row in rows if BLOCK_SECONDS in row}.values())
-    blocks = [pq.read_table(path, columns=["hypotheses"]) for path in sorted(job.out.glob("*.parquet"))]
-    untranslated = sum(not found for block in blocks for found in block.column("hypotheses").to_pylist())
+    untranslated = 0
+    for path in job.out.glob("*.parquet"):
+        block = pq.read_table(path, columns=["hypotheses"])
+        untranslated += sum(not found for found in block.column("hypotheses").to_pylist())
     return {"lines": first, "untranslated": untranslated, "seconds": round(seconds, 3)}
 
 

@@ -190,10 +190,12 @@ class Snapshot:
         # List each time: another machine that seals the artifact removes the files.
         listed = self.bucket.list(self._place).keys()
         files: dict[str, str] = {}
+        known = self._uploaded & listed
         for name, stamp in stamps.items():
             if self._stopped:
                 break
-            files[name] = self._upload_file(held, name, stamp, {*(self._uploaded & listed), *files.values()})
+            files[name] = self._upload_file(held, name, stamp, known)
+            known.add(files[name])
             self._uploaded.add(files[name])
         content = {"attempt": self._attempt, "files": files}
         with self._write_lock:

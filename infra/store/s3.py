@@ -85,8 +85,7 @@ class S3Store(Store):
 
     def list(self, stage: str = "") -> Iterator[Manifest]:
         """Makes one listing, and one request for each manifest without a copy on this machine."""
-        found = (remote.manifest for _, remote in self._manifests.get_all() if remote)
-        return (manifest for manifest in found if stage in ("", manifest.stage))
+        return (remote.manifest for _, remote in self._manifests.get_all(stage) if remote)
 
     def names(self) -> Iterator[tuple[str, str]]:
         return (name for name, _ in self._manifests.get_all())

@@ -65,16 +65,17 @@ class RemoteManifests:
             self._write_copy(stage, key, etag, remote)
         return remote
 
-    def get_all(self) -> Iterator[tuple[tuple[str, str], RemoteManifest | None]]:
+    def get_all(self, stage: str = "") -> Iterator[tuple[tuple[str, str], RemoteManifest | None]]:
         """Yield stage, key and manifest of each artifact, sorted, from one listing; downloads run in parallel.
 
-        An unreadable or altered manifest is None.
+        ``stage`` limits the listing to one. An unreadable or altered manifest is None.
         """
         listed: dict[tuple[str, str], dict[str, ObjectInfo]] = {}
-        for name, info in self._bucket.list("").items():
-            stage, _, rest = name.partition("/")
+        for name, info in self._bucket.list(stage).items():
+            whole = f"{stage}/{name}" if stage else name
+            of_stage, _, rest = whole.partition("/")
             key, _, file = rest.partition("/")
-            listed.setdefault((stage, key), {})[file] = info
+            listed.setdefault((of_stage, key), {})[file] = info
         names = sorted(name for name in listed if MANIFEST in listed[name] and is_artifact_name("/".join(name)))
         self._listed.update((name, listed[name]) for name in names)
         for first in range(0, len(names), MANIFESTS_IN_MEMORY):

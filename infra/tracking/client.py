@@ -50,9 +50,10 @@ def mlflow_client(uri: str) -> Any:
         ("MLFLOW_LOGGING_LEVEL", "ERROR"),
         ("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false"),
         ("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"),  # stdout belongs to the command
-        # By default a request may take four minutes.
+        # By default a request may take four minutes. A server may wait so long for its database; if the client gave up
+        # earlier, it would repeat the request, and one registration would become two versions.
         ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2"),
-        ("MLFLOW_HTTP_REQUEST_TIMEOUT", "30"),
+        ("MLFLOW_HTTP_REQUEST_TIMEOUT", f"{SQLITE_SECONDS + 15}"),
     ):
         os.environ.setdefault(variable, value)
     credentials.export_to_environment()

@@ -7,6 +7,7 @@ Every method raises MLflow's errors and may be repeated, because the answer to a
 
 import json
 import math
+import re
 import socket
 import tempfile
 import time
@@ -29,6 +30,8 @@ PARAMS_PER_BATCH = 100
 MAX_PARAM_LENGTH = 6000
 MAX_TAG_LENGTH = 8000
 CURSOR = "metrics_cursor"
+LAYER = re.compile(r"_\d+$")
+"""The end of the name of a layer's metric. The tag of a cursor for each layer would be longer than MLflow stores."""
 TABLES = "mlflow.loggedArtifacts"
 """The tag that tells MLflow's pages which files are tables."""
 START_TOKEN = "start"
@@ -59,7 +62,7 @@ class MlflowRuns:
         self.parent_tags: Mapping[str, str] = {}
         """The tags of the parent run; empty before ``start_parent``."""
         self._cursors: dict[str, dict[str, int]] = {}
-        """Maps each run to the last logged step of each metric."""
+        """Maps each run to the last logged step of each metric; a metric's layers share one, as they share rows."""
         self._start_token = token or uuid.uuid4().hex
 
     @cached_property
@@ -135,11 +138,13 @@ class MlflowRuns:
                 continue
             step = int(row["done"])
             moment = round(float(row.get("time", time.time())) * 1000)
+            reached = dict(cursor)
             for name, value in flatten(row).items():
                 # Facts are logged when the stage ends.
                 other = name in ("time", "done", "total") or name.startswith("facts.")
-                if not other and is_number(value) and step > cursor.get(name, -1):
-                    cursor[name] = step
+                of_all_layers = LAYER.sub("", name)
+                if not other and is_number(value) and step > reached.get(of_all_layers, -1):
+                    cursor[of_all_layers] = step
                     metrics.append(Metric(name, value, moment, step))
         for begin in range(0, len(metrics), METRICS_PER_BATCH):
             is_last = begin + METRICS_PER_BATCH >= len(metrics)

@@ -30,7 +30,10 @@ SCORES_TAG = "scores"
 SHOWN_TAGS = ("settings", "dev_bleu", "test_bleu")
 """Tags that MLflow's list shows of a version, with the moves of its aliases. With more tags a row fills a screen."""
 DETAILS = "mlflow.details"
-"""The tag that holds all others as JSON. Because of its prefix, MLflow's page of a version does not show it."""
+"""The tag that holds all others as JSON; further ones are ``mlflow.details.1``, … Because of the prefix, MLflow's page
+of a version does not show them."""
+MAX_DETAILS_LENGTH = 90_000
+"""Characters of one such tag. MLflow refuses 100,000, which the scores of some 60 sets reach."""
 Order = Literal["newest", "dev", "test"]
 
 
@@ -197,10 +200,20 @@ def scored_sets(tags: Mapping[str, str]) -> list[str]:
 
 
 def stored_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return the tags for MLflow to store with a version: those that its list shows, and one with all others."""
+    """Return the tags for MLflow to store with a version: those that its list shows, and all others in few."""
     shown = {tag: value for tag, value in tags.items() if tag in SHOWN_TAGS or tag.startswith(PROMOTION_TAG)}
-    others = {tag: value for tag, value in tags.items() if tag not in shown}
-    return shown | {DETAILS: json.dumps(others, ensure_ascii=False)}
+    parts: list[dict[str, str]] = [{}]
+    length = 0
+    for tag, value in tags.items():
+        if tag in shown:
+            continue
+        length += len(json.dumps({tag: value}, ensure_ascii=False))
+        if length > MAX_DETAILS_LENGTH:
+            parts.append({})
+            length = 0
+        parts[-1][tag] = value
+    texts = (json.dumps(part, ensure_ascii=False) for part in parts)
+    return shown | {f"{DETAILS}.{number}" if number else DETAILS: text for number, text in enumerate(texts)}
 
 
 def grouped_tags(tags: Mapping[str, str]) -> dict[str, str]:
@@ -221,7 +234,7 @@ def _separate_tags(stored: Mapping[str, str]) -> dict[str, str]:
     tags: dict[str, str] = {}
     for tag, value in stored.items():
         try:
-            members = json.loads(value) if tag in (DETAILS, SCORES_TAG, *GROUPED_TAGS) else None
+            members = json.loads(value) if tag.startswith(DETAILS) or tag in (SCORES_TAG, *GROUPED_TAGS) else None
         except ValueError:
             members = None
         if not isinstance(members, dict):

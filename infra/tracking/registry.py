@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from infra.errors import BadConfiguration
+from infra.guards.address_secrets import public_address
 from infra.servers import mlflow_sqlite
 from infra.servers.sqlite_addresses import sqlite_file
 from infra.tracking.client import all_pages, get_json, mlflow_client, mlflow_errors, refusals
@@ -138,8 +139,9 @@ def set_decision(uri: str, version: Version, decision: str, description: str) ->
     number = f"{version.version}"
     with refusals(uri, f"does not change {version.name}/{number}"):
         client.update_model_version(version.name, number, description)
-        details = stored_tags({**version.tags, "decision": decision})[DETAILS]
-        client.set_model_version_tag(version.name, number, DETAILS, details)
+        for tag, details in stored_tags({**version.tags, "decision": decision}).items():
+            if tag.startswith(DETAILS):
+                client.set_model_version_tag(version.name, number, tag, details)
 
 
 def set_alias(uri: str, version: Version, alias: str, reason: str, who: str = "") -> str:
@@ -195,7 +197,7 @@ def source_run(uri: str, version: Version) -> Mapping[str, str]:
     except mlflow_errors():
         return {}
     served = uri.startswith(("http://", "https://"))
-    server = uri.rstrip("/") if served else "`repro up`, then http://127.0.0.1:5000"
+    server = public_address(uri.rstrip("/")) if served else "`repro up`, then http://127.0.0.1:5000"
     runs = f"#/experiments/{run.info.experiment_id}/runs"
     report = version.tags.get("report", f"{runs}/{version.stage_run}/artifacts/report/report.html")
     return {

@@ -112,6 +112,8 @@ class AttentionMap:
 
 def best_combinations(sentences: Iterable[Sequence[Hypothesis]], n_best: int) -> list[tuple[Hypothesis, ...]]:
     """Return the best combinations of one hypothesis per sentence, by fewest unfinished, then by sum of scores."""
+    if n_best == 1:  # a long text has many sentences
+        return [tuple(min(hypotheses, key=lambda it: (not it.finished, -it.score)) for hypotheses in sentences)]
     best: list[tuple[Hypothesis, ...]] = [()]
     for hypotheses in sentences:
         longer = [(*before, hypothesis) for before in best for hypothesis in hypotheses]

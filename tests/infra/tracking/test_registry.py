@@ -16,7 +16,7 @@ import pytest
 
 from infra.errors import BadConfiguration, NetworkFault
 from infra.servers import mlflow_sqlite
-from infra.tracking import model_logging, registry
+from infra.tracking import model_files, model_logging, registry
 from infra.tracking.model_files import local_address, stored_folder
 from infra.tracking.model_version import DETAILS, Version, grouped_tags, history, make_version, ordered, scored_sets
 from infra.tracking.registry import (
@@ -92,6 +92,21 @@ def test_mlflow_holds_few_tags_and_both_readers_separate_them(
     assert make_version("before", 1, 0, "", "", before, ()).tags == {**SCORES, **decoding}
     assert make_version("foreign", 1, 0, "", "", {**tags, "scores": "mine"}, ()).tags == {**tags, "scores": "mine"}
     registered.client.delete_registered_model("grouped")
+
+
+def test_the_tags_of_hundreds_of_sets_are_several_that_mlflow_takes(registered: Registered) -> None:
+    scores = {f"set-{number}.protocols": "words " * 200 for number in range(100)}
+    registered.make("large", SCORES | scores)
+    stored = registered.client.get_model_version("large", "1").tags
+    assert {DETAILS, f"{DETAILS}.1"} <= stored.keys()
+    assert resolve(registered.uri, "large/1").tags == SCORES | scores
+    registered.client.delete_registered_model("large")
+
+
+@pytest.mark.parametrize("address", ["http://evil.example/x/mlflow-artifacts/m", "mlflow-artifacts://evil.example/m"])
+def test_a_model_elsewhere_does_not_get_the_password_of_the_server(address: str, tmp_path: Path) -> None:
+    with pytest.raises(BadConfiguration, match="the model is at evil.example, which would get the password"):
+        model_files._download("https://user:password@mlflow.example", address, tmp_path / "model")
 
 
 def test_sql_reads_what_the_client_reads(registered: Registered, monkeypatch: pytest.MonkeyPatch) -> None:
