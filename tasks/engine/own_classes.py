@@ -124,7 +124,9 @@ def load_user_file(path: Path, run: type) -> ModuleType:
 def own_code(kind: type) -> str:
     """Digest the user's file of a class and the files beside it that it can import; "" for a class of this project.
 
-    Raises TypeError if no file defines the class, BadConfiguration if the file may be newer than the class.
+    The digest of a class of another module than the run file, or inside another class, has its whole name too: two of
+    one name are two. Raises TypeError if no file defines the class, BadConfiguration if the file may be newer than the
+    class, or for a class inside a function.
     """
     if kind.__module__.partition(".")[0] in PROJECT_PACKAGES:
         return ""
@@ -132,15 +134,29 @@ def own_code(kind: type) -> str:
     path = getattr(module, "__file__", None)
     if not module or not path:
         raise TypeError(f"{kind.__qualname__} is defined in no file: write the class into one, so that its code counts")
+    if "<locals>" in kind.__qualname__:
+        raise BadConfiguration(
+            f"{kind.__qualname__} is defined inside a function, whose values are not in its code: define the class at "
+            f"the top of {path}, with a field for each value"
+        )
     loader = getattr(module, "__loader__", None)
     if not isinstance(loader, _TextLoader):
-        return _code_of_import(kind, Path(path).absolute())
+        found = _code_of_import(kind, Path(path).absolute())
+        return _with_name(found, kind, is_alone="." not in kind.__module__)
     if loader.file is not _loaded.file or not _is_in(module, kind):
         raise BadConfiguration(
             f"{kind.__qualname__} is of an older text of {path}, or another file was loaded since: take the run from "
             "its file again"
         )
-    return loader.file.digest
+    return _with_name(loader.file.digest, kind, is_alone=module is loader.file.module)
+
+
+def _with_name(found: str, kind: type, is_alone: bool) -> str:
+    """The digest, with the class's whole name unless its module is the only one of the digest and defines it at its
+    top."""
+    if is_alone and kind.__qualname__ == kind.__name__:
+        return found
+    return hashlib.sha256(f"{found} {kind.__module__}.{kind.__qualname__}".encode()).hexdigest()[:DIGITS]
 
 
 @cache
@@ -166,8 +182,8 @@ def _imported_sources(path: Path, module: str) -> tuple[list[Path], str]:
 
 
 def _is_in(module: ModuleType, kind: type) -> bool:
-    """Whether the module has this class, not another of the same name; true for a class inside a function."""
+    """Whether the module has this class, not another of the same name."""
     found: object = module
     for part in kind.__qualname__.split("."):
         found = getattr(found, part, None)
-    return found is kind or "<locals>" in kind.__qualname__
+    return found is kind

@@ -46,7 +46,7 @@ def own_class(folder: Path, rules: str = RULES, helpers: str = HELPERS) -> Any:
 
 def code(folder: Path, rules: str = RULES, helpers: str = HELPERS) -> str:
     kind = own_class(folder, rules, helpers)
-    assert canonical(kind())["code"] == own_code(kind) == own_code(kind.Part)
+    assert canonical(kind())["code"] == own_code(kind) != own_code(kind.Part)
     return own_code(kind)
 
 
@@ -83,6 +83,19 @@ def test_a_file_that_failed_leaves_no_neighbours_to_the_next(tmp_path: Path) -> 
     with pytest.raises(ZeroDivisionError):
         own_class(tmp_path / "failed", "import helpers\n1 / 0\n")
     assert own_class(tmp_path / "next", helpers=HELPERS.replace("9", "8"))(2).keep() == 8
+
+
+def test_two_classes_of_one_name_are_two(tmp_path: Path) -> None:
+    class_text = "from dataclasses import dataclass\n\n\n@dataclass(frozen=True)\nclass Long:\n    pass\n"
+    for name in ("en", "de"):
+        (tmp_path / f"{name}.py").write_text(class_text)
+    (tmp_path / "rules.py").write_text(
+        "import en, de\n\n\ndef made():\n    class Long:\n        pass\n    return Long\n\n\nRUN = 1j\n"
+    )
+    module = load_user_file(tmp_path / "rules.py", complex)
+    assert own_code(module.en.Long) != own_code(module.de.Long)
+    with pytest.raises(BadConfiguration, match="Long is defined inside a function"):
+        own_code(module.made())
 
 
 def test_a_class_of_this_project_has_the_version_of_its_stage_instead(tmp_path: Path) -> None:
