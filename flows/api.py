@@ -133,7 +133,7 @@ def scores(name: str, overrides: Mapping[str, object] | None = None) -> pl.DataF
     store = open_store(site)
     rows = []
     for set_name, manifest in find_system(name, site, _assignments(overrides)).scores.items():
-        card = json.loads((store.artifact(manifest).path() / "card.json").read_text())
+        card = json.loads((store.artifact(manifest).path() / "card.json").read_bytes())
         perplexities = {each: {"score": card[each]} for each in (PERPLEXITY, PERPLEXITY_WORD) if each in card}
         rows += [
             {"set": set_name, "metric": each, **values} for each, values in (card["scores"] | perplexities).items()

@@ -70,7 +70,9 @@ def score(
         cards = {each: score_file(each, path, references, language, anyway=anyway) for each, path in given.items()}
     else:
         found = score_systems(on, given, site, TerminalDisplay(), anyway=anyway)
-        cards = {each.name: json.loads((store.artifact(each.score).path() / "card.json").read_text()) for each in found}
+        cards = {
+            each.name: json.loads((store.artifact(each.score).path() / "card.json").read_bytes()) for each in found
+        }
         say(f"stored; `repro compare {found[0].on.rpartition('/')[0]} {found[0].name}` compares it with a run")
     facts = {each: score_facts(card) for each, card in cards.items()}
     show((score_table if every else score_card)(facts), result=cards if as_json else None)

@@ -174,5 +174,5 @@ def compare_row(resolved: ResolvedRun, outcome: Outcome) -> PaperComparison:
     (row,) = paper_row_of(resolved.run)
     training = outcome.training.facts if outcome.training else {}
     scored = [r for r in outcome.rows if r.stage == "score" and r.item == row.set_name and r.path]
-    card = json.loads((stage_folder(scored[0], resolved.site) / "card.json").read_text()) if scored else {}
+    card = json.loads((stage_folder(scored[0], resolved.site) / "card.json").read_bytes()) if scored else {}
     return compare_to_paper(row, training, card, outcome.failure)

@@ -89,6 +89,7 @@ def variables(job: JobSpec) -> dict[str, str]:
     return {
         **SAFE_PATH,
         "PYTHONUNBUFFERED": "1",
+        "PYTHONUTF8": "1",  # files that a job writes must not depend on the locale
         "OMP_NUM_THREADS": str(job.threads),
         **thread_waiting(os.environ),
         "TOKENIZERS_PARALLELISM": "true",

@@ -20,14 +20,14 @@ ATTENTIONS = 4
 
 def attention_examples(folder: Path) -> list[tuple[dict[str, Any], NDArray[np.float64]]]:
     """Example sentences with their cross-attention, of shape (layers, heads, hypothesis pieces, source pieces)."""
-    described = json.loads((folder / "attention.json").read_text())
+    described = json.loads((folder / "attention.json").read_bytes())
     with np.load(folder / "attention.npz") as arrays:
         return [(row, arrays[f"cross_{i}"].astype(np.float64)) for i, row in enumerate(described[:ATTENTIONS])]
 
 
 def all_heads(folder: Path) -> dict[str, tuple[NDArray[np.float64], list[str], list[str]]]:
     """Each attention of the first example, for ``network_plots.attention_heads``."""
-    described = json.loads((folder / "attention.json").read_text())
+    described = json.loads((folder / "attention.json").read_bytes())
     with np.load(folder / "attention.npz") as arrays:
         encoder, decoder, cross = (arrays[f"{kind}_0"].astype(np.float64) for kind in ("encoder", "decoder", "cross"))
     source = described[0]["source_pieces"]

@@ -107,7 +107,7 @@ def gap(
 
 
 def _card(score: Artifact) -> dict[str, Any]:
-    return dict(json.loads((score.path() / "card.json").read_text()))
+    return dict(json.loads((score.path() / "card.json").read_bytes()))
 
 
 def _condition(table: pl.DataFrame, metric: str, made: Artifact) -> Condition:

@@ -81,7 +81,7 @@ def report(
     stages |= {f"prepare_sets {name}": artifact for name, artifact in sets.items()}
     stages |= {f"translate {name}": artifact for name, artifact in hypotheses.items()}
     facts = {name: counted_apart(artifact.facts) for name, artifact in stages.items()}
-    cards = {name: json.loads((a.path() / "card.json").read_text()) for name, a in scores.items()}
+    cards = {name: json.loads((a.path() / "card.json").read_bytes()) for name, a in scores.items()}
     values = {
         "run": run_name,
         "shape": json.loads((run.path() / "model.json").read_text())["model"],

@@ -175,9 +175,9 @@ def score(
     card |= changed
     if clean_score:
         clean = pl.read_parquet(clean_score.path() / "sentences.parquet")
-        card["clean_set"] = json.loads((clean_score.path() / "card.json").read_text())["set"]
+        card["clean_set"] = json.loads((clean_score.path() / "card.json").read_bytes())["set"]
         card["losses"] = losses(clean, table, language)
-    (out / "card.json").write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n")
+    (out / "card.json").write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n", "utf-8")
     table.select("pair_id", "source", "reference", "hypothesis", metric_names.BLEU, metric_names.CHRF).write_parquet(
         out / "sentences.parquet", compression="zstd"
     )
