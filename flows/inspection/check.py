@@ -118,4 +118,6 @@ def kind_of(rows: Sequence[StageResult], store: Store) -> str:
     if manifest is None or "kernels" not in manifest.facts:
         return ""
     torch = manifest.made.get("libraries", {}).get("torch", "")
-    return f"{manifest.facts['kernels']}, {manifest.facts['ranks']} ranks, torch {torch}"
+    tokens = manifest.facts.get("micro_batch_tokens")
+    parts = f", micro-batches of {tokens:,} tokens" if tokens else ""
+    return f"{manifest.facts['kernels']}, {manifest.facts['ranks']} ranks, torch {torch}{parts}"

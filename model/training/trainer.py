@@ -173,6 +173,8 @@ class Trainer:
         }
         if self.step.device.type == "cpu":
             facts["kernels"] = cpu_kernels()
+        if self.step.micro_batch_tokens:
+            facts["micro_batch_tokens"] = self.step.micro_batch_tokens
         if self.work.device_peak:
             facts[names.PEAK_FLOPS] = self.work.device_peak
         if self.training.patience:
