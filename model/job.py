@@ -68,7 +68,11 @@ class JobSettings:
             return torch.device("cpu")
         if not torch.cuda.is_available():
             raise JobError("bad_configuration", "site.device is 'cuda', but this machine shows no CUDA device")
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        number = int(os.environ.get("LOCAL_RANK", "0"))
+        if number >= (count := torch.cuda.device_count()):
+            allowed = f"at most {count}: each needs a GPU of its own"
+            raise JobError("bad_configuration", f"rank {number} finds no GPU on this node; ranks here are {allowed}")
+        return torch.device("cuda", number)
 
 
 @dataclass(frozen=True)
@@ -187,8 +191,9 @@ def classify_error(error: Exception) -> tuple[ExitReason, str]:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether GPU or main memory ran out; torch's CPU allocator raises a plain RuntimeError."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+    """Whether GPU or main memory ran out; outside its own GPU allocator torch raises a plain RuntimeError."""
+    says = ("can't allocate memory", "out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(words in str(error) for words in says)
 
 
 def write_exit(out: Path, reason: ExitReason, message: str, facts: Facts) -> None:

@@ -22,8 +22,8 @@ from .training.trainer import Trainer
 def work(job: Job) -> Facts:
     """Train to the last update, or until patience or the minutes run out; return the facts of ``Trainer.finish``.
 
-    A job that is restarted with the same folder and number of ranks resumes from the newest undamaged checkpoint, with
-    weights that are bit-identical to those of an uninterrupted job (``model.training.distributed``).
+    A job that is restarted with the same folder and number of ranks resumes from the newest undamaged checkpoint, on a
+    CPU with weights that are bit-identical to those of an uninterrupted job (``model.training.distributed``).
     """
     stop = StopSignal()
     if (job.out / MODEL_CONFIG).exists():  # the training is complete

@@ -28,5 +28,6 @@ def time_of_update(run: Run, length: int) -> UpdateTime:
     site = replace(Site.named(), ranks=1, nodes=1, launcher="local")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
-        LocalLauncher().run(job_spec(site, JobRequest("model.speed", config, {}, out)), lambda: None)
+        job = replace(job_spec(site, JobRequest("model.speed", config, {}, out)), gpus=site.gpus[:1])
+        LocalLauncher().run(job, lambda: None)
         return UpdateTime(**json.loads((out / EXIT).read_text())["facts"])

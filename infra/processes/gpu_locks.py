@@ -1,6 +1,7 @@
 """Gives each GPU of this machine to one job at a time, by file locks that end with the processes that hold them.
 
 All users and roots of a machine share the locks. A container that does not mount the machine's lock folder has its own.
+A job over ssh takes no lock.
 """
 
 import os
@@ -16,7 +17,8 @@ LOCK_FOLDER = Path("/run/lock")
 def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the GPUs that a process with this environment may use: REPRO_GPUS, CUDA_VISIBLE_DEVICES, else all."""
     for variable in ("REPRO_GPUS", "CUDA_VISIBLE_DEVICES"):
-        if variable in environment:
+        # An empty CUDA_VISIBLE_DEVICES means no GPU, to CUDA too.
+        if environment.get(variable) or (variable != "REPRO_GPUS" and variable in environment):
             names = (name.strip() for name in environment[variable].split(","))
             return tuple(dict.fromkeys(name for name in names if name not in ("", "-1")))
     devices = [path for path in Path("/dev").glob("nvidia*") if path.name.removeprefix("nvidia").isdigit()]

@@ -45,7 +45,7 @@ GRAD_KEYS = Tiles(own=64, visited=32, warps=4, stages=3)
 def _load(POINTER, rows, stride, valid, first, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """Load rows of one head; zero where a row is not valid and beyond the head's width."""
     columns = tl.arange(0, BLOCK)
-    place = POINTER + rows[:, None] * stride + first + columns[None, :]
+    place = POINTER + rows[:, None].to(tl.int64) * stride + first + columns[None, :]
     if WIDTH == BLOCK:
         return tl.load(place, mask=valid[:, None], other=0.0)
     return tl.load(place, mask=valid[:, None] & (columns < WIDTH)[None, :], other=0.0)
@@ -55,7 +55,7 @@ def _load(POINTER, rows, stride, valid, first, WIDTH: tl.constexpr, BLOCK: tl.co
 def _store(POINTER, rows, stride, valid, first, values, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     columns = tl.arange(0, BLOCK)
     mask = valid[:, None] & (columns < WIDTH)[None, :]
-    place = POINTER + rows[:, None] * stride + first + columns[None, :]
+    place = POINTER + rows[:, None].to(tl.int64) * stride + first + columns[None, :]
     tl.store(place, values.to(POINTER.dtype.element_ty), mask=mask)
 
 

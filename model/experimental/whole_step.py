@@ -70,6 +70,8 @@ class WholeStep(TrainingStep):
         for mine, theirs in zip(kept, new, strict=True):
             mine.copy_(theirs, non_blocking=True)
         if self.done == WARM_UPDATES:
+            # The graph reads buffers at their addresses; a validation of longer pairs replaces the table of positions.
+            self.kept = list(self.model.buffers())
             self.replay = self.record(self.run)
         self.replay()
         self.done += 1
@@ -77,6 +79,10 @@ class WholeStep(TrainingStep):
         losses.add(self.sums[0], self.sums[1], batch)
         self.norm = self.norm_now
         return losses
+
+    def advise_on_memory(self, largest: Batch) -> str:  # noqa: ARG002
+        now = self.training.batch_tokens
+        return f"lower training.batch_tokens, now {now:,}, or set REPRO_COMPILE=auto and REPRO_MICRO_BATCH_TOKENS"
 
     def change_weights(self) -> None:
         """Do nothing: ``compute_gradients`` did the optimizer's step."""

@@ -1,11 +1,11 @@
 """The processes of one training, with the same calls for one process and for ranks under torchrun.
 
 An update uses the same pairs for any number of ranks, and its gradient is the mean over all their target pieces. The
-same number of ranks, resumed or not, gives bit-identical weights on one kind of CPU or GPU. Another number sums in
-another order and draws other dropout masks. Without dropout the first updates agree up to float32 rounding. If
-gradients are near zero, Adam scales rounding noise up to a full step: after some dozens of updates, single weights
-differ by the size of an update, but loss and perplexity do not. With ``training.numerics`` strict the weights do not
-depend on the number of ranks (``model.training.strict``).
+same number of ranks, resumed or not, gives bit-identical weights on one kind of CPU, though not on a GPU. Another
+number sums in another order and draws other dropout masks. Without dropout the first updates agree up to float32
+rounding. If gradients are near zero, Adam scales rounding noise up to a full step: after some dozens of updates, single
+weights differ by the size of an update, but loss and perplexity do not. With ``training.numerics`` strict the weights
+do not depend on the number of ranks (``model.training.strict``).
 """
 
 import os
