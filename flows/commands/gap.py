@@ -38,7 +38,7 @@ def gap(
     from tasks.stages.gap import PAGE
 
     folder = explain_gap(name, claim, claimed_as, set_name, configured_site(), TerminalDisplay()).path()
-    values = json.loads((folder / "gap.json").read_text())
+    values = json.loads((folder / "gap.json").read_bytes())
     tables = [part for table in gap_tables(values) for part in ("", table)]
     show(*tables, f"\npage: {folder / PAGE}", aside=as_json)
     if not claimed_as:

@@ -17,12 +17,18 @@ from flows.views.terminal import say, show
 from infra.errors import JobFailed
 from infra.processes.gpu_locks import visible_gpus
 from infra.servers.credentials import FILE_VARIABLE, read_credentials
-from infra.servers.environment import PROCESS_SETTINGS, configure_libraries
+from infra.servers.environment import HOME_SETTINGS, NO_TELEMETRY, configure_libraries
 from infra.servers.service_settings import MLFLOW_PORT, PREFECT_PORT, Service
 from infra.service import databases, lifecycle
 from infra.site import Site
 
-LIBRARY_VARIABLES = ("PREFECT_HOME", "PREFECT_API_URL", "PREFECT_SERVER_DATABASE_CONNECTION_URL", *PROCESS_SETTINGS)
+LIBRARY_VARIABLES = (
+    "PREFECT_HOME",
+    "PREFECT_API_URL",
+    "PREFECT_SERVER_DATABASE_CONNECTION_URL",
+    *NO_TELEMETRY,
+    *HOME_SETTINGS,
+)
 """Variables of ``configure_libraries`` that `prefect` and `mlflow` need to find the same state."""
 GPU_WORKERS = int(bool(visible_gpus(os.environ)))
 

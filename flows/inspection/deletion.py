@@ -13,6 +13,7 @@ from pathlib import Path
 from flows.inspection.artifact_graph import ArtifactGraph, Name, artifacts_of_tags, read_graph
 from flows.runner.recorded_runs import read_headers, with_stages
 from infra.processes.locks import try_file_lock
+from infra.servers.relocation import ARTIFACTS
 from infra.site import Site, open_store
 from infra.store.store import Store
 from infra.tracking.model_files import MODEL_ID, stored_folder
@@ -46,7 +47,7 @@ def plan_deletion(site: Site, version: Version) -> Deletion:
     wholes = filter(None, map(with_stages, read_headers(store.root)))
     records = [each.path for each in wholes if (weights - shared) & {(row.stage, row.key) for row in each.stages}]
     children = [label for label, each in others.items() if weights & read_by_training(each, graph)]
-    root = site.root.resolve()
+    root = (site.root / ARTIFACTS).resolve()
     folder = (stored := stored_folder(site.registry, version)) and stored.resolve()
     below = folder and folder.is_relative_to(root) and MODEL_ID.search(f"{folder.relative_to(root)}")
     own = folder if below and not any(each.source == version.source for each in others.values()) else None

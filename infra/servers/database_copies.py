@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from infra.errors import BadConfiguration, BadData
+from infra.servers.environment import private_folder
 from infra.servers.sqlite_addresses import BUSY_SECONDS, open_read_only
 
 FILES = ("mlflow.db", "prefect/prefect.db")
@@ -65,9 +66,9 @@ def restore(root: Path, folder: Path, say: Callable[[str], None]) -> list[Path]:
         back_up(root, before)
         say(f"the present databases are kept in {before}")
     for copy, file in places.items():
-        file.parent.mkdir(parents=True, exist_ok=True)
         if file.parent != root:
-            file.parent.chmod(0o700)  # Prefect's database holds addresses of notifications
+            private_folder(file.parent)
+        file.parent.mkdir(parents=True, exist_ok=True)
         _copy(copy, file)
     return list(places.values())
 

@@ -21,14 +21,16 @@ from infra.servers.sqlite_addresses import needs_quoting, sqlite_uri
 PERSISTENT_LEASES = {"PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem"}
 """For a server that may be restarted. With leases in memory, a restart cancels each flow run that holds a lease (each
 run of a deployment with a concurrency limit) when the run renews its lease."""
-PROCESS_SETTINGS = {
+NO_TELEMETRY = {
     "DO_NOT_TRACK": "true",  # MLflow does not accept 1
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    # No such file: Prefect would read the one in its home, which can name code to run, and others may write to a root.
-    "PREFECT_LOGGING_SETTINGS_PATH": f"{Path(__file__).with_name('no-logging.yml')}",
 }
 """For every process that this project starts."""
+NO_FILE = f"{Path(__file__).with_name('no-such-file')}"
+HOME_SETTINGS = {"PREFECT_LOGGING_SETTINGS_PATH": NO_FILE, "PREFECT_PROFILES_PATH": NO_FILE}
+"""For processes with a folder of a root as Prefect's home: others may write to a root, and these files could name code
+to run or a server that gets the password."""
 CLIENT_RETRIES = {
     # The growing pauses last 254 s in total, longer than a server takes to restart. The default is 62 s.
     "PREFECT_CLIENT_MAX_RETRIES": "7",
@@ -47,7 +49,7 @@ def configure_libraries(root: Path) -> None:
     _ensure_home(root)
     os.environ |= past_proxies(os.environ)
     settings = {
-        **PROCESS_SETTINGS,
+        **NO_TELEMETRY,
         # repro has its own display. The run's page shows the log.
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
         "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
@@ -58,7 +60,7 @@ def configure_libraries(root: Path) -> None:
             if home.exists():  # only code that runs Prefect creates it
                 private_folder(home)
             settings["PREFECT_HOME"] = str(home)
-            settings |= prefect_database(home)
+            settings |= prefect_database(home) | HOME_SETTINGS
         if service := running_service(root):
             if service.closed and not credentials.read_credentials(os.environ):
                 raise BadConfiguration(
@@ -116,7 +118,8 @@ def server_configured() -> bool:
     if os.environ.get("PREFECT_API_URL"):
         return True
     try:
-        file = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect") / "profiles.toml"
+        home = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect")
+        file = Path(os.environ.get("PREFECT_PROFILES_PATH") or home / "profiles.toml")
         profiles = tomllib.loads(file.read_text(encoding="utf-8-sig"))
         active = os.environ.get("PREFECT_PROFILE") or profiles.get("active", "")
         return bool(profiles.get("profiles", {}).get(active, {}).get("PREFECT_API_URL"))

@@ -144,7 +144,8 @@ def running_service(root: Path) -> Service | None:
     A folder of another user is none: it would say which servers get this user's password.
     """
     try:
-        if (root / FOLDER).stat().st_uid != os.geteuid():
+        places = (root / FOLDER, root / FOLDER / FILE)  # not by ``stat``: a link may lead to a folder of this user
+        if any(place.lstat().st_uid != os.geteuid() for place in places):
             return None
         service = read(root / FOLDER)
     except OSError:

@@ -14,8 +14,9 @@ from infra.servers import credentials
 from infra.servers.credentials import Credentials
 from infra.servers.environment import (
     CLIENT_RETRIES,
+    HOME_SETTINGS,
+    NO_TELEMETRY,
     PERSISTENT_LEASES,
-    PROCESS_SETTINGS,
     past_proxies,
     prefect_database,
 )
@@ -26,7 +27,7 @@ from infra.service import databases
 from infra.service.applications import allowed_origins
 from infra.service.databases import Databases
 from infra.service.process_tags import process_tag
-from infra.tracking.client import with_sqlite_timeout
+from infra.tracking.client import SERVER_SQLITE_SECONDS, with_sqlite_timeout
 
 VACUUM = "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED"
 
@@ -76,7 +77,7 @@ def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
     ]
     variables = {
         **process_tag(service.folder),
-        **PROCESS_SETTINGS,
+        **NO_TELEMETRY,
         **CLIENT_RETRIES,
         **past_proxies(outer, service.prefect),
         **SAFE_PATH,
@@ -85,6 +86,7 @@ def environment(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
         "REPRO_ROOT": service.root,
         "REPRO_MIRRORS": " ".join(mirrors),
         "PREFECT_HOME": str(service.place / "prefect"),
+        **{name: outer.get(name, path) for name, path in HOME_SETTINGS.items()},
     }
     for name in ("REPRO_CACHE", credentials.FILE_VARIABLE):
         if outer.get(name):
@@ -131,7 +133,7 @@ def _prefect(service: Service, login: Credentials | None, outer: Mapping[str, st
 
 def _mlflow(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
     address = outer.get(databases.VARIABLE, "")
-    tables = with_sqlite_timeout(sqlite_uri(service.place / "mlflow.db"))
+    tables = with_sqlite_timeout(sqlite_uri(service.place / "mlflow.db"), SERVER_SQLITE_SECONDS)
     artifacts = (service.place / "mlflow-artifacts").as_uri()
     # An experiment keeps the address of its artifacts forever. A path also works for runs that open the SQLite file
     # without a service. With artifacts behind the server, other machines can read and write them too.

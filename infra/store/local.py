@@ -245,6 +245,6 @@ def _file_names(folder: Path) -> Iterator[str]:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text("utf-8")
     except FileNotFoundError:
         return ""

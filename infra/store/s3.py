@@ -272,7 +272,7 @@ class S3Store(Store):
             for name, expected in manifest.files.items():
                 self._download_file(remote, name, expected["sha256"], partial / name)
             partial.mkdir(parents=True, exist_ok=True)
-            (partial / MANIFEST).write_text(json.dumps(manifest_envelope(manifest), indent=1, ensure_ascii=False))
+            (partial / MANIFEST).write_text(json.dumps(manifest_envelope(manifest), indent=1))
             stamps = {name: stamp_of(partial / name) for name in manifest.files}
             shutil.rmtree(folder, ignore_errors=True)
             partial.rename(folder)

@@ -23,6 +23,10 @@ from infra.servers.sqlite_addresses import sqlite_file
 
 SQLITE_SECONDS = 60
 """How long a process waits for other writers of the same SQLite file."""
+REQUEST_SECONDS = 30
+SERVER_SQLITE_SECONDS = REQUEST_SECONDS - 5
+"""The same for MLflow's server: if it answered after the client gave up, the repeated request would register a second
+version."""
 OPEN_ATTEMPTS = 4
 """Attempts to open a database, 0.1, 0.3 and 0.7 s apart; MLflow's ten attempts take two minutes."""
 PAGE_SIZE = 1000
@@ -50,10 +54,9 @@ def mlflow_client(uri: str) -> Any:
         ("MLFLOW_LOGGING_LEVEL", "ERROR"),
         ("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false"),
         ("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true"),  # stdout belongs to the command
-        # By default a request may take four minutes. A server may wait so long for its database; if the client gave up
-        # earlier, it would repeat the request, and one registration would become two versions.
+        # By default a request may take four minutes.
         ("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2"),
-        ("MLFLOW_HTTP_REQUEST_TIMEOUT", f"{SQLITE_SECONDS + 15}"),
+        ("MLFLOW_HTTP_REQUEST_TIMEOUT", f"{REQUEST_SECONDS}"),
     ):
         os.environ.setdefault(variable, value)
     credentials.export_to_environment()
@@ -103,11 +106,11 @@ def refusals(uri: str, what: str) -> Iterator[None]:
         raise refused(uri, f"{what}: {error}") from error
 
 
-def with_sqlite_timeout(uri: str) -> str:
+def with_sqlite_timeout(uri: str, seconds: int = SQLITE_SECONDS) -> str:
     """Return ``uri`` with a longer wait for other writers than SQLite's default of 5 s."""
     if not sqlite_file(uri) or "timeout=" in uri:
         return uri
-    return f"{uri}{'&' if '?' in uri else '?'}timeout={SQLITE_SECONDS}"
+    return f"{uri}{'&' if '?' in uri else '?'}timeout={seconds}"
 
 
 def all_pages(search: Callable[..., Any], *arguments: Any, **named: Any) -> list[Any]:

@@ -117,7 +117,11 @@ class MlflowRuns:
         self.client.set_tag(run_id, PROCESS_TAG, process_identity())
         if "failure" in run.data.tags:
             self.client.delete_tag(run_id, "failure")
-        self._cursors.setdefault(run_id, json.loads(run.data.tags.get(CURSOR, "{}")))
+        steps: dict[str, int] = {}
+        for name, step in re.findall(r'"([^"]+)": (\d+)', run.data.tags.get(CURSOR, "")):  # an old one may be cut off
+            of_all_layers = LAYER.sub("", name)
+            steps[of_all_layers] = max(int(step), steps.get(of_all_layers, -1))
+        self._cursors.setdefault(run_id, steps)
         return run_id
 
     def find_finished(self, key: str) -> tuple[str, str]:

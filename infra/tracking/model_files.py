@@ -3,6 +3,7 @@
 A version's tags hold the content digests of its weights and its vocabulary.
 """
 
+import os
 import re
 import shutil
 import tempfile
@@ -12,6 +13,7 @@ import uuid
 from pathlib import Path
 
 from infra.errors import BadConfiguration, BadData
+from infra.guards.address_secrets import public_address
 from infra.guards.path_names import file_name
 from infra.servers import mlflow_sqlite
 from infra.servers.sqlite_addresses import sqlite_file
@@ -108,15 +110,20 @@ def _on_this_machine(address: str) -> Path | None:
 
 def _download(uri: str, address: str, folder: Path) -> None:
     from mlflow.artifacts import download_artifacts
+    from mlflow.store.artifact.host_policy import host_addressed_uri_targets
     from mlflow.store.artifact.runs_artifact_repo import RunsArtifactRepository
+    from mlflow.utils.credentials import read_mlflow_creds
 
     if RunsArtifactRepository.is_runs_uri(address):
-        address = RunsArtifactRepository.get_underlying_uri(address, uri)
-    there = urllib.parse.urlsplit(address)
-    own = urllib.parse.urlsplit(uri).netloc.rpartition("@")[2]
-    if there.scheme in ("http", "https", "mlflow-artifacts") and there.netloc.rpartition("@")[2] not in ("", own):
-        why = "which would get the password of the MLflow server; allowed is that server"
-        raise BadConfiguration(f"the model is at {there.hostname}, {why}")
+        with refusals(uri, f"does not give the model at {address}"):
+            address = RunsArtifactRepository.get_underlying_uri(address, uri)
+    if address.startswith(("http:", "https:", "mlflow-artifacts:")) and (
+        read_mlflow_creds().password or os.environ.get("MLFLOW_TRACKING_TOKEN")
+    ):
+        hosts = host_addressed_uri_targets(address)
+        if hosts and not hosts & (host_addressed_uri_targets(uri) or set()):
+            why = "which would get the password of the MLflow server; allowed is that server"
+            raise BadConfiguration(f"the model is at {public_address(address)}, {why}")
     partial = folder.with_name(f"{uuid.uuid4().hex}.partial")
     partial.mkdir(parents=True)
     try:

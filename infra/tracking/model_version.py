@@ -207,10 +207,11 @@ def stored_tags(tags: Mapping[str, str]) -> dict[str, str]:
     for tag, value in tags.items():
         if tag in shown:
             continue
-        length += len(json.dumps({tag: value}, ensure_ascii=False))
+        own = len(json.dumps({tag: value}, ensure_ascii=False))
+        length += own
         if length > MAX_DETAILS_LENGTH:
             parts.append({})
-            length = 0
+            length = own
         parts[-1][tag] = value
     texts = (json.dumps(part, ensure_ascii=False) for part in parts)
     return shown | {f"{DETAILS}.{number}" if number else DETAILS: text for number, text in enumerate(texts)}

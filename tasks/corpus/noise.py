@@ -89,8 +89,6 @@ class Augment:
     def __post_init__(self) -> None:
         for name, share in self.shares.items():
             require(0 <= share <= 1, f"augment.{name}", share, "a share of the pairs, from 0 to 1")
-        if not self.shares:
-            object.__setattr__(self, "seed", 1)  # it has no effect, so it gets no key of its own
 
     @property
     def shares(self) -> Mapping[str, float]:

@@ -156,7 +156,8 @@ def _with_name(found: str, kind: type, is_alone: bool) -> str:
     top."""
     if is_alone and kind.__qualname__ == kind.__name__:
         return found
-    return hashlib.sha256(f"{found} {kind.__module__}.{kind.__qualname__}".encode()).hexdigest()[:DIGITS]
+    module = "" if is_alone else kind.__module__  # that of the run file has its path and comments in it
+    return hashlib.sha256(f"{found} {module}.{kind.__qualname__}".encode()).hexdigest()[:DIGITS]
 
 
 @cache

@@ -148,7 +148,7 @@ def _translate(call: StageCall, made: Artifact) -> Iterator[RunFile]:
 def _score(call: StageCall, made: Artifact) -> Iterator[RunFile]:  # noqa: ARG001
     card = made.path() / "card.json"
     yield from whole(card)
-    scores: Mapping[str, Mapping[str, Any]] = json.loads(card.read_text())["scores"]
+    scores: Mapping[str, Mapping[str, Any]] = json.loads(card.read_bytes())["scores"]
     fields = ("score", "low", "high", "protocol", "signature")
     rows = [(name, *(measured.get(field, "") for field in fields)) for name, measured in scores.items()]
     yield table("scores.json", ("measure", *fields), rows)

@@ -208,6 +208,6 @@ def clean(
         _check_some_left(corpus, filters, read, counts)
         check_share(corpus, filters, facts)
     except BadData as refused:
-        (out / REFUSED).write_text(json.dumps({"read": read, "why": f"{refused}"}, ensure_ascii=False))
+        (out / REFUSED).write_text(json.dumps({"read": read, "why": f"{refused}"}))
         raise BadData(f"{refused}; `repro filters`, with the run and its --set, shows some of each") from refused
     return facts

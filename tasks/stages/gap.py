@@ -98,10 +98,10 @@ def gap(
         "differences": [asdict(each) for each in differences],
         "left_out": [*left_out, *_gained(made, score.store)],
     }
-    (out / "gap.json").write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+    (out / "gap.json").write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", "utf-8")
     axis, bars = _bars(expected.score, [step["score"] for step in steps])
     page = environment(Path(__file__).parent).get_template(PAGE).render(axis=axis, bars=bars, **values)
-    (out / PAGE).write_text(page)
+    (out / PAGE).write_text(page, "utf-8")
     found = {"claimed": expected.score, "score": own.score, "unexplained": steps[-1]["score"]}
     return {"system": system, "claim": claim.name, **found}
 

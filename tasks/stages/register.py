@@ -60,7 +60,7 @@ def translator_model(weights: Path, vocabulary: Path, decoding: Decoding, text: 
 def _still_registered(made: Artifact, site: Site) -> bool:
     """Whether the site's registry has the version, and its files on this machine, if any, are undamaged."""
     try:
-        version = json.loads((made.path() / "version.json").read_text())
+        version = json.loads((made.path() / "version.json").read_bytes())
         name = version["name"]
         number = version["version"]
         if not version_exists(site.registry, name, number, version["run_id"]):
@@ -144,7 +144,7 @@ def register(
         lambda name: scores[name].path() / SENTENCES if name in scores else None,
     )
     record.log_files(run_id, lambda: [RunFile("model_card.md", as_markdown(card).encode())])
-    (out / "version.json").write_text(json.dumps(registered, indent=1, ensure_ascii=False) + "\n")
+    (out / "version.json").write_text(json.dumps(registered, indent=1, ensure_ascii=False) + "\n", "utf-8")
     progress(3, 3, f"{run_name}/{registered['version']}")
     return {
         "name": run_name,
