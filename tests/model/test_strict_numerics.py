@@ -161,8 +161,9 @@ def test_weights_and_translations_have_one_digest_on_three_cpus(machine: Machine
     translated = [machine.translate(trained[0], cpu, "strict") / "hypotheses.parquet" for cpu in CPUS]
     assert len({path.read_bytes() for path in translated}) == 1
     # Without strict numerics the same settings decide the bits, so the comparison above is one of different kernels.
-    kernels = 3 if " avx512f " in Path("/proc/cpuinfo").read_text() else 2
-    fast = [machine.train(cpu, "fast", Site(threads=1)) for cpu in CPUS]
-    assert len({tuple(digests(each)) for each in fast}) == kernels
-    log_p = [pq.read_table(machine.translate(trained[0], cpu, "fast") / "hypotheses.parquet") for cpu in CPUS]
-    assert len({tuple(table["log_probability"].to_pylist()) for table in log_p}) == kernels
+    # Where the machine lacks AVX-512, its kernels end the process.
+    cpus = [cpu for cpu in CPUS if cpu != "avx512" or " avx512f " in Path("/proc/cpuinfo").read_text()]
+    fast = [machine.train(cpu, "fast", Site(threads=1)) for cpu in cpus]
+    assert len({tuple(digests(each)) for each in fast}) == len(cpus)
+    log_p = [pq.read_table(machine.translate(trained[0], cpu, "fast") / "hypotheses.parquet") for cpu in cpus]
+    assert len({tuple(table["log_probability"].to_pylist()) for table in log_p}) == len(cpus)
