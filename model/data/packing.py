@@ -15,7 +15,7 @@ from ..network.attention import SequenceOffsets
 from ..network.transformer import Packing
 from .batch import Batch
 from .ends import rows_before_last_eos, rows_with_ends
-from .shards import Array, Shards, positions_in_rows
+from .shards import Array, Shards
 
 SIZE_MULTIPLE = 64
 """Sizes are multiples of this number, for the tensor cores of a GPU."""
@@ -89,8 +89,8 @@ def load_packed(
     packing = Packing(
         _offsets(lengths_S, sentences, shape.longest_source),
         _offsets(lengths_T, sentences, shape.longest_target),
-        torch.from_numpy(positions_in_rows(lengths_S)),
-        torch.from_numpy(positions_in_rows(lengths_T)),
+        torch.from_numpy(_positions_in_rows(lengths_S)),
+        torch.from_numpy(_positions_in_rows(lengths_T)),
     )
     return Batch(
         torch.from_numpy(source),
@@ -117,6 +117,11 @@ def padding_of(used: tuple[int, int], shape: BatchShape) -> tuple[tuple[int, int
         source = max(source, padding_sentences)
         target = max(target, padding_sentences)
     return (source, target), padding_sentences
+
+
+def _positions_in_rows(lengths: Array) -> Array:
+    """Return positions 0, 1, … that restart at each row, for rows end to end."""
+    return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
 def _evenly(total: int, parts: int) -> Array:

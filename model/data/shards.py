@@ -96,11 +96,6 @@ class Shards:
                 raise bad_data(f"{block.path} has {side} piece {largest}, but the vocabulary has {size} entries")
 
 
-def positions_in_rows(lengths: Array) -> Array:
-    """Return positions 0, 1, … that restart at each row, for rows end to end."""
-    return np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-
-
 def _blocks(path: Path) -> list[_RecordBatch]:
     try:
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
