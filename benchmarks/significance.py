@@ -46,6 +46,7 @@ Effects = tuple[float, float]
 """The deviation over seeds of both runs."""
 SAME = (SEED_EFFECT, SEED_EFFECT)
 MUCH = 5 * SEED_EFFECT
+"""With it BLEU has a standard deviation of 0.78 over seeds, with 2.5 times SEED_EFFECT 0.43."""
 Pair = tuple[SeedScores, SeedScores]
 
 
@@ -159,7 +160,7 @@ def report_groups(simulations: int, seeds: int) -> None:
     rng = np.random.default_rng(seeds)
     cases: list[tuple[str, float | None, Effects]] = [
         ("a run with itself", None, SAME),
-        ("a run with itself, whose seeds vary four times as much", None, (MUCH, MUCH)),
+        ("a run with itself, whose seeds vary three times as much", None, (MUCH, MUCH)),
         ("two runs, equally good", 0.0, SAME),
     ]
     for case, gain, effects in cases:
@@ -181,7 +182,7 @@ def report_decisions(simulations: int) -> None:
     named = named_by_decide(simulations)
     cases: list[tuple[str, float | None, Effects]] = [
         ("a run with itself", None, SAME),
-        ("a run with itself, the second one's seeds vary twice as much", None, (SEED_EFFECT, 2.5 * SEED_EFFECT)),
+        ("a run with itself, the second one's seeds vary 1.7 times as much", None, (SEED_EFFECT, 2.5 * SEED_EFFECT)),
         ("two runs, equally good", 0.0, SAME),
         *((f"a difference of {gap:.2g} BLEU", gap / BLEU_OF_GAIN, SAME) for gap in (0.3, 0.5, 1.0)),
         (f"the difference that it names, {named:.2f} BLEU", named / BLEU_OF_GAIN, SAME),

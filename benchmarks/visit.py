@@ -3,8 +3,8 @@
     python benchmarks/visit.py pack visit             here: a folder with code and data, to be copied to the node
     python benchmarks/visit.py run --out results      there, in that folder: all phases, each in its time
 
-A node needs Python 3.12, torch, numpy, pyarrow, tokenizers, safetensors and sacrebleu. Each phase is a process that is
-killed at its limit; what it measured until then stays.
+A node needs Python 3.11 or later, torch, numpy, pyarrow, tokenizers, safetensors and sacrebleu. Each phase is a process
+that is killed at its limit; what it measured until then stays.
 """
 
 import argparse

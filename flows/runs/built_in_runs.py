@@ -40,7 +40,7 @@ DEMO = Run(
 
 MULTI30K_ENDE = Run(
     name="multi30k-ende",
-    about="Multi30k English-German, raw text, a tiny model; an hour on two cores",
+    about="Multi30k English-German, raw text, a tiny model; two hours on one core",
     corpus=CORPORA["multi30k-ende"],
     sets=tuple(SETS["multi30k-ende"].values()),
     dev="val",

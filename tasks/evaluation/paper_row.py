@@ -77,7 +77,8 @@ def compare_to_paper(
     """Compare a run by the facts of its training and the card of its set; either is empty if it does not exist.
 
     ``hours`` sums over all ranks, and counts GPU hours if ``device`` is cuda.
-    ``flops`` are counted; ``device_flops`` is estimated as in the paper: the hours times the device's peak rate.
+    ``flops`` are counted; ``device_flops`` is the hours times the device's peak rate (the paper takes
+    a sustained one).
     """
     size = row.vocabulary
     ours: dict[str, Any] = {"set": row.set_name, "parameters": count_parameters(row.model, size, size), "pieces": size}
