@@ -290,7 +290,7 @@ def _resolved(
     name: str, overrides: Mapping[str, object] | None, from_stage: str, until: str, force: Sequence[str], site: str
 ) -> ResolvedRun:
     forced = (force,) if isinstance(force, str) else tuple(force)
-    return RunRequest(name, from_stage, until, forced, _assignments(overrides), site).resolve()
+    return RunRequest(f"{name}", from_stage, until, forced, _assignments(overrides), site).resolve()
 
 
 def _assignments(overrides: Mapping[str, object] | None) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Explore a root in a browser: ``make notebook`` opens this notebook of marimo. It uses flows/api.py alone."""
+"""Explore a root in a browser: ``make notebook`` opens this notebook of marimo. It uses flows/api.py."""
 
 import marimo
 
@@ -7,13 +7,16 @@ app = marimo.App(width="medium", app_title="Explore a root")
 
 @app.cell
 def _():
+    from contextlib import suppress
+
     import marimo as mo
     import matplotlib.pyplot as plt
     import polars as pl
 
     from flows import api
+    from infra.errors import BadConfiguration
 
-    return api, mo, pl, plt
+    return BadConfiguration, api, mo, pl, plt, suppress
 
 
 @app.cell
@@ -34,9 +37,14 @@ def _(mo, versions):
 
 
 @app.cell
-def _(api, mo, version_a, version_b):
-    curves = {name: api.curves(name) for name in dict.fromkeys((version_a.value, version_b.value))}
-    metrics = [name for name in curves[version_a.value].columns if name not in ("update", "time")]
+def _(BadConfiguration, api, mo, suppress, version_a, version_b):
+    curves = {}
+    for _name in dict.fromkeys((version_a.value, version_b.value)):
+        with suppress(BadConfiguration):  # `repro gc` removed the training
+            curves[_name] = api.curves(_name)
+    mo.stop(not curves, mo.md("The trainings of these versions were removed."))
+    _columns = dict.fromkeys(name for table in curves.values() for name in table.columns)
+    metrics = [name for name in _columns if name not in ("update", "time")]
     metric = mo.ui.dropdown(metrics, "dev_perplexity", label="metric")
     mo.vstack([mo.md("# Curves of the trainings"), metric])
     return curves, metric
@@ -97,7 +105,8 @@ def _(api, mo, version_b):
 def _(api, mo, model, sentence):
     translation = api.translate([sentence.value], model)["hypothesis"][0]
     maps = api.attention(sentence.value, model)
-    _layers, _heads = maps["cross"].weights.shape[:2]
+    _layers = max(len(each.weights) for each in maps.values())
+    _heads = maps["cross"].weights.shape[1]
     kind = mo.ui.dropdown(list(maps), "cross", label="attention")
     layer = mo.ui.slider(1, _layers, value=_layers, label="layer", show_value=True)
     head = mo.ui.slider(1, _heads, label="head", show_value=True)
@@ -109,7 +118,9 @@ def _(api, mo, model, sentence):
 def _(head, kind, layer, maps, mo, plt):
     _map = maps[kind.value]
     _figure, _axes = plt.subplots(figsize=(6, 5), layout="constrained")
-    _axes.imshow(_map.weights[layer.value - 1, head.value - 1], vmin=0, vmax=1)
+    _layer = min(layer.value, len(_map.weights))  # encoder and decoder may have different depths
+    _axes.imshow(_map.weights[_layer - 1, head.value - 1], vmin=0, vmax=1)
+    _axes.set_title(f"layer {_layer}, head {head.value}")
     _axes.set_xticks(range(len(_map.columns)), _map.columns, rotation=90)
     _axes.set_yticks(range(len(_map.rows)), _map.rows)
     mo.vstack([_figure])

@@ -67,10 +67,13 @@ def find_artifact(text: str, site: Site, overrides: Sequence[str] = ()) -> Artif
     """
     store = open_store(site)
     found = find_artifacts(store, text, overrides)
+    if (exact := parse_name(text)) in found:  # demo-distilled/train, not demo-distilled/train/teacher/seed-1
+        found = {exact: found[exact]}
     if len(found) != 1:
         raise BadConfiguration(f"{text!r} names {len(found)} artifacts, choose one of: {', '.join(map(str, found))}")
     [(name, key)] = found.items()
-    return store.artifact(existing_manifest(store, text, name.stage, key))
+    place = look_up(store, name.stage, key)[0]
+    return place.artifact(existing_manifest(place, text, name.stage, key))
 
 
 def folder_of(store: Store, name: str, stage: str, key: str) -> Path:

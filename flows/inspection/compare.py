@@ -43,6 +43,8 @@ def find_system(name: str, site: Site, overrides: Sequence[str] = ()) -> ScoredS
         run = name.partition(" --set ")[0]
         raise BadConfiguration(f"{name!r} has settings, allowed is its version such as {run}/2 (see `repro models`)")
     name = short_name(name)
+    if overrides and (is_version(name) or name.startswith(SYSTEM)):
+        raise BadConfiguration(f"{name!r} is named with overrides, allowed are overrides of a run")
     store = open_store(site)
     if name.startswith(SYSTEM):
         return ScoredSystem(name, {item: each.score for item, each in system_scores(store, name).items()}, {})
@@ -50,6 +52,8 @@ def find_system(name: str, site: Site, overrides: Sequence[str] = ()) -> ScoredS
         version = find_version(name, site)
         scored = [(place.partition("."), key) for place, key in keys_of(version.tags).items()]
         scores = {item: existing_manifest(store, name, s, key) for (s, _, item), key in scored if s == "score"}
+        if not scores:
+            raise BadConfiguration(f"{version.label} has no scores on record")
         return ScoredSystem(version.label, scores, version_lineage(store.find, version.tags))
     return system_of(name, model_manifests(store, name, "score", overrides), store)
 
@@ -105,7 +109,7 @@ def find_training(name: str, site: Site, overrides: Sequence[str] = ()) -> Artif
     """Find the training of ``demo@champion``, ``demo`` or ``demo/train/seed-2``. Raises BadConfiguration."""
     store = open_store(site)
     if is_version(name) or name.startswith(SYSTEM):
-        made = find_system(name, site).lineage
+        made = find_system(name, site, overrides).lineage
         if "train" not in made:
             raise BadConfiguration(f"{name!r} has no training here, allowed is a run or a version that kept its own")
         return store.artifact(made["train"])

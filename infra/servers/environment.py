@@ -38,6 +38,8 @@ CLIENT_RETRIES = {
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "60",
 }
 """For every process that runs flows, including workers."""
+_exported: set[str] = set()
+"""The addresses that ``configure_libraries`` put into PREFECT_API_URL."""
 
 
 def configure_libraries(root: Path) -> None:
@@ -54,6 +56,8 @@ def configure_libraries(root: Path) -> None:
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
         "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
     } | CLIENT_RETRIES
+    if os.environ.get("PREFECT_API_URL") in _exported and not running_service(root):
+        del os.environ["PREFECT_API_URL"]  # `repro down` in the life of a notebook
     if not server_configured():
         if "PREFECT_HOME" not in os.environ:
             home = root.absolute() / "prefect"
@@ -67,6 +71,7 @@ def configure_libraries(root: Path) -> None:
                     f"the service under {root} needs credentials: set REPRO_AUTH or REPRO_AUTH_FILE as for `repro up`"
                 )
             os.environ["PREFECT_API_URL"] = service.prefect
+            _exported.add(service.prefect)
             os.environ |= past_proxies(os.environ, service.prefect)
     credentials.export_to_environment()
     for name, value in settings.items():

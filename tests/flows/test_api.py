@@ -68,6 +68,8 @@ def test_scores_curves_and_sentences_of_a_run_and_a_version(small: Path) -> None
     assert api.sentences("small/1").equals(read)
     with pytest.raises(BadConfiguration, match="'smal'"):
         api.scores("smal/1")
+    with pytest.raises(BadConfiguration, match="allowed are overrides of a run"):
+        api.curves("small/1", {"training.seed": 2})
 
 
 def test_translations_and_attention_are_those_of_the_version(small: Path) -> None:

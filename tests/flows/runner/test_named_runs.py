@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from made_up_roots import artifact, record, row_of
 
 from flows.inspection.artifact_graph import read_graph
-from flows.inspection.artifacts import folders_of, list_artifacts
+from flows.inspection.artifacts import find_artifact, folders_of, list_artifacts
 from flows.inspection.compare import find_system, find_training
 from flows.runner.artifact_names import find_artifacts, model_manifests
 from flows.runner.named_runs import NamedRun, name_run
@@ -77,6 +77,16 @@ def test_artifacts_are_of_any_run_and_the_model_is_of_a_finished_one(tmp_path: P
     assert model(tmp_path) == {"1"}
     start(tmp_path, 3, "train")
     assert model(tmp_path) == {"1"}, "scores, curves and weights are of one model"
+
+
+def test_a_name_without_an_item_means_the_runs_own_artifact_where_teachers_have_the_same_stage(tmp_path: Path) -> None:
+    site, store = Site(root=tmp_path), LocalStore(tmp_path)
+    own, teacher = artifact(store, "train", "1train"), artifact(store, "train", "2train")
+    record(tmp_path, "x", BEGAN, [row_of(teacher, "teacher/seed-1"), row_of(own)])
+    assert find_artifact("x/train", site).key == "1train"
+    assert find_artifact("x/train/teacher/seed-1", site).key == "2train"
+    with pytest.raises(BadConfiguration, match="names 2 artifacts"):
+        find_artifact("x", site)
 
 
 def test_where_only_runs_with_overrides_exist_it_is_said_which(

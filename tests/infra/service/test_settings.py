@@ -107,6 +107,23 @@ def test_a_service_runs_while_its_supervisor_lives(tmp_path: Path) -> None:
         assert running_service(tmp_path) is None
 
 
+def test_a_notebook_forgets_the_address_of_a_service_that_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "")
+    monkeypatch.setenv("PREFECT_HOME", f"{tmp_path / 'home'}")
+    service = replace(service_at(tmp_path), supervisor=process_identity())
+    service.write()
+    configure_libraries(tmp_path)
+    assert os.environ["PREFECT_API_URL"] == service.prefect
+    replace(service, supervisor="").write()
+    configure_libraries(tmp_path)
+    assert "PREFECT_API_URL" not in os.environ
+    monkeypatch.setenv("PREFECT_API_URL", "http://elsewhere/api")
+    configure_libraries(tmp_path)
+    assert os.environ["PREFECT_API_URL"] == "http://elsewhere/api"
+
+
 def test_credentials_come_from_the_environment_or_a_private_file(tmp_path: Path) -> None:
     assert credentials.read_credentials({}) is None
     assert credentials.read_credentials({"REPRO_AUTH": ""}) is None
