@@ -1,6 +1,9 @@
 """Errors with a one-sentence message for people. The class says whether a retry can help."""
 
 import errno
+import os
+import re
+import shutil
 from pathlib import Path
 
 INTERRUPTED = "interrupted"
@@ -88,8 +91,12 @@ AWAY = frozenset({errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN
 
 def fault_of_disk(error: OSError, root: Path) -> Fault | None:
     """Return the Fault for a system error under ``root``; None if the error is one of the code."""
-    if error.errno in FULL:
-        return NoSpace(f"no space left under {root} ({error.strerror}): free some, or set REPRO_ROOT to another disk")
-    if error.errno in AWAY | {errno.EIO}:
-        return DiskFault(f"{error.filename or root} cannot be read or written for now: {error.strerror}")
+    number = error.errno
+    if isinstance(error, shutil.Error) and (found := re.search(r"\[Errno (\d+)\]", f"{error}")):
+        number = int(found[1])  # of a copied tree's first file
+    if number in FULL:
+        reason = os.strerror(number)
+        return NoSpace(f"no space left under {root} ({reason}): free some, or set REPRO_ROOT to another disk")
+    if number in AWAY | {errno.EIO}:
+        return DiskFault(f"{error.filename or root} cannot be read or written for now: {os.strerror(number)}")
     return None

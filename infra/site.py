@@ -14,7 +14,7 @@ from infra.processes.gpu_locks import visible_gpus
 from infra.processes.workers import Workers, executor
 from infra.servers.environment import configure_libraries
 from infra.servers.loopback import on_loopback
-from infra.servers.service_settings import running_service
+from infra.servers.service_settings import running_service, uses_postgresql
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.store.files import expanded, user_cache
 from infra.store.local import LocalStore
@@ -100,6 +100,11 @@ class Site:
 
     @property
     def tracking(self) -> str:
+        """MLflow's address. Raises BadConfiguration if its database is that of a service which is down."""
+        if not self.tracking_uri and uses_postgresql(self.root):
+            raise BadConfiguration(
+                f"the versions of {self.root} are in PostgreSQL: start `repro up` as before, or set MLFLOW_TRACKING_URI"
+            )
         return self.tracking_uri or sqlite_uri(self.root / "mlflow.db")
 
     @property

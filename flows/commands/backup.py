@@ -1,7 +1,6 @@
 """``repro backup``."""
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,7 @@ from flows.views.terminal import say
 from infra.errors import BadConfiguration
 from infra.processes.identity import process_state
 from infra.servers import database_copies
-from infra.servers.service_settings import FOLDER, read
+from infra.servers.service_settings import FOLDER, uses_postgresql
 from infra.service import lifecycle
 from infra.service.databases import VARIABLE
 from infra.site import Site
@@ -42,10 +41,7 @@ def backup(
     if folder and restore:
         raise BadConfiguration(f"--restore is {restore}, allowed is without a folder to write")
     root = Site.named().root.absolute()
-    postgresql = bool(os.environ.get(VARIABLE))
-    with suppress(OSError):
-        postgresql = postgresql or read(root / FOLDER).postgresql  # of the last service, running or not
-    if postgresql:
+    if os.environ.get(VARIABLE) or uses_postgresql(root):
         raise BadConfiguration(f"the databases of {root} are on PostgreSQL: copy them with pg_dump and pg_restore")
     if restore:
         if lifecycle.running(root / FOLDER):

@@ -161,7 +161,7 @@ def _servers(site: Site) -> Iterator[Check]:
         yield Check("prefect", "ok", "the server of Prefect's active profile (not asked)")
     else:
         yield Check("prefect", "ok", "no server is configured: a run starts one of its own")
-    if site.tracking.startswith(("http://", "https://")):
+    if site.tracking_uri.startswith(("http://", "https://")):
         advice = "see `repro status`" if service else "start it, or unset MLFLOW_TRACKING_URI"
         yield _server("mlflow", f"{site.tracking.rstrip('/')}/health", advice)
         return

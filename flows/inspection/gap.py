@@ -115,9 +115,16 @@ def _translate(made: Mapping[str, Manifest], changed: Mapping[str, Any], set_nam
     search = dict(changed)
     if averaging := search.pop("averaging", None):
         weights = average(store.artifact(made["train"]), averaging)
-    decoding = replace(from_json(Decoding, before.arguments["decoding"]), **search)
+    decoding = replace(_decoding_of(before), **search)
     normalise = from_json(Normalise, before.arguments["normalise"])
     return translate.for_item(set_name)(weights, vocabulary, pairs, prepared, decoding, normalise)
+
+
+def _decoding_of(translated: Manifest) -> Decoding:
+    try:
+        return from_json(Decoding, translated.arguments["decoding"])
+    except ValueError as error:
+        raise BadConfiguration(f"{translated.stage} {translated.key} is by an earlier release: {error}") from None
 
 
 def _decoding_changes(
@@ -134,7 +141,7 @@ def _decoding_changes(
         return {}, ["decoding: not measured, since the claim's is not known"]
     place = needed[-1]
     sides = (ours[place], theirs.get(place, translated[-1]))
-    present, claimed = (vars(from_json(Decoding, side.arguments["decoding"])) for side in sides)
+    present, claimed = (vars(_decoding_of(side)) for side in sides)
     rest = [
         f"decoding: {name} is {present[name]}, claimed {claimed[name]}: not measured"
         for name in ("numerics", "precision")

@@ -120,7 +120,7 @@ class RunRecord:
         except (OSError, Fault) as error:
             # The same error may also end the run with its own message: report it once, at the end.
             if status != RUNNING:
-                self.say(f"this run left no record: {error}")
+                self.say(f"the record of this run was not written, or not sent to the bucket: {error}")
 
     @contextmanager
     def until_running(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,14 +33,14 @@ def python_path(environment: Mapping[str, str]) -> str:
 
 def die_with_parent() -> Callable[[], None]:
     """Return a ``preexec_fn``: when the thread that started the child ends, even by SIGKILL, the child gets SIGTERM."""
-    parent = os.getpid()
+    return partial(die_with, os.getpid())
 
-    def prepare() -> None:
-        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # the parent died before the call above
-            os._exit(1)
 
-    return prepare
+def die_with(parent: int) -> None:
+    """Get SIGTERM when the thread of ``parent`` that started this process ends."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # the parent died before the call above
+        os._exit(1)
 
 
 def start(

@@ -6,6 +6,7 @@ change the results.
 
 import multiprocessing
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -16,7 +17,8 @@ from typing import Any, TypeVar
 
 from infra.errors import JobFailed, NetworkFault
 from infra.extras import check_installed
-from infra.processes.children import SAFE_PATH
+from infra.processes import signals
+from infra.processes.children import SAFE_PATH, die_with
 
 DASK_SECONDS = 30.0
 """How long to wait for a Dask scheduler."""
@@ -71,13 +73,18 @@ def executor(workers: int = 1, threads: int = 1, dask: str = "", at_once: int = 
         settings = {**dict.fromkeys(THREADS, f"{threads}"), **SAFE_PATH}
         before = {name: os.environ.get(name) for name in settings}
         os.environ |= settings
-        processes = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
+        processes = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin_worker, (os.getpid(),))
         try:
             yield Workers(processes, workers, separate_processes=True)
         finally:
             processes.shutdown(cancel_futures=True)
             for name, value in before.items():
                 os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _begin_worker(parent: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches it too; the parent ends the work
+    die_with(parent)
 
 
 @contextmanager
@@ -100,6 +107,7 @@ def _result(future: Future[T]) -> T:
     try:
         return future.result()
     except BrokenProcessPool as error:
+        signals.check()  # such as SIGTERM to the whole group
         raise JobFailed("a worker process died; with little memory, try fewer workers (REPRO_WORKERS)") from error
     except Exception as error:  # Dask's errors have no common class; the function's own errors are raised below
         if type(error).__module__.startswith("distributed"):

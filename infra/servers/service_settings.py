@@ -7,6 +7,7 @@ import json
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,13 @@ def read(folder: Path) -> Service:
     if not same_folder(service.folder, folder):
         raise FileNotFoundError(f"{folder / FILE} is a copy of the one in {service.folder}")
     return service
+
+
+def uses_postgresql(root: Path) -> bool:
+    """Whether the databases of ``root`` are on PostgreSQL: those of its last service, running or not."""
+    with suppress(OSError):
+        return read(root / FOLDER).postgresql
+    return False
 
 
 def running_service(root: Path) -> Service | None:

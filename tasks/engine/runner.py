@@ -138,6 +138,7 @@ class Runner(Engine):
         if origin and not continues:
             settings.display.say(f"{call.label} {origin}")
         run_id = ""
+        facts: Facts = {}
         try:
             with settings.tracker_lock:
                 run_id = settings.tracker.start_stage(name, call.item, call.key, call.form, continues)
@@ -174,13 +175,15 @@ class Runner(Engine):
                 },
             )
         except BaseException as error:
+            is_sealed = bool(facts) and not out.exists()  # it could not be sent: the next try or run sends it
             if call.stage.resume:
-                with suppress(OSError):  # not empty: work to resume; not there: sealed, but it could not be sent
+                with suppress(OSError):  # not empty: work to resume; not there: sealed
                     out.rmdir()
             else:
                 _keep_evidence(out, store.failed_folder(name, call.key))
             status = "FAILED" if isinstance(error, Exception) else "KILLED"
-            self._finish(run_id, status, {"failure": f"{error}" or type(error).__name__})
+            end = ("FINISHED", facts) if is_sealed else (status, {"failure": describe(error)})
+            self._finish(run_id, *end)
             raise
         with settings.tracker_lock:
             settings.tracker.log_files(run_id, partial(settings.files, call, artifact))

@@ -5,6 +5,7 @@
 
 from pathlib import Path
 
+from infra.errors import JobFailed, Preempted
 from infra.store.store import Artifact
 from model.config import Decoding
 from tasks.engine.stage import Facts, JobRequest, current_stage, job_facts, stage
@@ -31,5 +32,18 @@ def translate_text(
     config = {"decoding": decoding.search(), "n_best": n_best, "lines": lines, "block_lines": BLOCK_LINES}
     inputs = {"weights": weights.path(), "vocabulary": vocabulary.path(), "text": text.path()}
     inputs |= {f"weights_{number}": other.path() for number, other in enumerate(others, start=2)}
-    current_stage().run_job(JobRequest("model.translate_text", config, inputs, out, numerics=decoding.numerics))
-    return job_facts(out)
+    job = JobRequest("model.translate_text", config, inputs, out, numerics=decoding.numerics)
+    while True:
+        before = _blocks(out)
+        try:
+            current_stage().run_job(job)
+            return job_facts(out)
+        except (JobFailed, Preempted) as error:
+            # A job that left another block is started again without using one of the stage's retries.
+            if _blocks(out) <= before:
+                raise
+            current_stage().failures.append(f"{error}")
+
+
+def _blocks(out: Path) -> int:
+    return len(list(out.glob("*.parquet")))

@@ -64,11 +64,18 @@ def test_a_second_machine_finds_a_finished_run(go_to: Callable[[str], None]) -> 
 def test_what_a_full_bucket_did_not_take_is_sent_by_the_next_run(
     go_to: Callable[[str], None], s3: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("flows.runner.run.Tracker", Untracked)
+    ends: list[object] = []
+
+    class Listening(Untracked):
+        def finish_stage(self, run_id: str, status: str, facts: object) -> None:
+            ends.append(status)
+
+    monkeypatch.setattr("flows.runner.run.Tracker", Listening)
     downloads = RunRequest("small", until="download")
     s3.inject_faults(status=403, code="QuotaExceeded", times=99, match="manifest.json")
     with pytest.raises(StageFailed, match="raise its quota"):
         run_small(downloads)
+    assert set(ends) == {"FINISHED"}, "they are made, but not sent"
     s3.inject_faults()
     assert run_small(downloads).rows[0].state == "cached"
     assert "is on this machine only: sent" in capsys.readouterr().err

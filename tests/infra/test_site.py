@@ -1,11 +1,13 @@
 """Sites from the environment, and whether the user configured a Prefect server."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from infra.errors import BadConfiguration
 from infra.servers.environment import server_configured
+from infra.servers.service_settings import Service
 from infra.site import Site
 
 
@@ -28,6 +30,17 @@ def test_the_environment_completes_a_site(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert Site.named().place == "by slurm, 2 ranks on 2 nodes"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
     assert Site.named("gpu").tracking == "http://127.0.0.1:5000"
+
+
+def test_versions_on_postgresql_are_not_looked_for_in_a_file(tmp_path: Path) -> None:
+    service = Service(tmp_path, postgresql=True)
+    service.folder.mkdir()
+    service.write()
+    with pytest.raises(BadConfiguration, match="repro up"):
+        _ = Site(root=tmp_path).registry
+    assert Site(root=tmp_path, tracking_uri="http://there").registry == "http://there"
+    replace(service, postgresql=False).write()
+    assert Site(root=tmp_path).registry.endswith("mlflow.db")
 
 
 def test_the_root_is_the_nearest_one_above(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -282,6 +282,9 @@ def test_a_decoding_with_other_numerics_is_named(small: Path) -> None:
     decoding = {**translated.arguments["decoding"], "numerics": "strict"}
     ours = {**of_claim, "translate.test": replace(translated, arguments={**translated.arguments, "decoding": decoding})}
     assert _decoding_changes(ours, of_claim, "test")[1] == ["decoding: numerics is strict, claimed fast: not measured"]
+    earlier = replace(translated, arguments={**translated.arguments, "decoding": {**decoding, "beta": 0.2}})
+    with pytest.raises(BadConfiguration, match="an earlier release: .*beta"):
+        _decoding_changes({**of_claim, "translate.test": earlier}, of_claim, "test")
 
 
 def test_the_teachers_settings_are_not_the_runs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

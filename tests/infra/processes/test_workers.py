@@ -2,13 +2,26 @@
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from infra.errors import BadData, JobFailed
 from infra.processes.workers import executor
+
+WAITING = """
+import os, signal, sys
+from infra.processes.workers import executor
+if __name__ == "__main__":
+    with executor(2) as found:
+        print(*found.map(os.getpid, [()] * 2), file=sys.stderr, flush=True)
+        signal.pause()
+"""
 
 
 def power(base: int, exponent: int) -> int:
@@ -54,6 +67,20 @@ def test_arguments_are_read_only_as_workers_need_them() -> None:
         results = found.map(power, calls())
         assert next(results) == 0
         assert len(requested) == 2
+
+
+def test_workers_survive_ctrl_c_and_end_with_a_killed_parent(tmp_path: Path) -> None:
+    (script := tmp_path / "waiting.py").write_text(WAITING)
+    environment = os.environ | {"PYTHONPATH": f"{Path.cwd()}"}
+    with subprocess.Popen([sys.executable, script], stderr=subprocess.PIPE, env=environment) as parent:
+        assert parent.stderr
+        workers = [psutil.Process(int(word)) for word in {*parent.stderr.readline().split()}]
+        for worker in workers:
+            worker.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        assert all(worker.is_running() for worker in workers)
+        parent.kill()
+        assert psutil.wait_procs(workers, timeout=60)[1] == []
 
 
 def test_a_killed_worker_raises_a_retryable_fault(tmp_path: Path) -> None:

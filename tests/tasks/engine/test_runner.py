@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import shutil
 import socket
 import threading
 import time
@@ -16,7 +17,7 @@ import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from toy_stages import CALLS, ORDER, Number, built, make, plan, run, running, scope_of, settings, states, twice
 
-from infra.errors import BadData, DiskFault, Fault, NoSpace
+from infra.errors import BadData, DiskFault, Fault, NoSpace, fault_of_disk
 from infra.launch.job import JobSpec
 from infra.site import Site
 from infra.store.local import LocalStore
@@ -155,6 +156,12 @@ def test_a_full_or_absent_disk_is_one_sentence(
     monkeypatch.setattr(make, "body", fails)
     with pytest.raises(fault, match=sentence):
         run(tmp_path)
+
+
+def test_a_disk_that_is_full_in_the_copy_of_a_folder_is_one_sentence(tmp_path: Path) -> None:
+    full = shutil.Error([("a/x", "b/x", f"{OSError(errno.ENOSPC, 'No space left on device', 'b/x')}")])
+    assert isinstance(fault_of_disk(full, tmp_path), NoSpace)
+    assert fault_of_disk(shutil.Error("two files are one"), tmp_path) is None
 
 
 def test_a_stage_whose_outside_work_is_gone_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
