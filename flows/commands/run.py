@@ -155,7 +155,7 @@ def _where_to_look(outcome: Outcome, site: Site) -> list[str]:
     lines += [f"report:  {stage_folder(row, site) / 'report.html'}" for row in reports]
     for row in outcome.rows:
         if decision := row.facts.get("decision", ""):
-            lines.append(f"version: {row.facts['name']}/{row.facts['version']}, {decision}")
+            lines.append(f"version: {row.facts['name']}/{row.facts['version']}, when registered: {decision}")
     if outcome.model_version:
         lines.append(f"model:   {programs}/repro translate --model {outcome.model_version} < in.txt > out.txt")
     return lines

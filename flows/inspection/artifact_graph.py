@@ -138,10 +138,12 @@ class ArtifactGraph:
         """The artifacts of each version: its ``register`` artifact, else those that its tags name."""
         registered = [node for node in self.nodes.values() if node.stage == "register"]
         by_registration = grouped((f"{n.facts.get('name')}/{n.facts.get('version')}", n.name) for n in registered)
-        return {
-            label: tuple(by_registration.get(label, ())) or artifacts_of_tags(version)
-            for label, version in self.versions.items()
-        }
+        found = {}
+        for label, version in self.versions.items():
+            weights = keys_of(version.tags).get("average", "")  # another registry may have the same label
+            own = [n for n in by_registration.get(label, ()) if not weights or ("average", weights) in self.inputs(n)]
+            found[label] = tuple(own) or artifacts_of_tags(version)
+        return found
 
     def registration(self, label: str) -> list[Name]:
         """Return the existing ``register`` artifacts of a version, usually one."""

@@ -29,6 +29,7 @@ from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
 from infra.service.applications import TEMPLATE, TYPE
 from tasks.durations import seconds_of
+from tasks.engine.prefect_runner import plain_server_errors
 
 Times = CronSchedule | IntervalSchedule
 ScheduleSwitch = Literal["on", "off", "as it is"]
@@ -69,6 +70,8 @@ def deploy(
     """Deploy ``chosen``, at ``times`` if given, and create the pools that they need."""
     timed = [each | {"schedules": [{"times": times, "slug": OWN_TIMES}]} if times else each for each in chosen]
     with get_client(sync_client=True) as client:
+        with plain_server_errors():
+            client.raise_for_api_version_mismatch()
         for pool in dict.fromkeys(each["work_pool"]["name"] for each in timed):
             ensure_pool(client, pool, say)
         for each in timed:
@@ -128,7 +131,8 @@ def ensure_pool(client: SyncPrefectClient, name: str, say: Callable[[str], None]
     except ObjectNotFound:
         with suppress(ObjectAlreadyExists):  # another process created it at the same time
             client.create_work_pool(WorkPoolCreate(name=name, type=TYPE, base_job_template=TEMPLATE))
-        say(f"created work pool {name}; start a worker with PYTHONSAFEPATH=1 prefect worker start --pool {name}")
+        worker = f"REPRO_ROOT=/path PYTHONSAFEPATH=1 prefect worker start --pool {name}"
+        say(f"created work pool {name}; start a worker with {worker}")
     else:
         if pool.type == TYPE and pool.base_job_template != TEMPLATE:
             client.update_work_pool(name, WorkPoolUpdate(base_job_template=TEMPLATE))
@@ -150,6 +154,7 @@ def _deploy(
         flow,
         declared["name"],
         parameters=parameters,
+        paused=bool(before and before.paused and switch != "on"),
         description=declared["description"],
         tags=declared["tags"],
         work_pool_name=declared["work_pool"]["name"],
@@ -187,7 +192,8 @@ def _deploy(
 def _in_words(times: Any) -> str:
     if isinstance(times, IntervalSchedule):
         return f"every {times.interval}"
-    return str(times.cron if isinstance(times, CronSchedule) else times.rrule)
+    zone = "" if times.timezone in (None, "UTC") else f" {times.timezone}"
+    return f"{times.cron if isinstance(times, CronSchedule) else times.rrule}{zone}"
 
 
 def _read_deployment(client: SyncPrefectClient, label: str) -> DeploymentResponse | None:

@@ -1,5 +1,6 @@
 """Parts of the flows in ``prefect_flows``: hooks after a kill, the claim of a flow run, texts for Prefect's UI."""
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Literal, TypeVar
@@ -15,7 +16,7 @@ from flows.reproduce import StageName
 from flows.runner.interrupted import close_dead_runs
 from flows.runner.outcome import Outcome
 from flows.views.tables import score_rows
-from infra.errors import Fault
+from infra.errors import BadConfiguration, Fault
 from infra.servers import prefect_states
 from infra.site import Site
 from infra.tracking.model_version import headline
@@ -34,7 +35,11 @@ def close_dead_runs_after_kill(flow: Any, flow_run: FlowRun, state: Any) -> None
 
 
 def claim_and_close_dead_runs(site: str) -> None:
-    """Label this flow run with this process's id, and close runs whose process died."""
+    """Label this flow run with this process's id, and close runs whose process died.
+
+    Raises BadConfiguration in a worker without a root: the worker removes the working folder when the flow ends."""
+    if known_value() is None and not os.environ.get("REPRO_ROOT"):
+        raise BadConfiguration("the worker's environment lacks REPRO_ROOT: start the worker with one")
     prefect_states.label_process(UUID(flow_run.id))
     close_dead_runs(Site.named(site))
 

@@ -6,6 +6,7 @@ stages are all cached is taken from the store. A member that fails does not stop
 
 import hashlib
 import json
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -97,9 +98,9 @@ class GroupResults:
 
     @property
     def markdown(self) -> str:
-        """The table of members and scores."""
+        """The failure if there is one, and the table of members and scores."""
         rows = [[name, f"{bleu:.2f}"] for name, bleu in self.facts.items()]
-        return table([f"{self.group.noun} and set", "BLEU"], rows)
+        return f"{self.failure}\n\n{table([f'{self.group.noun} and set', 'BLEU'], rows)}".lstrip()
 
     @property
     def files(self) -> Sequence[Path]:
@@ -150,7 +151,9 @@ class Members:
 
 def run_group(group: Group, run_one: RunOne, say: Say, work: Callable[[Members], R]) -> R:
     """Start or continue the group's run in MLflow, do the work below it, and end it with the results."""
-    tracker = Tracker(group.site.tracking, group.site.root.absolute() / "mlflow-artifacts", token=group.name)
+    place = group.site.remote or f"{socket.gethostname()}:{group.site.root.absolute()}"
+    token = f"{group.name} {digest(place)}"  # a server may have other users
+    tracker = Tracker(group.site.tracking, group.site.root.absolute() / "mlflow-artifacts", token=token)
     parent = tracker.start(group.experiment, group.title, {OVERRIDES: " ".join(group.overrides)}, group.params)
     with ending(tracker) as end:
         results = work(Members(group, parent, run_one, say))

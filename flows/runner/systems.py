@@ -1,6 +1,7 @@
 """Finds stored translations of other systems (``repro score``) by names such as ``system:google``."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from flows.runs.unknown_names import did_you_mean
@@ -28,7 +29,7 @@ class ForeignScore:
 
     def line(self) -> str:
         """``system:google  2026-11-26 09:00  demo/test 34.12 (33.05–35.20)  nrefs:1|…  from google.txt``."""
-        at = f"{self.score.made.get('at', '')}"[:16].replace("T", " ")
+        at = f"{datetime.fromisoformat(self.score.made['at']).astimezone():%Y-%m-%d %H:%M}"
         score = f"{self.on} {score_text(self.score.facts, BLEU)}"
         return "  ".join((self.name, at, score, self.score.facts["signature"], f"from {self.files}"))
 

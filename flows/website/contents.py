@@ -56,7 +56,7 @@ class Root:
         Another registry of this root may have other versions with the same labels.
         """
         found = {}
-        for each in self.store.local().list("register"):
+        for each in (*self.store.list("register"), *self.store.local().list("register")):
             label = f"{each.facts.get('name')}/{each.facts.get('version')}"
             found[label, each.arguments["weights"]["key"]] = each
         return found

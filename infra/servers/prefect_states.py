@@ -35,8 +35,9 @@ HEARTBEAT_TIMEOUT_SECONDS = 240
 """How long a flow run may be without heartbeats. It sends one every 60 s (``infra.servers.environment``), so three may
 be lost."""
 AUTOMATION = "repro: flow runs that fell silent"
-UNFINISHED_STATES = ("RUNNING", "PENDING", "CANCELLING")
-UNFINISHED_TASK_STATES = (*UNFINISHED_STATES, "SCHEDULED")
+UNFINISHED_STATES = ("RUNNING", "CANCELLING")
+"""A PENDING flow run with a label is a Retry whose process starts now; the label is that of the ended process."""
+UNFINISHED_TASK_STATES = (*UNFINISHED_STATES, "PENDING", "SCHEDULED")
 """A SCHEDULED task run waits for its next retry."""
 
 

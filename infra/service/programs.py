@@ -120,6 +120,8 @@ def _prefect(service: Service, login: Credentials | None, outer: Mapping[str, st
         "PREFECT__SERVER_FINAL": "1",  # like `prefect server start`: 50 MB less memory
         # By default Prefect removes only old events: flow runs and their logs would stay forever.
         VACUUM: outer.get(VACUUM) or "events,flow_runs",
+        # The default is an hour: as many runs of a schedule by the minute would start at once after a pause.
+        "PREFECT_SERVER_SERVICES_SCHEDULER_MIN_SCHEDULED_TIME": "PT1M",
         **PERSISTENT_LEASES,
         **prefect_database(service.place / "prefect"),
     }

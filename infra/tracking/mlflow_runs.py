@@ -26,7 +26,6 @@ from infra.tracking.provenance import commit, user
 from infra.tracking.run_description import StageRow, flatten, is_number
 
 METRICS_PER_BATCH = 1000
-PARAMS_PER_BATCH = 100
 MAX_PARAM_LENGTH = 6000
 MAX_TAG_LENGTH = 8000
 CURSOR = "metrics_cursor"
@@ -34,7 +33,8 @@ LAYER = re.compile(r"_\d+$")
 """The end of the name of a layer's metric. The tag of a cursor for each layer would be longer than MLflow stores."""
 TABLES = "mlflow.loggedArtifacts"
 """The tag that tells MLflow's pages which files are tables."""
-START_TOKEN = "start"
+START_TOKEN = "start_token"
+"""The tag by which a repeated start finds its run."""
 PARENT = "mlflow.parentRunId"
 OVERRIDES = "overrides"
 SETTINGS = "settings"
@@ -63,6 +63,7 @@ class MlflowRuns:
         """The tags of the parent run; empty before ``start_parent``."""
         self._cursors: dict[str, dict[str, int]] = {}
         """Maps each run to the last logged step of each metric; a metric's layers share one, as they share rows."""
+        self._place = f"{socket.gethostname()}:{artifact_root}"
         self._start_token = token or uuid.uuid4().hex
 
     @cached_property
@@ -83,7 +84,7 @@ class MlflowRuns:
             run_id = self._reopen(created[0])
         else:
             texts = {tag: f"{text}"[:MAX_TAG_LENGTH] for tag, text in flatten(tags).items()}
-            own = {START_TOKEN: self._start_token, **_source_tags(f"repro run {experiment}")}
+            own = {START_TOKEN: self._start_token, **_source_tags("repro")}
             run_id = self._create(name, own | texts, start_ms)
         self._log_params(run_id, params)
         return run_id
@@ -95,15 +96,14 @@ class MlflowRuns:
 
         A run with curves is reopened only if the stage ``continues``: other curves would begin at step 1 again.
         """
-        folder = f"{socket.gethostname()}:{self.artifact_root}"
         # Another machine on the same server may be making the same key. The folder is compared here, because MLflow's
         # filters cannot express every path.
         unfinished = f"tags.stage_key = '{row.key}' and attributes.status != 'FINISHED'"
         found = self.client.search_runs([self.experiment_id], unfinished)
-        interrupted = next((run for run in found if run.data.tags.get("place") == folder), None)
+        interrupted = next((run for run in found if run.data.tags.get("place") == self._place), None)
         if interrupted and (continues or CURSOR not in interrupted.data.tags):
             return self._reopen(interrupted, parent)
-        tags = {PARENT: parent, "stage": row.stage, "item": row.item, "stage_key": row.key, "place": folder}
+        tags = {PARENT: parent, "stage": row.stage, "item": row.item, "stage_key": row.key, "place": self._place}
         name = " · ".join(filter(None, (row.label, self.parent_tags.get(SETTINGS, ""))))
         run_id = self._create(name, tags | _source_tags(f"tasks/stages/{row.stage}.py"), start_ms)
         self._log_params(run_id, params)
@@ -125,10 +125,13 @@ class MlflowRuns:
         return run_id
 
     def find_finished(self, key: str) -> tuple[str, str]:
-        """Return run and experiment of the newest FINISHED stage with ``key``; two empty strings if there is none."""
+        """Return run and experiment of the newest FINISHED stage with ``key``, of this folder if there is one.
+
+        Both are empty if there is none. Another CPU's artifact of the key may differ."""
         experiments = [experiment.experiment_id for experiment in self.client.search_experiments()]
         finished = f"tags.stage_key = '{key}' and attributes.status = 'FINISHED'"
-        found = self.client.search_runs(experiments, finished, max_results=1, order_by=["attributes.start_time DESC"])
+        found = self.client.search_runs(experiments, finished, order_by=["attributes.start_time DESC"])
+        found.sort(key=lambda run: run.data.tags.get("place") != self._place)
         return (found[0].info.run_id, found[0].info.experiment_id) if found else ("", "")
 
     def log_metrics(self, run_id: str, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -166,8 +169,7 @@ class MlflowRuns:
         step = max(self._cursors.get(run_id, {}).values(), default=0)
         metrics = [Metric(name, value, now, step) for name, value in values.items() if is_number(value)]
         tags = [RunTag(name, f"{value}"[:MAX_TAG_LENGTH]) for name, value in values.items() if not is_number(value)]
-        if metrics or tags:
-            self.client.log_batch(run_id, metrics[:METRICS_PER_BATCH], (), tags[:PARAMS_PER_BATCH])
+        self.client.log_batch(run_id, metrics, (), tags)
 
     def log_files(self, run_id: str, files: Sequence[RunFile]) -> None:
         """Store the files with the run; its page shows tables as tables."""
@@ -206,8 +208,7 @@ class MlflowRuns:
         from mlflow.entities import Param
 
         named = [Param(name, f"{value}"[:MAX_PARAM_LENGTH]) for name, value in flatten(params).items()]
-        for begin in range(0, len(named), PARAMS_PER_BATCH):
-            self.client.log_batch(run_id, (), named[begin : begin + PARAMS_PER_BATCH], ())
+        self.client.log_batch(run_id, params=named)
 
 
 def _source_tags(source: str) -> dict[str, str]:

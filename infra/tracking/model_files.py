@@ -12,7 +12,7 @@ import urllib.request
 import uuid
 from pathlib import Path
 
-from infra.errors import BadConfiguration, BadData
+from infra.errors import BadConfiguration, BadData, NetworkFault
 from infra.guards.address_secrets import public_address
 from infra.guards.path_names import file_name
 from infra.servers import mlflow_sqlite
@@ -70,7 +70,10 @@ def stored_damage(uri: str, version: Version) -> str:
     if folder := _on_this_machine(address):
         return _damage(folder, version)
     with tempfile.TemporaryDirectory() as scratch:
-        _download(uri, address, Path(scratch) / "model")
+        try:
+            _download(uri, address, Path(scratch) / "model")
+        except NetworkFault as fault:  # MLflow says the same of a removed file and of a store that is away
+            return f"{fault}"
         return _damage(Path(scratch) / "model", version)
 
 

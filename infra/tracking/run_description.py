@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 LONGEST_KEY = 250
-PAGES = {"train": ("Curves", "model-metrics"), "report": ("Report", "artifacts/report.html")}
+PAGES = {"train": ("Curves", "model-metrics"), "report": ("Report", "artifacts")}
 """Stages that the description links to first: the label, and the path below the page of the stage's run."""
 SCORE_STAGE = "score"
 """The stage with the run's scores."""

@@ -181,8 +181,8 @@ class Tracker:
             self._writes.put("the note", self._write_note)
 
     def _write_note(self) -> None:
-        text = self._text or run_description(self._rows, self._why)
-        self.client.set_tag(self._parent(), NOTE, text[:MAX_TAG_LENGTH])
+        if text := self._text or run_description(self._rows, self._why):
+            self.client.set_tag(self._parent(), NOTE, text[:MAX_TAG_LENGTH])
 
 
 @dataclass

@@ -163,8 +163,10 @@ def test_servers_that_a_run_in_a_terminal_uses_stay_up_unless_forced(
     with pytest.raises(BadConfiguration, match="--force: repro stop small$"):
         down()
     down(force=True)
+    records.change(start.path, process="machine/boot/1/2/3")
+    down()
     records.change(start.path, outcome=FINISHED)
-    assert capsys.readouterr().err.count("was not running") == 2
+    assert capsys.readouterr().err.count("was not running") == 3
 
 
 @pytest.mark.usefixtures("small")

@@ -30,6 +30,16 @@ def test_a_version_whose_registration_was_removed_is_known_by_its_tags(tmp_path:
     assert graph_of(tmp_path, version(1, **tags)).versions_of["download", "d0"] == ["demo/1"]
 
 
+def test_a_version_of_another_registry_with_the_same_label_is_not_the_registration(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    *_, weights, _, registered = chain(store, artifact(store, "download", "d0"), facts={"name": "demo", "version": "1"})
+    other = artifact(store, "average", "b0ffee")
+    graphs = [graph_of(tmp_path, version(1, **{"key.average": each.key})) for each in (weights, other)]
+    assert [each.registration("demo/1") for each in graphs] == [[(registered.stage, registered.key)], []]
+    assert graphs[1].versions_of["average", "b0ffee"] == ["demo/1"]
+    assert ("average", weights.key) not in graphs[1].versions_of
+
+
 def test_removed_and_altered_artifacts_have_no_node_but_their_users(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     text = artifact(store, "download", "d0")

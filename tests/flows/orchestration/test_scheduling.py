@@ -77,6 +77,13 @@ def test_deploying_twice_changes_nothing_and_keeps_schedules_active_or_paused(pr
     assert deployed(prefect) == now, "a schedule that a person activated stays active"
     deploy(prefect, "demo", "--pause")
     assert deployed(prefect) == before
+    page = f"{prefect.api}/deployments/{before['deployments']['demo']['id']}"
+    request_json(page, {"paused": True}, method="PATCH")
+    deploy(prefect)
+    assert request_json(page)["paused"], "as in Prefect's page"
+    deploy(prefect, "demo", "--activate")
+    assert not request_json(page)["paused"]
+    deploy(prefect, "demo", "--pause")
     form = before["deployments"]["demo"]["form"]["properties"]
     assert set(form) == {"run", "from_stage", "until", "force", "overrides", "site"}
     assert all(field["title"] and field["description"] for field in form.values())

@@ -97,7 +97,26 @@ def test_children_are_named_by_the_settings_and_parents_have_curves_and_links(ro
     assert history(tracker, tracker.run_id, "learning_rate") == []
     note = tracker.client.get_run(tracker.run_id).data.tags[NOTE]
     pages = [f"#/experiments/{tracker._runs.experiment_id}/runs/{each}" for each in (train, report)]
-    assert note.startswith(f"[Curves]({pages[0]}/model-metrics) · [Report]({pages[1]}/artifacts/report.html)\n")
+    assert note.startswith(f"[Curves]({pages[0]}/model-metrics) · [Report]({pages[1]}/artifacts)\n")
+
+
+def test_a_cached_stage_leads_to_the_run_of_its_own_folder_and_a_continued_run_keeps_its_text(root: Path) -> None:
+    tracker = Tracker("", root / "mlflow-artifacts", token="group 1")
+    tracker.start("shared", "group", {}, {})
+    own = tracker.start_stage("train", "", "k30", {})
+    tracker.finish_stage(own, "FINISHED", {})
+    tracker.describe("the best trial")
+    tracker.finish("FINISHED")
+    theirs = Tracker(tracker.uri, root / "elsewhere" / "mlflow-artifacts")
+    theirs.start("shared", "theirs", {}, {})
+    theirs.finish_stage(theirs.start_stage("train", "", "k30", {}), "FINISHED", {})
+    theirs.finish("FINISHED")
+    again = Tracker("", root / "mlflow-artifacts", token="group 1")
+    again.start("shared", "group", {}, {})
+    assert again._runs.find_finished("k30")[0] == own
+    again.finish("KILLED")
+    assert again.run_id == tracker.run_id
+    assert again.client.get_run(again.run_id).data.tags[NOTE] == "the best trial"
 
 
 def test_the_page_of_an_experiment_is_found_without_mlflow(root: Path) -> None:
@@ -243,7 +262,7 @@ def test_a_lost_response_makes_no_second_run(root: Path) -> None:
     tracker = Tracker("", root / "mlflow-artifacts")
     client = tracker.client
     tracker._runs.client = _LosesResponse(client, "create_run")
-    assert tracker.start("deaf", "run", {}, {}) == ""
+    assert tracker.start("deaf", "run", {"start": "", "site": "local"}, {}) == ""
     tracker._runs.client = client
     tracker._writes.retry_now()
     run_id = tracker.start_stage("train", "", "k20", {})
