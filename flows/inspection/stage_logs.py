@@ -29,6 +29,7 @@ from flows.runs import RUNS
 from flows.runs.overrides import as_options
 from flows.runs.unknown_names import did_you_mean
 from infra.errors import BadConfiguration
+from infra.processes.locks import lock_holder
 from infra.store.store import Store
 from infra.tracking.metrics_tail import MetricsTail
 from tasks.engine.jobs import METRICS
@@ -90,7 +91,7 @@ class StageLog:
 
     @property
     def _holder(self) -> str:
-        return "" if self.row.has_artifact else self.store.holder(self.row.stage, self.row.key)
+        return "" if self.row.has_artifact else lock_holder(self.store.lock_file(self.row.stage, self.row.key))
 
     @property
     def _is_own(self) -> bool:

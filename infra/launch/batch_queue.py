@@ -12,7 +12,6 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Protocol
 
 from infra.errors import Fault, JobFailed, NetworkFault
@@ -73,8 +72,6 @@ class QueueLauncher:
     """How long a queue may be unreachable."""
     lag_seconds: float = 15.0
     """How long the shared disk may take to show the files of an ended job."""
-    end_seconds: float = GRACE_SECONDS
-    """How long to wait for the end of a cancelled job."""
     say: Callable[[str], None] = lambda _: None
     fetch: Callable[[JobSpec, float], None] = lambda *_: None
     """Copies the job's output to ``out`` if the disk is not shared, within the given seconds (0: no limit)."""
@@ -84,7 +81,7 @@ class QueueLauncher:
         described = job.out / self.queue.file
         text = self.queue.description(job)
         last_text = described.read_text() if described.exists() else ""
-        same = _holds(job.path, job.text()) and last_text == text
+        same = job.path.exists() and job.path.read_text() == job.text() and last_text == text
         began_there = last_text.partition("\n")[0] == text.partition("\n")[0]
         begin = log.stat().st_size if log.exists() else 0
         name = self.queue.find(job)
@@ -148,10 +145,10 @@ class QueueLauncher:
         """Cancel the job, wait, and fetch its output; return whether it ended. If not, the next launcher handles it."""
         try:
             self.queue.cancel(name)
-            deadline = time.monotonic() + self.end_seconds
+            deadline = time.monotonic() + GRACE_SECONDS
             while self.queue.poll(name).phase != "ended":
                 if time.monotonic() > deadline:
-                    self.say(f"{name} was cancelled, but has not ended after {self.end_seconds:.0f} s")
+                    self.say(f"{name} was cancelled, but has not ended after {GRACE_SECONDS:.0f} s")
                     return False
                 time.sleep(min(1.0, self.poll_seconds))
             if fetched:
@@ -178,10 +175,3 @@ def job_name(job: JobSpec) -> str:
     """Return a queue name for the job's folder: lower case, at most 40 characters, valid as a host name."""
     digest = hashlib.sha256(str(job.out.absolute()).encode()).hexdigest()[:12]
     return f"repro-{job.module.rpartition('.')[2].replace('_', '-')[:20].lower()}-{digest}"
-
-
-def _holds(file: Path, text: str) -> bool:
-    try:
-        return file.read_text() == text
-    except OSError:
-        return False

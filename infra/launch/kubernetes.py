@@ -284,11 +284,9 @@ def _pod(job: JobSpec, settings: KubernetesSettings, name: str) -> dict[str, Any
 
 def _script(job: JobSpec, name: str) -> str:
     """Return the shell script of each pod. The first pod writes its output to the job's log and to its own."""
-    rendezvous: tuple[str, ...] = ("--standalone",)
-    if job.nodes > 1:
-        endpoint = f"--rdzv-endpoint={name}-0.{name}:{PORT}"
-        rendezvous = (f"--nnodes={job.nodes}", "--rdzv-backend=c10d", endpoint, f"--rdzv-id={name}")
-    start = shlex.join(command(job, "python", rendezvous))
+    endpoint = f"--rdzv-endpoint={name}-0.{name}:{PORT}"
+    several = (f"--nnodes={job.nodes}", "--rdzv-backend=c10d", endpoint, f"--rdzv-id={name}")
+    start = shlex.join(command(job, "python", several) if job.nodes > 1 else command(job, "python"))
     log, exit_ = (shlex.quote(f"{job.out.absolute() / file}") for file in ("job.log", EXIT))
     # Output goes to the file, and tail shows it. In a pipe, the last output would be lost at the end of the process.
     show = f"touch {log}; tail --pid=$$ -c +$(($(stat -c %s {log}) + 1)) -F {log} &"

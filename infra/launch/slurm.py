@@ -88,7 +88,7 @@ class Slurm:
         return f"SLURM job {answer.strip().partition(';')[0]}"  # number;cluster
 
     def poll(self, name: str) -> QueueStatus:
-        state, reason = _state(_number(name))
+        state, reason = _state(name.rpartition(" ")[2])  # name: SLURM job 12
         description = state.lower() + (f" ({reason})" if reason not in ("", "None") else "")
         if state in ENDED:
             kind, said = ENDED[state]
@@ -98,7 +98,7 @@ class Slurm:
         return QueueStatus("pending" if state in WAITING else "running", description)
 
     def cancel(self, name: str) -> None:
-        _run("scancel", _number(name))
+        _run("scancel", name.rpartition(" ")[2])
 
     def clear(self, name: str) -> None:
         """SLURM removes ended jobs itself."""
@@ -179,8 +179,3 @@ def _run(*arguments: str) -> str:
         return done.stdout
     message = " ".join(done.stderr.split()) or f"status {done.returncode}"
     raise (NetworkFault if UNREACHABLE.search(message) else BadConfiguration)(f"{arguments[0]}: {message}")
-
-
-def _number(name: str) -> str:
-    """Return the number in ``SLURM job 12``."""
-    return name.rpartition(" ")[2]

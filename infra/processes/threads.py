@@ -26,8 +26,7 @@ def run_in_threads(calls: Sequence[Callable[[], T]], at_once: int, name: str) ->
                 stop_threads()  # before a thread takes the next call
             raise
 
-    threads = ThreadPoolExecutor(max(at_once, 1), thread_name_prefix=name)
-    with signals.thread_group() as stop_threads, threads as pool:
+    with signals.thread_group() as stop_threads, ThreadPoolExecutor(max(at_once, 1), name) as pool:
         futures = [pool.submit(copy_context().run, run, call) for call in calls]
         try:
             while wait(futures, signals.POLL_SECONDS).not_done:

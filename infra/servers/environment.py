@@ -4,7 +4,6 @@ Both libraries read them at import. Variables that the user has set are kept.
 """
 
 import getpass
-import logging
 import os
 import tomllib
 from collections.abc import Mapping
@@ -76,8 +75,6 @@ def configure_libraries(root: Path) -> None:
     credentials.export_to_environment()
     for name, value in settings.items():
         os.environ.setdefault(name, value)
-    logging.getLogger("mlflow").setLevel(logging.ERROR)
-    logging.getLogger("alembic").setLevel(logging.ERROR)
     relocate(root)
 
 

@@ -75,31 +75,29 @@ def close_abandoned(flows: Sequence[str]) -> int:
     or ended more than ``CLOCK_SKEW_SECONDS`` ago. Returns the number of marked flow runs; 0 if the server does not
     answer.
     """
-    try:
-        from prefect.client.schemas.objects import StateType
-        from prefect.states import Cancelled, Crashed
+    from prefect.client.schemas.objects import StateType
+    from prefect.states import Cancelled, Crashed
 
-        with _client() as client:
-            running = client.read_flow_runs(**_filters(flows, {"state": _any_type(UNFINISHED_STATES)}))
-            dead = [run for run in running if process_state(f"{run.labels.get(PROCESS_LABEL, '')}") == "gone"]
-            for run in dead:
-                is_cancelling = run.state_type is StateType.CANCELLING
-                state: State[Any] = Cancelled() if is_cancelling else Crashed(message="its process is gone")
-                client.set_flow_run_state(run.id, state, force=True)
-            crashed = _unfinished_task_runs(client, flows, state=_any_type(("CRASHED", "CANCELLED")))
-            affected = {run.id for run in dead} | {task.flow_run_id for task in crashed if task.flow_run_id}
-            # An event in transit when the process was killed can still arrive and reopen a task run.
-            end = time.monotonic() + (EVENT_DELAY_SECONDS if affected else 0)
-            while time.monotonic() < end:
-                unfinished = _unfinished_task_runs(client, flows, id={"any_": [f"{flow_run}" for flow_run in affected]})
-                _close(client, unfinished, {}, "its process is gone")
-                time.sleep(REPEAT_SECONDS)
-            ended = {"before_": datetime.now(UTC) - timedelta(seconds=CLOCK_SKEW_SECONDS)}
-            orphans = _unfinished_task_runs(client, flows, end_time=ended)
-            _close(client, orphans, {}, "its flow run ended without it")
-            return len(dead)
-    except _prefect_errors():
-        return 0
+    with suppress(*_prefect_errors()), _client() as client:
+        running = client.read_flow_runs(**_filters(flows, {"state": _any_type(UNFINISHED_STATES)}))
+        dead = [run for run in running if process_state(f"{run.labels.get(PROCESS_LABEL, '')}") == "gone"]
+        for run in dead:
+            is_cancelling = run.state_type is StateType.CANCELLING
+            state: State[Any] = Cancelled() if is_cancelling else Crashed(message="its process is gone")
+            client.set_flow_run_state(run.id, state, force=True)
+        crashed = _unfinished_task_runs(client, flows, state=_any_type(("CRASHED", "CANCELLED")))
+        affected = {run.id for run in dead} | {task.flow_run_id for task in crashed if task.flow_run_id}
+        # An event in transit when the process was killed can still arrive and reopen a task run.
+        end = time.monotonic() + (EVENT_DELAY_SECONDS if affected else 0)
+        while time.monotonic() < end:
+            unfinished = _unfinished_task_runs(client, flows, id={"any_": [f"{flow_run}" for flow_run in affected]})
+            _close(client, unfinished, {}, "its process is gone")
+            time.sleep(REPEAT_SECONDS)
+        ended = {"before_": datetime.now(UTC) - timedelta(seconds=CLOCK_SKEW_SECONDS)}
+        orphans = _unfinished_task_runs(client, flows, end_time=ended)
+        _close(client, orphans, {}, "its flow run ended without it")
+        return len(dead)
+    return 0
 
 
 def cancel_flow_runs(flows: Sequence[str], process: str) -> list[str]:
@@ -107,17 +105,15 @@ def cancel_flow_runs(flows: Sequence[str], process: str) -> list[str]:
 
     Empty also if the server does not answer. A flow run without a deployment has no worker that could end it.
     """
-    try:
-        from prefect.states import Cancelling
+    from prefect.states import Cancelling
 
-        with _client() as client:
-            running = client.read_flow_runs(**_filters(flows, {"state": _any_type(UNFINISHED_STATES)}))
-            mine = [run for run in running if run.deployment_id and run.labels.get(PROCESS_LABEL) == process]
-            for run in mine:
-                client.set_flow_run_state(run.id, Cancelling(message="`repro stop`"))
-            return [run.name for run in mine]
-    except _prefect_errors():
-        return []
+    with suppress(*_prefect_errors()), _client() as client:
+        running = client.read_flow_runs(**_filters(flows, {"state": _any_type(UNFINISHED_STATES)}))
+        mine = [run for run in running if run.deployment_id and run.labels.get(PROCESS_LABEL) == process]
+        for run in mine:
+            client.set_flow_run_state(run.id, Cancelling(message="`repro stop`"))
+        return [run.name for run in mine]
+    return []
 
 
 def close_task_runs(flow_run: UUID, completed: Collection[str], failed: Collection[str]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from infra.errors import BadConfiguration
 from infra.processes.identity import process_state
-from infra.servers.loopback import WILDCARD_HOSTS, on_loopback
+from infra.servers.loopback import WILDCARD_HOSTS
 from infra.servers.relocation import same_folder
 
 FOLDER = "service"
@@ -62,11 +62,6 @@ class Service:
     def root(self) -> str:
         """REPRO_ROOT of the workers."""
         return self.remote or str(self.place)
-
-    @property
-    def on_loopback(self) -> bool:
-        """Whether only this machine can reach the service."""
-        return on_loopback(self.host)
 
     @property
     def prefect(self) -> str:

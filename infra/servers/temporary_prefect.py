@@ -62,9 +62,7 @@ def application() -> "ASGIApp":
 
 
 @contextmanager
-def temporary_server(
-    home: Path, say: Callable[[str], None] = lambda _: None, meanwhile: Callable[[str], None] = lambda _: None
-) -> Iterator[str]:
+def temporary_server(home: Path, say: Callable[[str], None], meanwhile: Callable[[str], None]) -> Iterator[str]:
     """Serve the database under ``home`` on loopback; yields the address of the API. Raises JobFailed.
 
     ``meanwhile`` is called with the address while the server starts, which takes seconds. A server that ends is

@@ -13,7 +13,7 @@ from infra.processes.identity import process_identity
 from infra.processes.locks import file_lock
 from infra.servers import mlflow_sqlite
 from infra.servers.environment import private_folder
-from infra.servers.loopback import free_ports
+from infra.servers.loopback import free_ports, on_loopback
 from infra.servers.service_settings import Service, read
 from infra.servers.temporary_prefect import start_lock
 from infra.service import databases, supervision
@@ -39,7 +39,7 @@ class RunningService:
 
 def check(service: Service, outer: Mapping[str, str]) -> None:
     """Raise BadConfiguration for unusable or unsafe settings, before anything changes."""
-    if not service.on_loopback and not service.closed:
+    if not on_loopback(service.host) and not service.closed:
         raise BadConfiguration(
             f"--host {service.host} opens both servers to other machines, which needs credentials: set REPRO_AUTH to "
             "user:password, or REPRO_AUTH_FILE to a file with that line"
@@ -143,14 +143,10 @@ def _wait_until_healthy(service: Service, say: Say) -> list[ProgramState]:
         bad = [state for state in programs if state.state == "fatal"]
         if programs and all(state.healthy for state in programs):
             return programs
-        if bad or not programs or time.monotonic() > deadline:
-            raise JobFailed(_failure(service, bad or [state for state in programs if not state.healthy]))
+        if not programs:
+            raise JobFailed(f"the supervisor ended; see {service.folder / 'logs'}")
+        if bad or time.monotonic() > deadline:
+            first = (bad or [state for state in programs if not state.healthy])[0]
+            what = f"{first.name} did not come up ({first.message or first.state})"
+            raise JobFailed(f"{what}; see {first.log}: {last_line(Path(first.log))}")
         signals.wait(POLL_SECONDS)
-
-
-def _failure(service: Service, bad: list[ProgramState]) -> str:
-    if not bad:
-        return f"the supervisor ended; see {service.folder / 'logs'}"
-    first = bad[0]
-    what = f"{first.name} did not come up ({first.message or first.state})"
-    return f"{what}; see {first.log}: {last_line(Path(first.log))}"

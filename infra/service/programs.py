@@ -20,6 +20,7 @@ from infra.servers.environment import (
     past_proxies,
     prefect_database,
 )
+from infra.servers.loopback import on_loopback
 from infra.servers.service_settings import Service
 from infra.servers.sqlite_addresses import sqlite_uri
 from infra.servers.temporary_prefect import PREFECT_ORIGINS, serve
@@ -139,7 +140,7 @@ def _mlflow(service: Service, outer: Mapping[str, str]) -> dict[str, str]:
     artifacts = (service.place / "mlflow-artifacts").as_uri()
     # An experiment keeps the address of its artifacts forever. A path also works for runs that open the SQLite file
     # without a service. With artifacts behind the server, other machines can read and write them too.
-    paths = service.on_loopback and not service.postgresql
+    paths = on_loopback(service.host) and not service.postgresql
     return {
         "MLFLOW_BACKEND_STORE_URI": Databases(address).for_mlflow if address else tables,
         "MLFLOW_DEFAULT_ARTIFACT_ROOT": artifacts if paths else "mlflow-artifacts:/",

@@ -25,7 +25,7 @@ from infra.processes import children, signals
 from infra.processes.children import last_line
 from infra.servers.loopback import healthy
 from infra.servers.service_settings import Service
-from infra.service.process_tags import end_all, tagged_pids
+from infra.service.process_tags import end_all, tagged_pids, wait_until_none
 from infra.service.programs import environment, programs
 from infra.service.supervised import STOP_SECONDS
 
@@ -198,9 +198,7 @@ def stop(service: Service) -> bool:
     if pid:
         with contextlib.suppress(OSError, HTTPException, RpcFault):  # it is already shutting down
             _rpc(service).shutdown()
-        deadline = time.monotonic() + DOWN_SECONDS
-        while pid in tagged_pids(service.folder) and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_until_none(lambda: {pid} & tagged_pids(service.folder), DOWN_SECONDS)
     left = end_leftovers(service.folder)
     for name in (SOCKET, PID):
         (service.folder / name).unlink(missing_ok=True)

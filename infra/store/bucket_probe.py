@@ -32,24 +32,20 @@ def probe(bucket: Bucket) -> str:
     name = _new_name()
     bucket.put_if_absent(name, b"first")
     try:
-        return _wrong_with(bucket, name)
+        with contextlib.suppress(PreconditionFailed):
+            bucket.put_if_absent(name, b"second")
+            return "it ignores If-None-Match, so two machines that make the same artifact may mix its files"
+        if not bucket.list(name.rpartition("/")[0]):
+            return "a listing lacks an object that was just written"
+        if bucket.read(name) != b"first":
+            return "an object has other bytes than were written"
+        bucket.delete([name])
+        with contextlib.suppress(NoSuchKey):
+            bucket.read(name)
+            return "a deleted object is still there"
+        return ""
     finally:
         bucket.delete([name])
-
-
-def _wrong_with(bucket: Bucket, name: str) -> str:
-    with contextlib.suppress(PreconditionFailed):
-        bucket.put_if_absent(name, b"second")
-        return "it ignores If-None-Match, so two machines that make the same artifact may mix its files"
-    if not bucket.list(name.rpartition("/")[0]):
-        return "a listing lacks an object that was just written"
-    if bucket.read(name) != b"first":
-        return "an object has other bytes than were written"
-    bucket.delete([name])
-    with contextlib.suppress(NoSuchKey):
-        bucket.read(name)
-        return "a deleted object is still there"
-    return ""
 
 
 def _new_name() -> str:

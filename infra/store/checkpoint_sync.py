@@ -30,8 +30,6 @@ from infra.store.manifest import is_log
 from infra.store.s3_client import Bucket, NoSuchKey
 
 INDEX = "index.json"
-PARTIAL_PATTERN = "*.partial"
-"""Pattern for the names of files and folders that are being written."""
 MIN_INTERVAL_SECONDS = 10.0
 INTERVAL_FACTOR = 4
 """The pause after a snapshot is at least this many times as long as the snapshot took."""
@@ -103,7 +101,6 @@ class Snapshot:
         snapshot with altered or missing bytes is reported and not used. Raises NetworkFault.
         """
         self._attempt = attempt
-        self._stopped = False
         here = progress(self._scan())
         is_empty = not any(self.folder.iterdir())
         # Of two that are equally far, the newer is first.
@@ -239,6 +236,6 @@ class Snapshot:
         for path in sorted(files_below(self.folder), key=lambda path: (is_log(path.name), path)):
             name = path.relative_to(self.folder)
             with contextlib.suppress(FileNotFoundError):
-                if path.is_file() and not any(Path(part).match(PARTIAL_PATTERN) for part in name.parts):
+                if path.is_file() and ".partial/" not in f"{name}/":
                     found[name.as_posix()] = stamp_of(path)
         return found

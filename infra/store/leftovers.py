@@ -67,7 +67,8 @@ def leftover_objects(bucket: Bucket, before: float) -> Iterator[Leftover]:
         if not name.endswith(f"/{MANIFEST}") and info.modified < before:
             yield Leftover(name, info.bytes, partial(bucket.delete, [name]))
         else:
-            groups.pop(f"{name.rpartition('/')[0]}/{_files_id(bucket, name)}", None)
+            with contextlib.suppress(NoSuchKey, ValueError, KeyError, TypeError):  # a manifest that nobody can read
+                groups.pop(f"{name.rpartition('/')[0]}/{json.loads(bucket.read(name))['id']}", None)
     for place, group in sorted(groups.items()):
         if max(info.modified for info in group.values()) < before:
             size = sum(info.bytes for info in group.values())
@@ -76,10 +77,3 @@ def leftover_objects(bucket: Bucket, before: float) -> Iterator[Leftover]:
         if uploads := bucket.abort_uploads(before, delete=False):
             remove = partial(bucket.abort_uploads, before, delete=True)
             yield Leftover(f"{uploads} uploads in parts that never ended", 0, remove)
-
-
-def _files_id(bucket: Bucket, manifest: str) -> str:
-    try:
-        return str(json.loads(bucket.read(manifest))["id"])
-    except (NoSuchKey, ValueError, KeyError, TypeError):
-        return ""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.guards.address_secrets import public_facts
-from infra.processes.locks import is_locked, lock_holder
+from infra.processes.locks import is_locked
 from infra.store.manifest import Manifest
 
 
@@ -198,7 +198,3 @@ class Store(abc.ABC):
     def is_locked(self, stage: str, key: str) -> bool:
         """Whether a process of this machine holds the artifact's lock."""
         return is_locked(f"{self.root}/locks/{stage}-{key}.lock")  # faster than a Path
-
-    def holder(self, stage: str, key: str) -> str:
-        """Return the process that holds the artifact's lock, as ``process 708 on vm``; "" if none does."""
-        return lock_holder(self.lock_file(stage, key))

@@ -77,11 +77,6 @@ def store_again(uri: str, model_id: str, model: TextModel) -> None:
         store.log_model_artifacts(model_id, f"{scratch}/model")
 
 
-def requirements(libraries: Sequence[str]) -> list[str]:
-    """Pin the libraries to the installed versions, without a local build suffix (``+cpu``)."""
-    return [f"{library}=={installed(library).partition('+')[0]}" for library in libraries]
-
-
 def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
     """Write the model's folder to ``scratch/model``."""
     from mlflow.models import Model, ModelSignature
@@ -111,7 +106,8 @@ def _save(scratch: Path, run_id: str, made: Any, model: TextModel) -> None:
             artifacts=folders,
             signature=ModelSignature(text, text, ParamSchema(options)),
             input_example=(list(model.example), dict(model.options)),
-            pip_requirements=requirements(model.libraries),
+            # Without a local build suffix, as in 2.11.0+cpu.
+            pip_requirements=[f"{library}=={installed(library).partition('+')[0]}" for library in model.libraries],
             model_config=dict(model.config),
         )
 

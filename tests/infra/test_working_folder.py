@@ -55,7 +55,7 @@ def test_prefects_temporary_server_searches_the_project_folder(
 ) -> None:
     (path / "uvicorn.py").write_text(UVICORN)
     monkeypatch.setenv("SEEN", str(tmp_path / "seen"))
-    with temporary_server(tmp_path / "home"):
+    with temporary_server(tmp_path / "home", print, print):
         seen = (tmp_path / "seen").read_text()
     # uvicorn searches this folder before all others; without the option it is the working folder.
     assert f'"--app-dir", "{PROJECT_ROOT}"' in seen

@@ -122,14 +122,16 @@ def test_an_exception_cancels_and_waits(job: JobSpec, end: type[BaseException]) 
     assert queue.statuses == [DONE], "it returned before the job had ended"
 
 
-def test_an_interrupt_ends_although_the_queue_is_unreachable(job: JobSpec) -> None:
+def test_an_interrupt_ends_although_the_queue_is_unreachable(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("infra.launch.batch_queue.GRACE_SECONDS", 0.01)
+
     def poll() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         launch(FakeQueue([NetworkFault("away")]), job, poll)
     with pytest.raises(KeyboardInterrupt):
-        launch(FakeQueue([RUNS]), job, poll, end_seconds=0.01)
+        launch(FakeQueue([RUNS]), job, poll)
 
 
 def test_a_queue_may_be_unreachable_for_a_limited_time(job: JobSpec) -> None:
@@ -173,10 +175,11 @@ def test_only_what_an_earlier_job_wrote_in_the_same_place_is_fetched(
     assert queue.calls == [*["fetch"] * is_fetched, "submit", "fetch", "clear job 1"]
 
 
-def test_nothing_is_submitted_while_an_earlier_job_does_not_end(job: JobSpec) -> None:
+def test_nothing_is_submitted_while_an_earlier_job_does_not_end(job: JobSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("infra.launch.batch_queue.GRACE_SECONDS", 0.01)
     queue = FakeQueue([RUNS], existing="job 0")
     with pytest.raises(JobFailed, match="job 0, of an earlier attempt, does not end"):
-        launch(queue, job, end_seconds=0.01)
+        launch(queue, job)
     assert "submit" not in queue.calls
 
 

@@ -32,7 +32,7 @@ def servers() -> list[psutil.Process]:
 @pytest.mark.usefixtures("stand_in")
 def test_a_server_that_is_killed_is_started_again_at_its_address(tmp_path: Path) -> None:
     said: list[str] = []
-    with temporary_server(tmp_path, said.append) as api:
+    with temporary_server(tmp_path, said.append, print) as api:
         for kills in range(1, RESTARTS + 1):
             (server,) = servers()
             os.kill(server.pid, signal.SIGKILL)
@@ -49,11 +49,11 @@ def test_a_server_that_is_killed_is_started_again_at_its_address(tmp_path: Path)
 @pytest.mark.usefixtures("stand_in")
 def test_an_error_of_the_run_or_of_what_is_done_meanwhile_ends_the_server(tmp_path: Path) -> None:
     addresses: list[str] = []
-    with pytest.raises(KeyError), temporary_server(tmp_path, meanwhile=addresses.append) as api:
+    with pytest.raises(KeyError), temporary_server(tmp_path, print, addresses.append) as api:
         assert addresses == [api]
         assert healthy(f"{api}/health")
         raise KeyError
     assert not servers()
-    with pytest.raises(KeyError), temporary_server(tmp_path, meanwhile={}.__getitem__):
+    with pytest.raises(KeyError), temporary_server(tmp_path, print, {}.__getitem__):
         pass
     assert not servers()
