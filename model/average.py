@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .config import Averaging, from_json
 from .errors import bad_data
-from .job import Facts, Job, job_of_command_line
+from .job import Facts, Job, run_job
 from .network.weights import MODEL_CONFIG, WEIGHTS, load_tensors, save_tensors
 from .training.checkpoint import BEST, read_best_update
 
@@ -93,5 +93,4 @@ def work(job: Job) -> Facts:
 
 
 if __name__ == "__main__":
-    with job_of_command_line() as job:
-        job.finish(work(job))
+    run_job(work)

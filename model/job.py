@@ -2,8 +2,7 @@
 
     def work(job: Job) -> Facts: ...
     if __name__ == "__main__":
-        with job_of_command_line() as job:
-            job.finish(work(job))
+        run_job(work)
 
 A job reads its input folders and writes into ``job.out``. If it fails, ``exit.json`` holds one of the reasons of
 ``model.errors`` and a message for the user.
@@ -17,8 +16,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -97,11 +95,6 @@ class Job:
                 "bad_configuration", f"{path} is not a valid job file: {type(error).__name__} {error}"
             ) from error
 
-    def finish(self, facts: Facts) -> None:
-        """Write to ``exit.json`` that the job is done; only the main rank writes."""
-        if os.environ.get("RANK", "0") == "0":
-            write_exit(self.out, "done", "", facts)
-
 
 class Metrics:
     """Writes progress as rows of ``metrics.jsonl``; other programs read the file while it grows."""
@@ -132,9 +125,8 @@ class StopSignal:
         self.received = True
 
 
-@contextmanager
-def job_of_command_line() -> Iterator[Job]:
-    """Read the job that the command line names; write an error of the block to ``exit.json`` and end the process."""
+def run_job(work: Callable[[Job], Facts]) -> None:
+    """Do the job that the command line names. ``exit.json`` gets its facts, or its error, which ends the process."""
     if len(sys.argv) != 2:
         sys.exit(f"usage: python -m {sys.modules['__main__'].__spec__.name} job.json")  # type: ignore[union-attr]
     _die_with_torchrun()
@@ -145,7 +137,9 @@ def job_of_command_line() -> Iterator[Job]:
         out = job.out
         out.mkdir(parents=True, exist_ok=True)
         torch.set_num_threads(job.site.threads)
-        yield job
+        facts = work(job)
+        if os.environ.get("RANK", "0") == "0":
+            write_exit(out, "done", "", facts)
     except Exception as error:
         reason, message = classify_error(error)
         if reason == "failed":
@@ -177,8 +171,7 @@ def seconds_since_launch() -> float:
 
 def classify_error(error: Exception) -> tuple[ExitReason, str]:
     """Return the reason and the message for ``exit.json``."""
-    text = str(error).strip().splitlines()
-    first = text[0] if text else type(error).__name__
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
     if isinstance(error, JobError):
         return error.reason, str(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from .config import STRICT_ENVIRONMENT, Model, Numerics, Training, supports_varlen_attention
+from .config import STRICT_ENVIRONMENT, Numerics, Training
 from .config.keying import require
 from .job import JobSettings
 
@@ -35,20 +35,6 @@ def configure_precision(name: str, precision: str, device: torch.device) -> None
     slow = "fp32 on this CPU, whose instructions have no bfloat16 (it would take thirty times as long)"
     require(gpu or precision != "bf16" or has_bf16(), name, precision, slow)
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-
-
-def configure_training(model: Model, training: Training, device: torch.device, own_attention: bool = False) -> None:
-    """Call ``configure_precision`` for a training. Raises ValueError if this device does not support a setting."""
-    precision = training.precision
-    configure_precision("training.precision", precision, device)
-    if device.type != "cuda" or training.batching != "packed":
-        return
-    require(precision == "bf16", "training.precision", precision, "bf16 where training.batching is packed on a GPU")
-    p_drop = model.p_drop_attention
-    allowed = "0 where training.batching is packed on a GPU"
-    require(own_attention or not p_drop, "model.p_drop_attention", p_drop, allowed)
-    allowed = "buckets on a GPU unless model.d_k = model.d_v, a multiple of 8 up to 256"
-    require(supports_varlen_attention(model), "training.batching", training.batching, allowed)
 
 
 def autocast(training: Training, device: torch.device) -> torch.autocast:

@@ -12,7 +12,7 @@ import torch
 
 from .data.batch import Batch
 from .data.batches import Cursor, Update
-from .job import Facts, Job, job_of_command_line
+from .job import Facts, Job, run_job
 from .training.distributed import Ranks
 from .training.optimizer import optimizer_of
 from .training.setup import build_objective, new_model, prepare_device, read_configuration
@@ -27,10 +27,10 @@ def work(job: Job) -> Facts:
     """Time updates of larger and larger parts of a batch, until one takes long enough or is the whole batch."""
     config, training = read_configuration(job)
     training = replace(training, batching="buckets", warmup=max(1, training.warmup), warmup_epochs=0)
-    device = prepare_device(job, config, training, own_attention=False)
+    device = prepare_device(job, config, training)
     size = job.config["vocabulary"]
     model = new_model(config, training, (size, size), device)
-    objective = build_objective(job, model, training, packed=False)
+    objective = build_objective(job, model, training)
     step = TrainingStep(training, objective, optimizer_of(training, model), Ranks(), device, micro_batch_tokens=0)
     length = job.config["length"]
     whole = training.batch_sentences or max(1, training.batch_tokens // length)
@@ -60,5 +60,4 @@ def _seconds(step: TrainingStep, sentences: int, length: int, size: int) -> tupl
 
 
 if __name__ == "__main__":
-    with job_of_command_line() as job:
-        job.finish(work(job))
+    run_job(work)

@@ -11,7 +11,7 @@ from .config.keying import require
 from .experimental import packed_attention
 from .experimental.check_attention import compare_with_torch
 from .experimental.whole_step import WholeStep
-from .job import Facts, Job, StopSignal, job_of_command_line
+from .job import Facts, Job, StopSignal, run_job
 from .network.weights import MODEL_CONFIG
 from .training.distributed import Ranks
 from .training.metrics import read_facts
@@ -54,5 +54,4 @@ def trainer_for(job: Job, ranks: Ranks) -> Trainer:
 
 
 if __name__ == "__main__":
-    with job_of_command_line() as job:
-        job.finish(work(job))
+    run_job(work)

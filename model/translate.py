@@ -30,7 +30,7 @@ from .data.shards import Shards
 from .decoding.translation import Hypothesis
 from .decoding.translator import Translator
 from .errors import JobError, bad_data
-from .job import Facts, Job, Metrics, StopSignal, job_of_command_line
+from .job import Facts, Job, Metrics, StopSignal, run_job
 from .metric_names import SENTENCES_PER_SECOND
 from .network.weights import load_model
 from .numerics import configure_numerics, configure_precision
@@ -199,5 +199,4 @@ def work(job: Job) -> Facts:
 
 
 if __name__ == "__main__":
-    with job_of_command_line() as job:
-        job.finish(work(job))
+    run_job(work)

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from .decoding.translation import Hypothesis
 from .decoding.translator import Translator
 from .errors import bad_data
-from .job import Facts, Job, Metrics, StopSignal, job_of_command_line
+from .job import Facts, Job, Metrics, StopSignal, run_job
 from .network.weights import sync
 from .translate import ProgressReporter, load
 
@@ -80,5 +80,4 @@ def work(job: Job) -> Facts:
 
 
 if __name__ == "__main__":
-    with job_of_command_line() as job:
-        job.finish(work(job))
+    run_job(work)

@@ -7,12 +7,11 @@ any length; with ``mixed`` it is computed in parts of pairs of similar length.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from itertools import count, islice
 
 import numpy as np
-from torch import Tensor
 
 from ..config import Model, SourceEnds, TargetEnds
 from ..errors import bad_data
@@ -54,9 +53,6 @@ class Update:
     micro_batches: list[Batch]
     pieces: int
     next: Cursor
-
-    def pin_memory(self) -> "Update":
-        return replace(self, micro_batches=[part.each(Tensor.pin_memory) for part in self.micro_batches])
 
 
 class BatchSampler:
@@ -102,14 +98,14 @@ class BatchSampler:
         random = np.random.default_rng([self.seed, number])
         rows = random.permutation(len(self.source))
         if self.packed or self.mixed:
-            return self._cut(rows, self._most(self.budget))
+            return self._cut(rows, self.budget)
         pool = max(1, POOL_BATCHES * self.budget * len(self.source) // int(max(self.source.sum(), self.target.sum())))
         pool = POOL_BATCHES * self.sentences or pool
         pools = [self._sort(rows[i : i + pool]) for i in range(0, len(rows), pool)]
         if self.sentences:
             batches = [rows[i : i + self.sentences] for rows in pools for i in range(0, len(rows), self.sentences)]
         else:
-            batches = [batch for rows in pools for batch in self._cut(rows, self._most(self.budget))]
+            batches = [batch for rows in pools for batch in self._cut(rows, self.budget)]
         return [batches[i] for i in random.permutation(len(batches))]
 
     def updates_of(self, epochs: int) -> int:
@@ -148,7 +144,7 @@ class BatchSampler:
 
         0 does not split. Without rows there is one empty part, because every rank takes part in every update.
         """
-        return self._cut(rows, self._most(most)) if most and len(rows) else [rows]
+        return self._cut(rows, most) if most and len(rows) else [rows]
 
     def load(self, rows: Array, ranks: int, most: int) -> Batch:
         """Read a part that ``split_rows`` returned."""
@@ -159,11 +155,6 @@ class BatchSampler:
         shape = self._batch_shape(min(most, each) if most else each)
         return load_packed(self.shards, rows, shape, self.source_ends, self.target_ends)
 
-    def _most(self, budget: int) -> tuple[int, int]:
-        """Return the maximum source pieces and target pieces of a batch."""
-        source, target = self._batch_shape(budget).pieces if self.packed else (budget, budget)
-        return min(source, budget), min(target, budget)
-
     def _sort(self, rows: Array) -> Array:
         source = self.source[rows]
         target = self.target[rows]
@@ -171,14 +162,15 @@ class BatchSampler:
         # lengths has sources of similar length.
         return rows[np.lexsort((np.where(target % 2, source, -source), target))]
 
-    def _cut(self, rows: Array, most: tuple[int, int]) -> list[Array]:
-        """Split rows, in order, into batches of at most ``most`` (source, target) pieces, but at least one row."""
+    def _cut(self, rows: Array, budget: int) -> list[Array]:
+        """Split rows, in order, into batches of at most ``budget`` pieces per side, but at least one row."""
+        most = self._batch_shape(budget).pieces if self.packed else (budget, budget)
         before = [np.cumsum(np.append(0, lengths[rows])) for lengths in (self.source, self.target)]
         batches = []
         begin = 0
         while begin < len(rows):
             ends = (
-                int(np.searchsorted(pieces, pieces[begin] + limit, side="right")) - 1
+                int(np.searchsorted(pieces, pieces[begin] + min(limit, budget), side="right")) - 1
                 for pieces, limit in zip(before, most, strict=True)
             )
             end = max(min(ends), begin + 1)

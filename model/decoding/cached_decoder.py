@@ -195,25 +195,20 @@ class PrefixDecoder:
     @torch.inference_mode()
     def __init__(self, model: Reference, source_BS: Tensor) -> None:
         self.model = model
-        self.memory_BSD, self.mask_B11S = model.encode(source_BS)
+        self.memory_RSD, self.mask_R11S = model.encode(source_BS)
         self.seen_RT = source_BS.new_empty(len(source_BS), 0)
 
     def advance(self, pieces_R: Tensor) -> Tensor:
         self.seen_RT = torch.cat([self.seen_RT, pieces_R[:, None]], dim=1)
-        memory_RSD = self._of_rows(self.memory_BSD)
-        mask_R11S = self._of_rows(self.mask_B11S)
-        return self.model.logits(self.model.decode(self.seen_RT, memory_RSD, mask_R11S)[:, -1])
+        return self.model.logits(self.model.decode(self.seen_RT, self.memory_RSD, self.mask_R11S)[:, -1])
 
     def reorder(self, rows_R: Tensor) -> None:
         self.seen_RT = self.seen_RT[rows_R]
+        self.memory_RSD = self.memory_RSD[rows_R]
+        self.mask_R11S = self.mask_R11S[rows_R]
 
     def keep_sentences(self, sentences_B: Tensor) -> None:
-        self.memory_BSD = self.memory_BSD[sentences_B]
-        self.mask_B11S = self.mask_B11S[sentences_B]
-
-    def _of_rows(self, values: Tensor) -> Tensor:
-        """Repeat the value of each sentence for each of its rows."""
-        return values.repeat_interleave(len(self.seen_RT) // len(values), dim=0)
+        """Do nothing: ``reorder`` follows, and its rows are those of the kept sentences."""
 
 
 def normalisation(norm: nn.Module) -> Function:

@@ -24,7 +24,7 @@ from ..network.attention_maps import AttentionMaps, attention_maps
 from ..network.transformer import Transformer
 from ..network.weights import load_model
 from .batches import COUNTED_BEAM, batch_by_length, batch_pieces
-from .beam_search import BeamEntry, Ensemble, IncrementalDecoder, SearchConstraints, beam_search
+from .beam_search import BeamEntry, Ensemble, IncrementalDecoder, SearchConstraints, StepObserver, beam_search
 from .cached_decoder import DecoderStarter, decoder_starter
 from .translation import Hypothesis
 
@@ -133,17 +133,13 @@ class Translator:
         More hypotheses than the beam are returned only if they finished in the same search.
         """
 
-        @torch.inference_mode()
         def find(numbers: Sequence[int]) -> list[list[Hypothesis]]:
-            step = self._decoder([sources[n] for n in numbers])
-            constraints = [self.constraints_for(sources[n], decoding) for n in numbers]
-            return beam_search(step, constraints, decoding, self.device, n_best)
+            return self._search([sources[n] for n in numbers], decoding, n_best)
 
         lengths = [len(source) + 1 if len(source) else 0 for source in sources]
         pieces = self.batch_pieces * COUNTED_BEAM // max(COUNTED_BEAM, decoding.beam)
         return self._in_batches(lengths, pieces, find, [EMPTY_HYPOTHESIS], progress)
 
-    @torch.inference_mode()
     def search_steps(
         self, source: Sequence[int], decoding: Decoding
     ) -> tuple[list[Hypothesis], list[tuple[BeamEntry, ...]]]:
@@ -151,30 +147,29 @@ class Translator:
         steps: list[tuple[BeamEntry, ...]] = []
         if not source:
             return [EMPTY_HYPOTHESIS], steps
-        [found] = beam_search(
-            self._decoder([source]),
-            [self.constraints_for(source, decoding)],
-            decoding,
-            self.device,
-            decoding.most_hypotheses,
-            lambda _, entries: steps.append(tuple(entries)),
+        [found] = self._search(
+            [source], decoding, decoding.most_hypotheses, lambda _, entries: steps.append(tuple(entries))
         )
         return found, steps
 
-    def _decoder(self, sources: Sequence[Sequence[int]]) -> IncrementalDecoder:
+    @torch.inference_mode()
+    def _search(
+        self, sources: Sequence[Sequence[int]], decoding: Decoding, n_best: int, observe: StepObserver | None = None
+    ) -> list[list[Hypothesis]]:
+        """Search non-empty sources as one batch."""
         source_BS = pad_sequences([self.source_tokens(source) for source in sources], self.device)
         steps = [start(source_BS) for start in self._starters]
-        return steps[0] if len(steps) == 1 else Ensemble(steps)
+        step: IncrementalDecoder = steps[0] if len(steps) == 1 else Ensemble(steps)
+        constraints = []
+        for source in sources:
+            shortest, longest = decoding.lengths(len(source) + 1)
+            longest = min(longest, self.longest_target)
+            constraints.append(SearchConstraints(longest, min(shortest, longest)))
+        return beam_search(step, constraints, decoding, self.device, n_best, observe)
 
     @cached_property
     def _starters(self) -> list[DecoderStarter]:
         return [decoder_starter(model, self.bfloat16) for model in self.models]
-
-    def constraints_for(self, source: Sequence[int], decoding: Decoding) -> SearchConstraints:
-        """Return the constraints on the output of a non-empty source."""
-        shortest, longest = decoding.lengths(len(source) + 1)
-        longest = min(longest, self.longest_target)
-        return SearchConstraints(longest, min(shortest, longest))
 
     def _in_batches(
         self,

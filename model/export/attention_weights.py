@@ -10,26 +10,19 @@ from torch.nn.functional import pad
 from ..network.attention import Attention
 
 
-def padded_projections(attention: Attention, heads: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return W^Q, W^K and W^V (H * W, D) and W^O (D, H * W), each head padded with zeros to ``width``.
+def padded_projections(attention: Attention, heads: int, width: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """Return W^Q, W^K and W^V (H * W, D), their biases (H * W), and W^O (D, H * W), each head padded to ``width``.
 
-    The zeros change neither the products of queries and keys nor the output.
+    It is padded with zeros, which change neither the products of queries and keys nor the output. The biases are zeros
+    without ``Model.qkv_bias``.
     """
-    q, k, v = torch.split(_joined(attention, "weight"), attention.widths)
-    out = _pad_heads(attention.out.weight.T, heads, width).T
-    return _pad_heads(q, heads, width), _pad_heads(k, heads, width), _pad_heads(v, heads, width), out
-
-
-def padded_biases(attention: Attention, heads: int, width: int, biased: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the biases (H * W) of W^Q, W^K and W^V, also padded; zeros unless ``biased`` (``Model.qkv_bias``)."""
-    biases = _joined(attention, "bias") if biased else torch.zeros(sum(attention.widths))
-    q, k, v = (_pad_heads(part[:, None], heads, width)[:, 0] for part in torch.split(biases, attention.widths))
-    return q, k, v
-
-
-def _joined(attention: Attention, kind: str) -> Tensor:
-    """Concatenate the weights, or the biases, of W^Q, W^K and W^V."""
-    return torch.cat([p for name, p in attention.named_parameters() if name.endswith(kind) and name[:4] != "out."])
+    parameters = [(name, p) for name, p in attention.named_parameters() if name[:4] != "out."]
+    weights = torch.cat([p for name, p in parameters if name.endswith("weight")])
+    biases: list[Tensor] = [p for name, p in parameters if name.endswith("bias")]
+    bias = torch.cat(biases) if biases else torch.zeros(len(weights))
+    parts = (torch.split(joined, attention.widths) for joined in (weights, bias[:, None]))
+    padded = [[_pad_heads(part, heads, width) for part in each] for each in parts]
+    return padded[0], [part[:, 0] for part in padded[1]], _pad_heads(attention.out.weight.T, heads, width).T
 
 
 def _pad_heads(matrix: Tensor, heads: int, width: int) -> Tensor:

@@ -33,7 +33,7 @@ from ..network.attention import Attention
 from ..network.transformer import DecoderLayer, EncoderLayer, Positions, Transformer, sinusoid
 from ..network.weights import load_model
 from . import ctranslate2_runtime
-from .attention_weights import padded_biases, padded_projections
+from .attention_weights import padded_projections
 
 POSITIONS = 2_048
 """Minimum rows of an exported table of sines and cosines; in ``model.network`` the table grows on demand."""
@@ -174,8 +174,7 @@ def specification(model: Transformer) -> TransformerSpec:
 def set_attention(theirs: Any, ours: Attention, norm: nn.LayerNorm, config: Model) -> None:
     """Set an attention's weights: W^Q, W^K and W^V joined for self-attention, W^Q separate for cross-attention."""
     width = max(config.d_k, config.d_v)
-    *weights_HWxD, out_DxHW = padded_projections(ours, config.heads, width)
-    biases_HW = [*padded_biases(ours, config.heads, width, config.qkv_bias)]
+    weights_HWxD, biases_HW, out_DxHW = padded_projections(ours, config.heads, width)
     joined = [slice(3)] if len(theirs.linear) == 2 else [slice(1), slice(1, 3)]
     for linear, parts in zip(theirs.linear, joined, strict=False):
         linear.weight = array(torch.cat(weights_HWxD[parts]))

@@ -30,7 +30,7 @@ from ..decoding.sentence_splitting import DEFAULT_LANGUAGE
 from ..network.attention import Attention
 from ..network.transformer import DecoderLayer, EncoderLayer, Transformer
 from ..network.weights import load_model
-from .attention_weights import padded_biases, padded_projections
+from .attention_weights import padded_projections
 
 FAMILIES = {
     ("post", "sinusoid"): (transformers.MarianConfig, transformers.MarianMTModel),
@@ -182,14 +182,12 @@ def layer_weights(layer: EncoderLayer | DecoderLayer, config: Model, order_D: Te
 def attention_weights(name: str, ours: Attention, config: Model, order_D: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Yield W^Q, W^K, W^V and W^O with the family's head width, and the biases, which may be 0."""
     width = config.d_model // config.heads
-    q_HWxD, k_HWxD, v_HWxD, out_DxHW = padded_projections(ours, config.heads, width)
-    q_HW, k_HW, v_HW = padded_biases(ours, config.heads, width, config.qkv_bias)
-    if width != config.d_k:
-        # The family divides scores by the square root of its own head width.
-        q_HWxD, q_HW = (x * math.sqrt(width / config.d_k) for x in (q_HWxD, q_HW))
-    for part, weight_HWxD, bias_HW in (("q", q_HWxD, q_HW), ("k", k_HWxD, k_HW), ("v", v_HWxD, v_HW)):
-        yield f"{name}.{part}_proj.weight", weight_HWxD[:, order_D]
-        yield f"{name}.{part}_proj.bias", bias_HW
+    weights_HWxD, biases_HW, out_DxHW = padded_projections(ours, config.heads, width)
+    # The family divides scores by the square root of its own head width.
+    scales = (math.sqrt(width / config.d_k), 1.0, 1.0)
+    for part, weight_HWxD, bias_HW, scale in zip("qkv", weights_HWxD, biases_HW, scales, strict=True):
+        yield f"{name}.{part}_proj.weight", scale * weight_HWxD[:, order_D]
+        yield f"{name}.{part}_proj.bias", scale * bias_HW
     yield f"{name}.out_proj.weight", out_DxHW[order_D]
     yield f"{name}.out_proj.bias", ours.out.bias[order_D]
 

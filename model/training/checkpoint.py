@@ -170,14 +170,11 @@ class Checkpoints:
             best = read_best_update(self.folder)
             if best not in averaged:
                 self.path(best).rename(best_folder)
-        for name in (STATE, POSITION):
-            (best_folder / name).unlink(missing_ok=True)
-        for update in self.updates():
-            if update not in averaged:
-                shutil.rmtree(self.path(update))
-                continue
-            for name in (STATE, POSITION) if update != self.policy.last else ():
-                (self.path(update) / name).unlink(missing_ok=True)
+        for update in set(self.updates()).difference(averaged):
+            shutil.rmtree(self.path(update))
+        for folder in (best_folder, *(self.path(update) for update in averaged if update != self.policy.last)):
+            for name in (STATE, POSITION):
+                (folder / name).unlink(missing_ok=True)
 
     def load(self, update: int, model: Transformer, optimizer: torch.optim.Optimizer) -> Position:
         """Load the checkpoint of an update. Raises JobError if it is damaged or incomplete."""

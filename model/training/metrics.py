@@ -115,9 +115,8 @@ class MetricsLogger:
 
     def log_damaged(self, update: int, sentence: str) -> None:
         """Report a skipped checkpoint."""
-        if self.metrics:
-            print(sentence, file=sys.stderr, flush=True)
-            self.metrics.write(update, self.total, {"damaged": sentence})
+        print(sentence, file=sys.stderr, flush=True)
+        self.write(update, {"damaged": sentence})
 
 
 def to_perplexity(mean: float) -> float:

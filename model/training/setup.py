@@ -1,12 +1,12 @@
 """Assembles a Trainer from a job: data, model, optimizer, loss, device, and the checkpoint to resume from."""
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import torch
 
-from ..config import Model, TargetEnds, Training, check_compatible, from_json
+from ..config import Model, TargetEnds, Training, check_compatible, from_json, supports_varlen_attention
+from ..config.keying import require
 from ..data.batches import BatchSampler, Cursor, check_lengths
 from ..data.bpe import TokenizerPair
 from ..data.shards import Shards
@@ -15,7 +15,7 @@ from ..job import Job
 from ..network.attention import PackedAttention
 from ..network.transformer import Transformer
 from ..network.weights import build, load_weights
-from ..numerics import autocast, configure_numerics, configure_training
+from ..numerics import configure_numerics, configure_precision
 from .checkpoint import CheckpointPolicy, Checkpoints
 from .coverage import CoverageLoss
 from .distributed import Ranks
@@ -43,7 +43,7 @@ def build_trainer(
     setting.
     """
     config, training = read_configuration(job)
-    device = prepare_device(job, config, training, own_attention=packed_attention is not None)
+    device = prepare_device(job, config, training)
     vocabulary = TokenizerPair.load(job.inputs["vocabulary"])
     shards = load_shards(job, "shards", config, vocabulary, training.target_ends)
     sampler = sampler_of(config, training, shards)
@@ -57,16 +57,17 @@ def build_trainer(
     metrics = MetricsLogger(job, training.updates, ranks.is_main, work.mfu(ranks.world_size))
     checkpoints = Checkpoints(job.out, CheckpointPolicy(training, job.site.resume_seconds))
     position = load_position(job, checkpoints, model, optimizer, metrics, ranks)
-    objective = build_objective(job, model, training, sampler.packed)
+    objective = build_objective(job, model, training)
     strict = training.numerics == "strict"
     step_class = step_class or (StrictStep if strict else TrainingStep)
     reader_class = StrictReader if strict else UpdateReader
     step = step_class(training, objective, optimizer, ranks, device, job.site.micro_batch_tokens)
     reader = reader_class(sampler, ranks, device, job.site.micro_batch_tokens)
     if ranks.wrapped:
-        arrange_gradients(step, reader)
-    precision = partial(autocast, training, device)
-    validation = Validation(dev, ranks, device, precision, vocabulary, training.dev_bleu, config.source_ends)
+        # DDP rearranges the gradients after its first backward pass. With three or more ranks, the rounding of sums
+        # depends on this arrangement. After this pass a resumed training rounds like an uninterrupted one.
+        step.compute_gradients(reader.read(np.zeros(1, np.int64), Cursor()))
+    validation = Validation(dev, ranks, device, training, vocabulary, config.source_ends)
     return Trainer(training, ranks, reader, step, validation, checkpoints, metrics, work, position, job.out)
 
 
@@ -78,7 +79,7 @@ def read_configuration(job: Job) -> tuple[Model, Training]:
     return config, training
 
 
-def prepare_device(job: Job, config: Model, training: Training, own_attention: bool) -> torch.device:
+def prepare_device(job: Job, config: Model, training: Training) -> torch.device:
     """Choose the kernels of this process, and return the device of this rank. Call it before any computation.
 
     Raises ValueError if the device does not support a setting.
@@ -87,7 +88,15 @@ def prepare_device(job: Job, config: Model, training: Training, own_attention: b
     configure_numerics(training.numerics, job.site)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    configure_training(config, training, device, own_attention)
+    precision = training.precision
+    configure_precision("training.precision", precision, device)
+    if device.type == "cuda" and training.batching == "packed":
+        require(precision == "bf16", "training.precision", precision, "bf16 where training.batching is packed on a GPU")
+        p_drop = config.p_drop_attention
+        allowed = "0 where training.batching is packed on a GPU"
+        require(job.site.packed_attention == "own" or not p_drop, "model.p_drop_attention", p_drop, allowed)
+        allowed = "buckets on a GPU unless model.d_k = model.d_v, a multiple of 8 up to 256"
+        require(supports_varlen_attention(config), "training.batching", training.batching, allowed)
     return device
 
 
@@ -171,7 +180,7 @@ def load_position(
     return position
 
 
-def build_objective(job: Job, model: Transformer, training: Training, packed: bool) -> Objective:
+def build_objective(job: Job, model: Transformer, training: Training) -> Objective:
     """Build the loss over the model; compile the model's layers if ``site.compile`` requires it."""
     compiled = job.site.compile == "always" or (job.site.compile == "auto" and job.site.torch_device().type == "cuda")
     coverage = None
@@ -181,14 +190,5 @@ def build_objective(job: Job, model: Transformer, training: Training, packed: bo
     if compiled:
         for layer in (*model.encoder, *model.decoder):
             # Packed batches have one shape; if another shape occurs, torch.compile switches to dynamic shapes.
-            layer.compile(dynamic=None if packed else True)
+            layer.compile(dynamic=None if training.batching == "packed" else True)
     return Objective(model, training.label_smoothing, coverage, compiled)
-
-
-def arrange_gradients(step: TrainingStep, reader: UpdateReader) -> None:
-    """Do a backward pass and ignore its gradients.
-
-    DDP rearranges the gradients after its first backward pass. With three or more ranks, the rounding of sums depends
-    on this arrangement. After this pass a resumed training rounds like an uninterrupted one.
-    """
-    step.compute_gradients(reader.read(np.zeros(1, np.int64), Cursor()))

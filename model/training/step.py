@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -45,7 +45,7 @@ class UpdateReader:
         if self.device.type != "cuda":
             return update
         with torch.cuda.device(self.device):  # a thread does not inherit the current device
-            return update.pin_memory()
+            return replace(update, micro_batches=[part.each(Tensor.pin_memory) for part in update.micro_batches])
 
 
 @dataclass(eq=False)

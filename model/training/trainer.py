@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
 from .. import metric_names as names
 from ..config import Training
-from ..data.batches import BatchSampler, Cursor, Update
+from ..data.batches import Cursor, Update
 from ..data.prefetch import read_ahead
 from ..errors import JobError
 from ..job import Facts, StopSignal, seconds_since_launch
@@ -44,7 +42,6 @@ class Trainer:
     out: Path
 
     def __post_init__(self) -> None:
-        self.policy = self.checkpoints.policy
         before = seconds_since_launch() if self.training.minutes else 0.0
         self.started = time.monotonic() - before - self.position.seconds  # as if it had not been interrupted
         self.epochs_done = 0.0
@@ -71,9 +68,9 @@ class Trainer:
         finished = is_finished(self.training, self.position)
         if finished:
             self.metrics.flush(tokens, self.hardware_metrics)
-            self.policy.last = self.position.update
+            self.checkpoints.policy.last = self.position.update
         stopped = self.ranks.any(stop.received)
-        if stopped or self.policy.is_due(self.position):
+        if stopped or self.checkpoints.policy.is_due(self.position):
             self.save()
         if stopped and not finished:
             self.ranks.any(False)  # waits until the main rank has saved
@@ -122,7 +119,7 @@ class Trainer:
         values = self.validation.check(self.step.objective)
         if math.isnan(values[names.DEV_PERPLEXITY]):
             self.metrics.check()
-            raise self.diverged("the dev perplexity of", self.position.update)
+            raise self.metrics.diverged("the dev perplexity of", self.position.update, self.step.learning_rate)
         self.position = after_validation(self.training, self.position, values[names.DEV_PERPLEXITY])
         self.metrics.write(self.position.update, values)
 
@@ -133,13 +130,10 @@ class Trainer:
         started = time.monotonic()
         self.metrics.check()
         if not all(bool(p.isfinite().all()) for p in self.step.model.parameters()):
-            raise self.diverged("a weight after", self.position.update)
+            raise self.metrics.diverged("a weight after", self.position.update, self.step.learning_rate)
         self.checkpoints.save(self.step.model, self.step.optimizer, self.position)
         self.metrics.last_saved = self.position.update
-        self.policy.record_save(started)
-
-    def diverged(self, what: str, update: int) -> JobError:
-        return self.metrics.diverged(what, update, self.step.learning_rate)
+        self.checkpoints.policy.record_save(started)
 
     def finish(self) -> Facts:
         """Remove files that only resuming needs, write ``model.json``, and return the facts."""
@@ -148,7 +142,7 @@ class Trainer:
         facts = self.facts()
         if self.ranks.is_main:
             self.metrics.write(self.metrics.total, {FACTS: facts})  # for a job that restarts after the training ended
-            self.policy.last = self.position.update
+            self.checkpoints.policy.last = self.position.update
             if self.training.patience:
                 self.checkpoints.write_best(self.position)
             sync(self.out / "metrics.jsonl")
@@ -160,6 +154,9 @@ class Trainer:
     def facts(self) -> Facts:
         """Return the facts of the training (docs/files.md)."""
         position = self.position
+        sampler = self.reader.sampler
+        epoch_batches = len(sampler.epoch(position.epoch))
+        epochs = Cursor(position.epoch, position.batch, epoch_batches).epochs_done
         facts: Facts = {
             names.UPDATES: position.update,
             names.DEV_PERPLEXITY: position.dev_perplexity,
@@ -169,7 +166,11 @@ class Trainer:
             names.PARAMETERS: sum(p.numel() for p in self.step.model.parameters()),
             "device": self.step.device.type,
             "ranks": self.ranks.world_size,
-            **epoch_facts(self.reader.sampler, position),
+            names.EPOCHS: round(epochs, 4),
+            names.EPOCH_BATCHES: epoch_batches,
+            names.EPOCH_SOURCE_TOKENS: int(sampler.source.sum()),  # an epoch reads every pair once
+            names.EPOCH_TARGET_TOKENS: int(sampler.target.sum()),
+            names.EPOCH_MINUTES: round(position.seconds / 60 / epochs, 4),
         }
         if self.step.device.type == "cpu":
             facts["kernels"] = cpu_kernels()
@@ -183,17 +184,3 @@ class Trainer:
         if self.training.may_end_early:
             facts[names.STOPPED_EARLY] = position.update < self.training.updates
         return facts
-
-
-def epoch_facts(sampler: BatchSampler, position: Position) -> Facts:
-    """Return the epochs read, the current epoch's batches and tokens (with special ones), and mean minutes of one."""
-    batches = sampler.epoch(position.epoch)
-    rows = np.concatenate(batches)
-    epochs = Cursor(position.epoch, position.batch, len(batches)).epochs_done
-    return {
-        names.EPOCHS: round(epochs, 4),
-        names.EPOCH_BATCHES: len(batches),
-        names.EPOCH_SOURCE_TOKENS: int(sampler.source[rows].sum()),
-        names.EPOCH_TARGET_TOKENS: int(sampler.target[rows].sum()),
-        names.EPOCH_MINUTES: round(position.seconds / 60 / epochs, 4),
-    }

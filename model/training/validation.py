@@ -3,21 +3,20 @@
 import math
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
-from ..config import Decoding, SourceEnds
-from ..config.special_pieces import BOS
+from ..config import Decoding, SourceEnds, Training
 from ..data.batch import load_padded
 from ..data.batches import BatchSampler
 from ..data.bpe import TokenizerPair
-from ..data.ends import number_of_ends, with_ends
+from ..data.ends import number_of_ends
 from ..data.shards import Shards
-from ..decoding.translator import Translator, pad_sequences
+from ..decoding.translator import Translator
 from ..metric_names import DEV_BLEU, DEV_PERPLEXITY
 from ..network.transformer import Transformer
+from ..numerics import autocast
 from .dev_bleu import bleu, tokenize
 from .distributed import Ranks
 from .loss import Objective
@@ -39,15 +38,14 @@ class DeadlineExceeded(Exception):
 class Validation:
     """Computes the metrics of the dev set for the current weights.
 
-    Only the main rank decodes the first ``sentences`` pairs for ``dev_bleu``; the other ranks wait.
+    Only the main rank decodes the first ``training.dev_bleu`` pairs; the other ranks wait.
     """
 
     dev: Shards
     ranks: Ranks
     device: torch.device
-    precision: Callable[[], torch.autocast]
+    training: Training
     vocabulary: TokenizerPair
-    sentences: int
     source_ends: SourceEnds
 
     def __post_init__(self) -> None:
@@ -66,7 +64,7 @@ class Validation:
         sums = torch.zeros(len(self.batches), 2, dtype=torch.float64)
         for number in range(self.ranks.rank, len(self.batches), self.ranks.world_size):
             batch = load_padded(self.dev, self.batches[number], self.source_ends)
-            with self.precision():
+            with autocast(self.training, self.device):
                 _, nll = objective(batch.to(self.device))
             sums[number] = torch.tensor([float(nll), batch.pieces])
         # Added in the order of the batches, so that the perplexity does not depend on the number of ranks.
@@ -74,17 +72,11 @@ class Validation:
         values = {DEV_PERPLEXITY: to_perplexity(nll / pieces)}
         if self.ranks.is_main and math.isfinite(values[DEV_PERPLEXITY]):
             # Compiled layers support neither the hooks that record attention nor the growing cache of a search.
-            with torch.compiler.set_stance("force_eager"), self.precision():
-                values |= self.probed(objective.transformer) | self.bleu(objective.transformer)
+            with torch.compiler.set_stance("force_eager"), autocast(self.training, self.device):
+                batch = load_padded(self.dev, self.batches[0][:PROBE_SENTENCES], self.source_ends).to(self.device)
+                values |= probe(objective.transformer, batch.source, batch.target) | self.bleu(objective.transformer)
         objective.train()
         return values
-
-    def probed(self, model: Transformer) -> dict[str, float]:
-        """Return the signs of collapse for sentences of the first batch."""
-        rows = self.batches[0][:PROBE_SENTENCES]
-        sources = [with_ends(self.dev.pieces("source", row).tolist(), self.source_ends) for row in rows]
-        targets = [[BOS, *self.dev.pieces("target", row).tolist()] for row in rows]
-        return probe(model, pad_sequences(sources, self.device), pad_sequences(targets, self.device))
 
     def bleu(self, model: Transformer) -> dict[str, float]:
         """Return ``dev_bleu``: BLEU (``model.training.dev_bleu``) of greedy translations.
@@ -92,7 +84,7 @@ class Validation:
         The references are the decoded target pieces. The result is empty if decoding takes more than half of the time
         that the other ranks wait.
         """
-        rows = range(min(self.sentences, len(self.dev)))
+        rows = range(min(self.training.dev_bleu, len(self.dev)))
         if not rows:
             return {}
         deadline = time.monotonic() + self.ranks.timeout_seconds / 2

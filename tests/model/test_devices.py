@@ -33,8 +33,7 @@ SHAPE = BatchShape(384, 384, 64, 10, 10)
 INTERRUPTED = """
 import small_training
 small_training.end_after({update})
-with small_training.job_of_command_line() as job:
-    job.finish(small_training.work(job))
+small_training.run_job(small_training.work)
 """
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from model.errors import JobError
-from model.job import Job, Metrics, classify_error, job_of_command_line, write_exit
+from model.job import Facts, Job, Metrics, classify_error, run_job, write_exit
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,12 @@ def test_every_failure_has_a_reason_and_one_sentence(
     job = tmp_path / "job.json"
     job.write_text(json.dumps({"config": {}, "inputs": {}, "out": str(tmp_path / "out"), "site": {"threads": 1}}))
     monkeypatch.setattr(sys, "argv", ["job", str(job)])
-    with pytest.raises(SystemExit) as end, job_of_command_line():
+
+    def work(_: Job) -> Facts:
         raise error
+
+    with pytest.raises(SystemExit) as end:
+        run_job(work)
     assert end.value.code == 1
     answer = json.loads((tmp_path / "out" / "exit.json").read_text())
     assert answer["reason"] == reason == classify_error(error)[0]
@@ -44,12 +48,10 @@ def test_only_rank_0_reports_done_with_facts(tmp_path: Path, monkeypatch: pytest
     job.write_text(json.dumps({"config": {}, "inputs": {}, "out": str(tmp_path), "site": {"a_later_setting": 1}}))
     monkeypatch.setattr(sys, "argv", ["job", str(job)])
     monkeypatch.setenv("RANK", "1")
-    with job_of_command_line() as mine:
-        mine.finish({})
+    run_job(lambda _: {})
     assert not (tmp_path / "exit.json").exists()
     monkeypatch.setenv("RANK", "0")
-    with job_of_command_line() as mine:
-        mine.finish({"pairs": 3})
+    run_job(lambda _: {"pairs": 3})
     assert json.loads((tmp_path / "exit.json").read_text()) == {"reason": "done", "message": "", "facts": {"pairs": 3}}
 
 

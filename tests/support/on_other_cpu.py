@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from model import train, translate
-from model.job import job_of_command_line
+from model.job import run_job
 
 RETURN_1 = b"\xb8\x01\x00\x00\x00\xc3"
 """x86: mov eax, 1; ret."""
@@ -31,5 +31,4 @@ def claim_intel() -> None:
 
 if __name__ == "__main__":
     claim_intel()
-    with job_of_command_line() as job:
-        job.finish(train.work(job) if "training" in job.config else translate.work(job))
+    run_job(lambda job: train.work(job) if "training" in job.config else translate.work(job))

@@ -22,7 +22,7 @@ from torch.distributed import TCPStore
 
 from model.config import Model, Training
 from model.config.special_pieces import SPECIAL_TOKENS
-from model.job import job_of_command_line
+from model.job import run_job
 from model.train import work
 from model.training.trainer import Trainer
 
@@ -122,8 +122,7 @@ def fork(path: Path, before: Callable[[], None] = lambda: None) -> int:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             before()
             sys.argv = ["train", str(path)]
-            with job_of_command_line() as job:
-                job.finish(work(job))
+            run_job(work)
             status = 0
         finally:
             os._exit(status)

@@ -2,10 +2,9 @@
 
 from small_training import in_float64
 
-from model.job import job_of_command_line
+from model.job import run_job
 from model.train import work
 
 if __name__ == "__main__":
     in_float64()
-    with job_of_command_line() as job:
-        job.finish(work(job))
+    run_job(work)
