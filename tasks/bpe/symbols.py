@@ -202,8 +202,6 @@ def without_overlaps(positions: Integers, length: int) -> Integers:
 
     ``positions`` ascend; ``length`` is the number of cells of ``a``.
     """
-    if len(positions) < 2:
-        return positions
     follows = np.concatenate(([False], positions[:-1] + length == positions[1:]))
     index = np.arange(len(positions))
     start = np.maximum.accumulate(np.where(follows, 0, index))

@@ -47,11 +47,10 @@ CHUNK_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+"
 """Matches the chunks of ``pre_tokenizers.ByteLevel`` in a word with a space before it."""
 WHOLE_WORD = r" [^ ]+"
 """Matches a whole word as one chunk, for example a token of spaCy."""
-_COLUMNS = ("chunk", "count")
 
 
 def _schema() -> dict[str, Any]:
-    return dict(zip(_COLUMNS, (pl.String, pl.Int64), strict=True))
+    return {"chunk": pl.String, "count": pl.Int64}
 
 
 def count_chunks(tokenizer: Tokenizer, batches: Iterable[pa.Array]) -> pl.DataFrame:
@@ -125,7 +124,7 @@ class ChunkCounter:
     def count(self, number: int, groups: tuple[int, ...]) -> int:
         """Write the chunks of range ``number``, partitioned by hash; returns its number of pairs."""
         found = count_chunks(self.tokenizer, self._lines(groups))
-        hashed = found.select(pl.col("chunk").hash(seed=1).alias("value"), *_COLUMNS)
+        hashed = found.select(pl.col("chunk").hash(seed=1).alias("value"), "chunk", "count")
         write_batches(self._range(number), hashed, self.parts)
         with pq.ParquetFile(self.pairs) as file:
             return sum(file.metadata.row_group(group).num_rows for group in groups)
@@ -144,7 +143,7 @@ class ChunkCounter:
         """Write the summed counts of a partition over all ranges; returns the file."""
         found = read_batch([self._range(number) for number in range(ranges)], part)
         path = self.folder / f"{part}.part.arrow"
-        write_batches(path, sum_counts([found.select(*_COLUMNS)]))
+        write_batches(path, sum_counts([found]))
         return path
 
     def _range(self, number: int) -> Path:

@@ -8,7 +8,6 @@ if it needs words of a language.
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
@@ -56,9 +55,9 @@ def word_count(side: str) -> pl.Expr:
     return pl.when(odd).then(counted).otherwise(text.str.count_matches(" ") + 1)
 
 
-def _both(pair: pl.DataFrame, count: Callable[[pl.Expr], pl.Expr]) -> str:
+def _both(pair: pl.DataFrame, count: Callable[[str], pl.Expr]) -> str:
     """The value of ``count`` for each side of the only row: ``12 and 1,300``."""
-    return " and ".join(f"{pair.select(count(pl.col(side))).item() or 0:,}" for side in SIDES)
+    return " and ".join(f"{pair.select(count(side)).item() or 0:,}" for side in SIDES)
 
 
 def _beside(value: float, most: float) -> str:
@@ -75,7 +74,7 @@ class Empty(NamedFilter):
 
     def evidence(self, pair: pl.DataFrame) -> Evidence:
         return (
-            f"{_both(pair, lambda side: side.str.strip_chars().str.len_chars())} characters",
+            f"{_both(pair, lambda side: pl.col(side).str.strip_chars().str.len_chars())} characters",
             "at least 1 on each side",
         )
 
@@ -108,7 +107,7 @@ class NoLetters(NamedFilter):
         return pl.all_horizontal(pl.col(side).str.contains(r"\p{L}") for side in SIDES)
 
     def evidence(self, pair: pl.DataFrame) -> Evidence:
-        letters = _both(pair, lambda side: side.str.count_matches(r"\p{L}"))
+        letters = _both(pair, lambda side: pl.col(side).str.count_matches(r"\p{L}"))
         return f"{letters} letters", "at least 1 on each side"
 
 
@@ -131,8 +130,7 @@ class Length(NamedFilter):
         return pl.all_horizontal(*fits, *(pl.col(side).str.len_chars() <= self.max_chars for side in SIDES))
 
     def evidence(self, pair: pl.DataFrame) -> Evidence:
-        counts = " and ".join(f"{pair.select(word_count(side)).item():,}" for side in SIDES)
-        found = f"{counts} words, {_both(pair, lambda side: side.str.len_chars())} characters"
+        found = f"{_both(pair, word_count)} words, {_both(pair, lambda side: pl.col(side).str.len_chars())} characters"
         return found, f"{self.min} to {self.max} words, at most {self.max_chars:,} characters"
 
 
@@ -172,7 +170,7 @@ class OverlongWord(NamedFilter):
 
     def evidence(self, pair: pl.DataFrame) -> Evidence:
         lengths = pl.element().str.len_chars()
-        longest = _both(pair, lambda side: side.str.extract_all(r"\S+").list.eval(lengths).list.max())
+        longest = _both(pair, lambda side: pl.col(side).str.extract_all(r"\S+").list.eval(lengths).list.max())
         return f"longest words {longest}", f"at most {self.max} characters"
 
 
@@ -226,25 +224,8 @@ class NotIn(NamedFilter):
         return ~pl.col(KNOWN)
 
 
-class CrossPairFilter(NamedFilter, ABC):
-    """A rule that compares pairs with the same first value, wherever they are in the corpus."""
-
-    @abstractmethod
-    def values(self) -> tuple[pl.Expr, ...]:
-        """Named 64-bit numbers of a pair; only pairs with the same first number are compared."""
-
-    @abstractmethod
-    def stays(self) -> pl.Expr:
-        """True for a pair to keep, over the values of all pairs that earlier rules kept, in reading order."""
-
-    def keep(self) -> pl.Expr:
-        """``stays`` over a frame of pairs."""
-        columns = pl.struct(self.values())
-        return columns.map_batches(lambda values: values.struct.unnest().select(self.stays()).to_series())
-
-
 @dataclass(frozen=True)
-class Distinct(CrossPairFilter):
+class Distinct(NamedFilter):
     """Removes repetitions of a ``pair``, or of a ``source`` or ``target`` side, and keeps the first in reading order.
     ``source`` also drops further translations of a sentence, which rarely suits small clean corpora. With ``near``,
     case, punctuation and white space are ignored, which suits crawled text."""
@@ -259,13 +240,15 @@ class Distinct(CrossPairFilter):
     def name(self) -> str:
         return "_".join(("near" * self.near, "distinct", self.on * (self.on != "pair"))).strip("_")
 
-    def values(self) -> tuple[pl.Expr, ...]:
+    def value(self) -> pl.Expr:
+        """A 64-bit number of a pair; pairs with the same number are repetitions, wherever they are in the corpus."""
         sides = [self.compared(side) for side in SIDES if self.on in ("pair", side)]
         text = pl.struct(sides) if self.on == "pair" else sides[0]
-        return (text.hash(seed=1).alias("value"),)  # 64 bits: any collision among 4.5M pairs has probability 5e-7
+        return text.hash(seed=1).alias("value")  # any collision among 4.5M pairs has probability 5e-7
 
-    def stays(self) -> pl.Expr:
-        return pl.col("value").is_first_distinct()
+    def keep(self) -> pl.Expr:
+        """True for a pair to keep, over all pairs that earlier rules kept, in reading order."""
+        return self.value().is_first_distinct()
 
     def compared(self, side: str) -> pl.Expr:
         """The text that is compared."""

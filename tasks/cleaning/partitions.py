@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from model.config.normalise import Normalise
-from tasks.cleaning.filters import KNOWN, SIDES, CrossPairFilter, Filters, normalised
+from tasks.cleaning.filters import KNOWN, SIDES, Distinct, Filters, normalised
 from tasks.lazy_libraries import NDArray, np, pa, pl
 
 KEPT = ("pair_id", "corpus", *SIDES)
@@ -43,7 +43,7 @@ def first_rejecting_rule(frame: pl.DataFrame, filters: Filters) -> pl.Series:
     first = [
         pl.when(rule.keep()).then(pl.lit(last, pl.UInt8)).otherwise(pl.lit(at, pl.UInt8))
         for at, rule in enumerate(filters.rules)
-        if not isinstance(rule, CrossPairFilter)
+        if not isinstance(rule, Distinct)
     ]
     # Lazy, because only then polars counts the words once for all rules.
     lowest = pl.min_horizontal(pl.repeat(last, pl.len(), dtype=pl.UInt8), *first)
@@ -76,9 +76,9 @@ class Partitions:
     """Partitions by first value, for each cross-pair rule."""
 
     @property
-    def cross_pair_rules(self) -> dict[int, CrossPairFilter]:
+    def cross_pair_rules(self) -> dict[int, Distinct]:
         """The cross-pair rules by their index."""
-        return {at: rule for at, rule in enumerate(self.filters.rules) if isinstance(rule, CrossPairFilter)}
+        return {at: rule for at, rule in enumerate(self.filters.rules) if isinstance(rule, Distinct)}
 
     @property
     def first_cross_pair_rule(self) -> int:
@@ -111,7 +111,7 @@ class Partitions:
         pairs = frame.select("position", "at", *KEPT).filter(verdict >= self.first_cross_pair_rule)
         write_batches(self.file(number, "pairs"), pairs, self.buckets)
         for at, rule in self.cross_pair_rules.items():
-            values = frame.filter(verdict > at).select(*rule.values(), "at")
+            values = frame.filter(verdict > at).select(rule.value(), "at")
             write_batches(self.file(number, f"rule-{at}"), values, self.hash_partitions)
         return verdict.to_numpy()
 
@@ -120,7 +120,7 @@ class Partitions:
         values = read_batch([self.file(number, f"rule-{at}") for number in range(frames)], part)
         verdict = np.load(self.folder / "verdict.npy", mmap_mode="r")
         alive = values.filter(pl.Series(verdict[values["at"].to_numpy()] > at))
-        rejected: NDArray[np.uint32] = alive.filter(~self.cross_pair_rules[at].stays())["at"].to_numpy()
+        rejected: NDArray[np.uint32] = alive.filter(~pl.col("value").is_first_distinct())["at"].to_numpy()
         return rejected
 
     def sort_bucket(self, bucket: int, frames: int) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -84,9 +84,6 @@ def _download(partial: PartialFile, url: str) -> None:
             if partial.size >= offset + RESUME_AT_ONCE_BYTES:
                 continue
             raise
-        except _ChecksumMismatch:
-            partial.restart()
-            raise
         if partial.is_complete:
             return
         difference = partial.difference
@@ -104,6 +101,7 @@ def _append_from(partial: PartialFile, url: str, offset: int) -> int:
             offset = 0
         total = source.begin + source.length if source.announced else file.size
         if file.size and total > file.size:
+            partial.restart()
             raise _ChecksumMismatch(f"{total} bytes instead of {file.size}")
         needed, free = total - partial.size, shutil.disk_usage(partial.path.parent).free
         if needed > free:

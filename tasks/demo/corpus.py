@@ -11,11 +11,6 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 
 
-def paths() -> tuple[str, ...]:
-    """The files of the corpus: ``demo/train.en`` and so on."""
-    return tuple(sorted(f"demo/{file.stem}" for file in FOLDER.glob("*.xz")))
-
-
 def content(path: str) -> bytes:
-    """The bytes of one file. Raises FileNotFoundError for a path that is not in ``paths``."""
+    """The bytes of one file, such as ``demo/train.en``. Raises FileNotFoundError for another path."""
     return lzma.decompress((FOLDER / f"{path.removeprefix('demo/')}.xz").read_bytes())

@@ -34,7 +34,6 @@ PROCESS_START = _BOOT + int(started_ticks(os.getpid())) / os.sysconf("SC_CLK_TCK
 class _UserFile:
     """A loaded file: its text, the text of its neighbours, and their digest."""
 
-    path: Path
     sources: Mapping[str, Source]
     module: ModuleType
     digest: str = ""
@@ -101,12 +100,12 @@ def load_user_file(path: Path, run: type) -> ModuleType:
         sys.meta_path.insert(0, _loaded)
     _loaded.search(path.parent)
     sources = read_sources(path)
-    if _loaded.file and (_loaded.file.path, _loaded.file.sources) == (path, sources):
+    if _loaded.file and _loaded.file.sources == sources:
         return _loaded.file.module
     _loaded.forget()
     content = hashlib.sha256(f"{path} {sorted(sources.items())}".encode()).hexdigest()[:DIGITS]
     name = f"_runs_of_{path.stem}_{content}"
-    file = _UserFile(path, sources, ModuleType(name))
+    file = _UserFile(sources, ModuleType(name))
     loader = _TextLoader(sources[""], file)
     spec = spec_from_loader(name, loader)
     assert spec, "a loader with a file name has a spec"

@@ -21,18 +21,14 @@ class Display(Protocol):
 
 def describe_metrics(rows: Sequence[dict[str, Any]]) -> str:
     """The newest metrics as text: ``loss 3.21 · dev perplexity 8.4 · 5,210 tokens/s · 3 min left``."""
-    newest: dict[str, Any] = {}
-    for row in rows:
-        newest.update(row)
-    parts = []
-    for name, form in (
-        (LOSS, "loss {:.3f}"),
-        (DEV_PERPLEXITY, "dev perplexity {:.2f}"),
-        (TOKENS_PER_SECOND, "{:,.0f} tokens/s"),
-        (SENTENCES_PER_SECOND, "{:,.1f} sentences/s"),
-    ):
-        if isinstance(newest.get(name), int | float):
-            parts.append(form.format(newest[name]))
+    newest = {name: value for row in rows for name, value in row.items()}
+    forms = {
+        LOSS: "loss {:.3f}",
+        DEV_PERPLEXITY: "dev perplexity {:.2f}",
+        TOKENS_PER_SECOND: "{:,.0f} tokens/s",
+        SENTENCES_PER_SECOND: "{:,.1f} sentences/s",
+    }
+    parts = [form.format(newest[name]) for name, form in forms.items() if isinstance(newest.get(name), int | float)]
     if isinstance(newest.get(SECONDS_LEFT), int | float):
         left = newest[SECONDS_LEFT]
         # A training whose minutes are over goes on until it has as many checkpoints as are averaged.

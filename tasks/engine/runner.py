@@ -89,7 +89,7 @@ class Runner(Engine):
             settings.tracker.cached(call.stage.name, call.item, call.key, row.facts, row.label)
 
     def make(self, call: StageCall, failures: list[str]) -> Hit:
-        """Make the artifact unless it exists by now."""
+        """Make the artifact unless it exists by now. A try that fails notes why."""
         # A hit of the plan; or Prefect's server was lost after a success, and the task is called again.
         if call.key in self._hits:
             return self._hits[call.key]
@@ -104,11 +104,18 @@ class Runner(Engine):
             settings.display.say(f"{call.label}: waiting{so_far} for {holder}, which makes the same artifact")
 
         lock_file = store.lock_file(call.stage.name, call.key)
-        with _failures_noted(failures, settings.store.root), file_lock(lock_file, waiting, settings.hint) as lock:
-            lookup = self._look_again(store, call, attempt)
-            if isinstance(lookup, Miss):
-                settings.display.begin(call, lookup)
-                lookup = Hit(self._make(store, call, attempt, lock, failures), is_new=True)
+        try:
+            with file_lock(lock_file, waiting, settings.hint) as lock:
+                lookup = self._look_again(store, call, attempt)
+                if isinstance(lookup, Miss):
+                    settings.display.begin(call, lookup)
+                    lookup = Hit(self._make(store, call, attempt, lock, failures), is_new=True)
+        except BaseException as error:
+            fault = fault_of_disk(error, settings.store.root) if isinstance(error, OSError) else None
+            failures.append(describe(fault or error))
+            if fault:  # a full or absent disk
+                raise fault from error
+            raise
         self._hits[call.key] = lookup
         return lookup
 
@@ -183,21 +190,18 @@ class Runner(Engine):
                 _keep_evidence(out, store.failed_folder(name, call.key))
             status = "FAILED" if isinstance(error, Exception) else "KILLED"
             end = ("FINISHED", facts) if is_sealed else (status, {"failure": describe(error)})
-            self._finish(run_id, *end)
+            with settings.tracker_lock:
+                settings.tracker.finish_stage(run_id, *end)
             raise
         with settings.tracker_lock:
             settings.tracker.log_files(run_id, partial(settings.files, call, artifact))
-        self._finish(run_id, "FINISHED", facts)
+            settings.tracker.finish_stage(run_id, "FINISHED", facts)
         return artifact
 
     def progress(self, call: StageCall, done: float, total: float, text: str) -> None:
         """Show the progress of a call; raises the exception of a signal."""
         signals.check()
         self.settings.display.progress(call, done, total, text)
-
-    def _finish(self, run_id: str, status: str, facts: Facts) -> None:
-        with self.settings.tracker_lock:
-            self.settings.tracker.finish_stage(run_id, status, facts)
 
     def _end(self, row: StageResult) -> None:
         self.rows.append(row)
@@ -215,16 +219,3 @@ def _keep_evidence(out: Path, place: Path) -> None:
             path.unlink()
     with suppress(OSError):  # sealed, or a full disk
         out.rename(place) if any(out.iterdir()) else out.rmdir()
-
-
-@contextmanager
-def _failures_noted(failures: list[str], root: Path) -> Iterator[None]:
-    """Note why the try in this block failed; the OSError of a full or absent disk becomes a Fault."""
-    try:
-        yield
-    except BaseException as error:
-        fault = fault_of_disk(error, root) if isinstance(error, OSError) else None
-        failures.append(describe(fault or error))
-        if fault:
-            raise fault from error
-        raise

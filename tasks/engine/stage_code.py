@@ -76,8 +76,8 @@ class StageCode:
         if not isinstance(modules, dict) or not isinstance(libraries, dict):
             return UNCHANGED
         # Another version of Python dumps the same syntax as another text.
-        is_comparable = _minor(libraries) == _minor(self.libraries)
-        edited = _differing(modules, self.modules) if is_comparable else []
+        before, now = (each.get("python", "").rpartition(".")[0] for each in (libraries, self.libraries))
+        edited = _differing(modules, self.modules) if before == now else []
         versions = (
             f"{name} {libraries.get(name, 'none')} -> {self.libraries.get(name, 'none')}"
             for name in _differing(libraries, self.libraries)
@@ -197,10 +197,6 @@ def _library_version(name: str) -> str:
         with suppress(PackageNotFoundError):
             return version(name).partition("+")[0]
     return ""
-
-
-def _minor(libraries: Mapping[str, str]) -> str:
-    return libraries.get("python", "").rpartition(".")[0]
 
 
 def _differing(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from model.data.word_splitting import moses_detokenizer
 from model.metric_names import BLEU_LC
 from tasks.evaluation.score_gap import Condition
 from tasks.evaluation.translation_metrics import plain_quotes
@@ -46,9 +47,7 @@ def _marks(lines: Sequence[str]) -> float:
 
 
 def _detokenised(language: str, what: Condition) -> Condition:
-    from sacremoses import MosesDetokenizer
-
-    moses = MosesDetokenizer(lang=language)
+    moses = moses_detokenizer(language)
     whole = (re.sub(r"@@(?: |$)", "", line) if "▁" not in line else line.replace(" ", "") for line in what.written)
     words = (re.sub(r" ?(?:@-@|##AT##-##AT##) ?", "-", line.replace("▁", " ")) for line in whole)
     return what._replace(written=[moses.detokenize(line.split()) for line in words])

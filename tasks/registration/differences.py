@@ -196,10 +196,7 @@ def library_versions(system: Lineage) -> dict[str, str]:
     return {name: ", ".join(sorted(versions)) for name, versions in found.items()}
 
 
-def _place(name: str) -> tuple[int, str]:
+def _place(name: str) -> int:
     root = name.rpartition(": ")[2].partition(".")[0].partition(" ")[0]
-    if root in GROUPS:
-        return GROUPS.index(root), ""
-    if root in LAST_GROUPS:
-        return 100 + LAST_GROUPS.index(root), ""
-    return 50, ""
+    known = (*GROUPS, "", *LAST_GROUPS)
+    return known.index(root if root in known else "")

@@ -20,9 +20,7 @@ STAGES_WITH_DIGEST = ("prepare_sets", "clean", "learn_bpe", "average")
 """Stages whose content a version was made from or measured on."""
 
 
-def version_tags(
-    scores: Mapping[str, Artifact], sets: Mapping[str, Artifact], dev: str, manifests: Mapping[str, Manifest]
-) -> dict[str, str]:
+def version_tags(scores: Mapping[str, Artifact], dev: str, manifests: Mapping[str, Manifest]) -> dict[str, str]:
     """Every score of every set, the dev set's digest, and the keys, content digests and commits of the lineage.
 
     Raises BadConfiguration when the dev set has no BLEU.
@@ -31,9 +29,8 @@ def version_tags(
         raise BadConfiguration(f"dev is {dev!r}, allowed is a set with a BLEU score: {', '.join(scores) or 'none'}")
     tags = {f"{name}.{fact}": f"{value}" for name, card in scores.items() for fact, value in card.facts.items()}
     facts = scores[dev].facts
-    # A digest of the references stays the same when a library writes the set's file differently.
-    digest = facts.get("references_sha256") or sets[dev].content
-    tags |= {"dev_set": dev, DEV_BLEU: f"{facts[headline(facts)]}", "dev_digest": f"{digest}"}
+    # Not the content of the set: it changes when a library writes the file differently.
+    tags |= {"dev_set": dev, DEV_BLEU: f"{facts[headline(facts)]}", "dev_digest": facts["references_sha256"]}
     tags |= {"dev_signature": f"{facts.get('signature', '')}", "git_commit": commit()}
     # The same name in all runs, so that versions can be sorted by it.
     tests = (name for name, card in scores.items() if name != dev and is_number(card.facts.get(BLEU)))

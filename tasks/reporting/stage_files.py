@@ -39,7 +39,10 @@ def stage_files(call: StageCall, made: Artifact) -> Iterator[RunFile]:
     if files := FILES.get(call.stage.name):
         yield from files(call, made)
     if quotes := QUOTES.get(call.stage.name):
-        yield from quotes(call, made) if _may_copy(call) else (FORBIDDEN,)
+        # Sentences come from the texts that the stage, or the stages of its inputs, read.
+        inputs = (each.manifest for each in call.inputs)
+        texts = [call.form, *(manifest.arguments for manifest in inputs if manifest)]
+        yield from quotes(call, made) if may_copy(texts) else (FORBIDDEN,)
 
 
 def table(name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> RunFile:
@@ -79,17 +82,10 @@ def whole(*files: Path) -> Iterator[RunFile]:
             yield RunFile(file.name, file.read_bytes())
 
 
-def _may_copy(call: StageCall) -> bool:
-    """Whether sentences may be copied from the texts that the stage or the stages of its inputs read."""
-    inputs = (each.manifest for each in call.inputs)
-    return may_copy([call.form, *(manifest.arguments for manifest in inputs if manifest)])
-
-
 def _clean(call: StageCall, made: Artifact) -> Iterator[RunFile]:
-    rules = {rule.name: rule for rule in call.arguments["filters"].rules}
     read = made.facts["read"]
     counts = made.facts["rejected_by"]
-    about = {name: " ".join((type(rule).__doc__ or "").split()) for name, rule in rules.items()}
+    about = {rule.name: " ".join((type(rule).__doc__ or "").split()) for rule in call.arguments["filters"].rules}
     rows = [(name, count, f"{count / read:.2%}", about.get(name, "")) for name, count in counts.items()]
     yield table("filters.json", ("filter", "rejected", f"of {read:,} pairs", "what it removes"), rows)
 
@@ -131,9 +127,9 @@ def _average(call: StageCall, made: Artifact) -> Iterator[RunFile]:
     training = call.arguments["run"].path()
     first, last = (made.facts[f"{end}_update"] for end in ("first", "last"))
     kept = {int(folder.name) for folder in (training / "checkpoints").glob("*") if folder.name.isdigit()}
-    within = {update for update in kept | {first, last} if first <= update <= last}
     dev = {int(row["done"]): row.get(DEV_PERPLEXITY, "") for row in metric_rows(training / "metrics.jsonl")}
-    rows = [(update, "yes" if update in within else "no", dev.get(update, "")) for update in sorted(kept | within)]
+    updates = sorted(kept | {first, last})
+    rows = [(each, "yes" if first <= each <= last else "no", dev.get(each, "")) for each in updates]
     yield table("checkpoints.json", ("update", "in the average", "dev perplexity"), rows)
 
 
@@ -146,9 +142,7 @@ def _translate(call: StageCall, made: Artifact) -> Iterator[RunFile]:
 
 
 def _score(call: StageCall, made: Artifact) -> Iterator[RunFile]:  # noqa: ARG001
-    card = made.path() / "card.json"
-    yield from whole(card)
-    scores: Mapping[str, Mapping[str, Any]] = json.loads(card.read_bytes())["scores"]
+    scores: Mapping[str, Mapping[str, Any]] = json.loads((made.path() / "card.json").read_bytes())["scores"]
     fields = ("score", "low", "high", "protocol", "signature")
     rows = [(name, *(measured.get(field, "") for field in fields)) for name, measured in scores.items()]
     yield table("scores.json", ("measure", *fields), rows)
@@ -159,7 +153,7 @@ def _report(call: StageCall, made: Artifact) -> Iterator[RunFile]:  # noqa: ARG0
     yield from whole(folder / "report.html", folder / TOKENS_FILE, *sorted(folder.glob("*.png")))
 
 
-WHOLE = {"learn_bpe": (SOURCE_FILE, TARGET_FILE), "gap": ("gap.html", "gap.json")}
+WHOLE = {"learn_bpe": (SOURCE_FILE, TARGET_FILE), "gap": ("gap.html", "gap.json"), "score": ("card.json",)}
 """Files of artifacts that are shown whole."""
 QUOTES = {"clean": _rejected, "translate": _translate, "report": _report}
 """Files with sentences of the text."""

@@ -25,7 +25,7 @@ from infra.errors import BadConfiguration, BadData
 from infra.processes.workers import Workers
 from infra.store.store import Artifact
 from model.config.normalise import Normalise
-from tasks.cleaning.filters import SIDES, CrossPairFilter, Filters, NotIn
+from tasks.cleaning.filters import SIDES, Distinct, Filters, NotIn
 from tasks.cleaning.partitions import KEPT, REFUSED, REJECTED, Partitions, normalise_sides, read_batch, write_batches
 from tasks.corpus.catalogue import Corpus, files
 from tasks.corpus.reading import read_pairs
@@ -154,7 +154,7 @@ def check_share(corpus: Corpus, filters: Filters, facts: Mapping[str, Any], rema
     The limit is in no key, so a cached artifact is checked too. An artifact not made yet has no facts and passes.
     """
     by_rule = facts.get("rejected_by", {})
-    judged = [rule.name for rule in filters.rules if not isinstance(rule, CrossPairFilter | NotIn)]
+    judged = [rule.name for rule in filters.rules if not isinstance(rule, Distinct | NotIn)]
     counts = {name: by_rule.get(name, 0) for name in judged}
     read = facts.get("read", 0)
     rejected = sum(counts.values())

@@ -16,17 +16,20 @@ from tasks.engine.stage import Facts, stage
 from tasks.lazy_libraries import pl
 
 
-def read_set(evaluation: EvaluationSet, source: Path, target: Path) -> pl.DataFrame:
-    """The pairs of a set: ``pair_id`` (``newstest2014:17``), ``source``, ``target``.
+@stage(version=1)
+def prepare_sets(out: Path, evaluation: EvaluationSet, source: Artifact, target: Artifact) -> Facts:
+    """Write one dev or test set as ``pairs.parquet``: ``pair_id``, ``source``, ``target``.
 
-    Raises BadData when the set is empty, its sides differ in their number of lines, or a line is not UTF-8: a score
-    on such text would be wrong.
+    A ``pair_id`` is ``newstest2014:17``. Raises BadData when the set is empty, its sides differ in their number of
+    lines, or a line is not UTF-8: a score on such text would be wrong.
     """
-    frames = list(read_pairs((evaluation.source, evaluation.target), (source, target)))
+    texts = (evaluation.source, evaluation.target)
+    paths = (source.path() / texts[0].file.name, target.path() / texts[1].file.name)
+    frames = list(read_pairs(texts, paths))
     if not frames:
-        raise BadData(f"{evaluation.name} holds no line ({source.name}, {target.name})")
+        raise BadData(f"{evaluation.name} holds no line ({paths[0].name}, {paths[1].name})")
     pairs = pl.concat(frames)
-    for side, path in (("source", source), ("target", target)):
+    for side, path in zip(("source", "target"), paths, strict=True):
         broken = pairs.select(pl.arg_where(pl.col(side).str.contains("\ufffd", literal=True))).to_series()
         if broken.len():
             raise BadData(
@@ -35,18 +38,10 @@ def read_set(evaluation: EvaluationSet, source: Path, target: Path) -> pl.DataFr
             )
     pair_id = pl.format("{}:{}", pl.lit(evaluation.name), pl.int_range(pl.len()))
     pairs = pairs.select(pair_id.alias("pair_id"), "source", "target")
-    if not evaluation.noise:
-        return pairs
-    names = (f"{evaluation.clean_name}:{number}" for number in range(pairs.height))
-    lines = zip(names, pairs["source"], pairs["target"], strict=True)
-    changed = [noised(evaluation.noise, evaluation.noise_seed, *line) for line in lines]
-    return pairs.select("pair_id").hstack(pl.DataFrame(changed, schema=["source", "target"], orient="row"))
-
-
-@stage(version=1)
-def prepare_sets(out: Path, evaluation: EvaluationSet, source: Artifact, target: Artifact) -> Facts:
-    """Write one dev or test set as ``pairs.parquet``: ``pair_id``, ``source``, ``target``."""
-    texts = evaluation.source.file, evaluation.target.file
-    pairs = read_set(evaluation, *(side.path() / file.name for side, file in zip((source, target), texts, strict=True)))
+    if evaluation.noise:
+        names = (f"{evaluation.clean_name}:{number}" for number in range(pairs.height))
+        lines = zip(names, pairs["source"], pairs["target"], strict=True)
+        changed = [noised(evaluation.noise, evaluation.noise_seed, *line) for line in lines]
+        pairs = pairs.select("pair_id").hstack(pl.DataFrame(changed, schema=["source", "target"], orient="row"))
     pairs.write_parquet(out / "pairs.parquet", compression="zstd")
     return {"pairs": pairs.height}

@@ -111,7 +111,7 @@ def register(
     manifests = lineage(scores, [weights, vocabulary, *sets.values()])
     progress(0, 3, "model")
     text = training_text(weights)
-    tags = version_tags(scores, sets, dev, manifests) | {name: f"{value}" for name, value in text.items()}
+    tags = version_tags(scores, dev, manifests) | {name: f"{value}" for name, value in text.items()}
     tags |= {name: value for name in (OVERRIDES, SETTINGS) if (value := record.parent_tags.get(name, ""))}
     for name, manifest in manifests.items():
         change = stage_code(f"tasks.stages.{manifest.stage}").change_since(manifest.made)

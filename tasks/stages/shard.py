@@ -241,19 +241,23 @@ def _lists(rows: Ragged, kind: pa.DataType) -> pa.Array:
 
 
 def _write(
-    folder: Path, schema: pa.Schema, sharding: Sharding, augment: Augment, encoded: Iterable[Path], read: int
+    folder: Path, schema: pa.Schema, encoder: RangeEncoder, ranges: Sequence[RowRange], encoded: Iterable[Path]
 ) -> Facts:
-    """Write encoded ranges of ``read`` pairs, in order, as shards, and remove them; returns the facts of the stage."""
+    """Write the ``encoded`` ranges, in order, as shards, and remove them; returns the facts of the stage."""
+    read = sum(rows.rows for rows in ranges)
+    done = 0
     totals = Counter(pairs=0, dropped=read)
-    with closing(ShardWriter(folder, schema, sharding.pairs_per_shard)) as writer:
-        for path in encoded:
+    with closing(ShardWriter(folder, schema, encoder.sharding.pairs_per_shard)) as writer:
+        for rows, path in zip(ranges, encoded, strict=True):
+            done += rows.rows
+            progress(done, read, "pairs")
             with pa.memory_map(str(path)) as mapped:
                 file = pa.ipc.open_file(mapped)
                 for batch, metadata in map(file.get_batch_with_custom_metadata, range(file.num_record_batches)):
                     writer.write(batch)
                     totals["pairs"] += batch.num_rows
                     copies = 0
-                    if augment.shares:
+                    if encoder.augment.shares:
                         is_copy = pc.match_substring_regex(batch.column("pair_id"), COPY)
                         copies = pc.sum(is_copy).as_py() or 0
                         totals["noised_copies"] += copies
@@ -267,15 +271,6 @@ def _write(
     return {**totals, "shards": writer.shards}
 
 
-def _reported(ranges: Sequence[RowRange], paths: Iterable[Path], total: int) -> Iterator[Path]:
-    """Yield ``paths``, the encoded ``ranges``, and report progress in pairs."""
-    done = 0
-    for rows, path in zip(ranges, paths, strict=True):
-        done += rows.rows
-        progress(done, total, "pairs")
-        yield path
-
-
 @stage(version=1)
 def shard(out: Path, pairs: Artifact, vocabulary: Artifact, sharding: Sharding, augment: Augment = NO_NOISE) -> Facts:
     """Write the pairs of ``pairs.parquet``, and noised copies of some, within the limits of ``sharding`` as shards."""
@@ -283,14 +278,12 @@ def shard(out: Path, pairs: Artifact, vocabulary: Artifact, sharding: Sharding, 
     scratch = (out / "encoded").absolute()
     scratch.mkdir()
     ranges = row_ranges(text)
-    read = sum(each.rows for each in ranges)
     encoder = RangeEncoder(text, vocabulary.path().absolute(), sharding, scratch, BATCH_PAIRS, augment)
     schema = Encoder(vocabulary.path(), sharding).schema
     with site().executor() as workers:
-        encoded = _reported(ranges, workers.map(encoder.encode, enumerate(ranges)), read)
-        facts = _write(out, schema, sharding, augment, encoded, read)
+        facts = _write(out, schema, encoder, ranges, workers.map(encoder.encode, enumerate(ranges)))
     scratch.rmdir()
     _encoder.cache_clear()
     if not facts["pairs"]:
-        raise BadData(f"none of {read} pairs is within the limits in pieces: {sharding}")
+        raise BadData(f"none of {facts['dropped']} pairs is within the limits in pieces: {sharding}")
     return facts

@@ -63,8 +63,9 @@ class FinishedRun:
             self.store, "report", {"report.html": "<title>m</title><p>", "curves.png": "png", "notes.txt": ""}
         )
         self.sets = {s: sealed(self.store, "prepare_sets", {"pairs": s}, item=s, pairs=2) for s in ("val", "flickr")}
+        facts: dict[str, Any] = {"chrf": 50.0, "signature": "13a", "sentences": 2}
         self.scores = {
-            name: sealed(self.store, "score", {}, pairs, item=name, bleu=bleu, chrf=50.0, signature="13a", sentences=2)
+            name: sealed(self.store, "score", {}, pairs, item=name, bleu=bleu, references_sha256=pairs.content, **facts)
             for (name, pairs), bleu in zip(self.sets.items(), (34.5, 33.25), strict=True)
         }
         package = root / "toy"
@@ -84,7 +85,7 @@ class FinishedRun:
         return made
 
     def tags(self, bleu: float = 34.5, digest: str = "d1") -> dict[str, str]:
-        tags = version_tags(self.scores, self.sets, "val", lineage({}, [self.weights]))
+        tags = version_tags(self.scores, "val", lineage({}, [self.weights]))
         return {**tags, "val.bleu": f"{bleu}", "dev_bleu": f"{bleu}", "dev_digest": digest}
 
     def register(

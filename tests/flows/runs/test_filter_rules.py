@@ -20,7 +20,7 @@ def test_every_rule_has_its_name() -> None:
         for name, kind in vars(module).items()
         if isinstance(kind, type) and kind.__module__ == module.__name__ and hasattr(kind, "keep")
     }
-    assert set(RULES) == kinds - {"Filter", "CrossPairFilter"}
+    assert set(RULES) == kinds - {"Filter"}
 
 
 def test_a_list_replaces_the_rules_and_later_values_change_them() -> None:

@@ -23,7 +23,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> FinishedRun:
 
 
 def test_a_version_has_tags_for_scores_protocol_lineage_and_commit(run: FinishedRun) -> None:
-    tags = version_tags(run.scores, run.sets, "val", lineage(run.scores, [run.weights]))
+    tags = version_tags(run.scores, "val", lineage(run.scores, [run.weights]))
     assert (tags["val.bleu"], tags["flickr.bleu"], tags["flickr.sentences"]) == ("34.5", "33.25", "2")
     assert (tags["dev_set"], tags["dev_bleu"], tags["dev_signature"]) == ("val", "34.5", "13a")
     assert tags["dev_digest"] == tags["digest.prepare_sets.val"] == run.sets["val"].content
@@ -35,10 +35,10 @@ def test_a_version_has_tags_for_scores_protocol_lineage_and_commit(run: Finished
 
 def test_a_set_with_noise_is_never_the_test_set(run: FinishedRun) -> None:
     noised = {"val": run.scores["val"], "val+caps": run.scores["flickr"]}
-    assert "test_set" not in version_tags(noised, run.sets, "val", {})
-    tags = version_tags({**noised, "flickr": run.scores["flickr"]}, run.sets, "val", {})
+    assert "test_set" not in version_tags(noised, "val", {})
+    tags = version_tags({**noised, "flickr": run.scores["flickr"]}, "val", {})
     assert tags["test_set"] == "flickr"
-    version = make_version("m", 1, 0, "", "", version_tags(noised, run.sets, "val", {}), ())
+    version = make_version("m", 1, 0, "", "", version_tags(noised, "val", {}), ())
     assert version.test == ""
     assert "val_caps.bleu" in model_metrics(tags), "MLflow takes no + in a name"
 
@@ -93,10 +93,10 @@ def test_a_version_decodes_as_its_dev_set_was_decoded(run: FinishedRun) -> None:
     made = lineage({}, [hypotheses])
     assert dev_decoding(made, "val") == Decoding(alpha=2.0)
     assert dev_decoding({}, "val") == Decoding()
-    assert version_tags(run.scores, run.sets, "val", made)["decoding.alpha"] == "2.0"
+    assert version_tags(run.scores, "val", made)["decoding.alpha"] == "2.0"
 
 
 def test_equal_references_are_the_same_dev_set_in_any_file(run: FinishedRun) -> None:
     facts = {**run.scores["val"].facts, "references_sha256": "r1"}
     scores = {"val": replace(run.scores["val"], facts=facts)}
-    assert version_tags(scores, run.sets, "val", {})["dev_digest"] == "r1"
+    assert version_tags(scores, "val", {})["dev_digest"] == "r1"

@@ -176,8 +176,8 @@ def test_every_planted_defect_of_the_demo_is_found_and_nothing_else(tmp_path: Pa
         return demo_corpus.content(f"demo/{name}").decode().splitlines()
 
     (tmp_path / "demo").mkdir()
-    for path in demo_corpus.paths():
-        (tmp_path / path).write_bytes(demo_corpus.content(path))
+    for file in demo_corpus.FOLDER.glob("*.xz"):
+        (tmp_path / "demo" / file.stem).write_bytes(demo_corpus.content(f"demo/{file.stem}"))
     archives = {f.path: Artifact("download", f.path, tmp_path / "demo") for f in files(catalogue.CORPORA["demo"])}
     names = ("dev", "test")
     pairs = {name: list(zip(lines(f"{name}.en"), lines(f"{name}.de"), strict=True)) for name in names}
