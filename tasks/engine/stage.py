@@ -155,7 +155,7 @@ def stage(
 
     Raise ``version`` when the results of the code change. With ``resume`` the next attempt gets the folder of an
     interrupted one. A stage with effects outside its folder, such as a registered version, has ``still_valid``.
-    ``needs`` is the kind of worker that should make it; without such a worker the run makes it itself.
+    ``needs`` is ``gpu`` if its job takes a GPU of the site; it is also the task's tag in Prefect.
     """
 
     def wrap(body: Callable[Concatenate[Path, P], Facts]) -> Stage[P]:
