@@ -160,9 +160,10 @@ async def load(url: str, clients: int, chosen: argparse.Namespace, seed: int) ->
 def serve(chosen: argparse.Namespace) -> None:
     """Run a server until SIGTERM."""
     from flows.web.app import application
+    from flows.web.batching import Batcher
     from flows.web.limits import Limits
     from flows.web.served_version import ServedVersion
-    from flows.web.server import address, bind_socket, server
+    from flows.web.server import Server, address, bind_socket
     from infra.tracking.model_version import Version
 
     limits = Limits(**WAYS[chosen.serve])
@@ -177,8 +178,8 @@ def serve(chosen: argparse.Namespace) -> None:
         served = version(chosen, engine, folder, workers, quantization=chosen.quantization)
         where = address("127.0.0.1", bound)
         name = Version("served", 1, datetime.now(UTC), (), {}, "", "")
-        page = application([ServedVersion(name, served)], limits)
-        server(page, limits, lambda: print(where, flush=True)).run(sockets=[bound])
+        page = application([ServedVersion(name, served)], Batcher(limits))
+        Server(page, limits, lambda: print(where, flush=True)).run(sockets=[bound])
 
 
 def table(report: Mapping[str, Any]) -> str:

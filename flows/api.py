@@ -32,7 +32,7 @@ from flows.runner.records import receive_records
 from flows.runner.request import ResolvedRun, RunRequest, make_plan
 from flows.runs import RUNS
 from flows.views.stage_words import outcome_json
-from infra.errors import BadConfiguration, BadData
+from infra.errors import BadConfiguration, BadData, bad_values
 from infra.processes import signals
 from infra.servers.environment import configure_libraries
 from infra.site import Site, configured_site, open_store
@@ -238,10 +238,8 @@ def translate(
     served = load(model) if isinstance(model, str) else model
     given: dict[str, Any] = {"beam": beam, "alpha": alpha}
     given = {name: value for name, value in given.items() if value is not None}
-    try:
+    with bad_values():
         search = Search(replace(served.decoding, **given), n_best)
-    except ValueError as error:
-        raise BadConfiguration(f"{error}") from error
     found = served.translate(texts, search)
     for number, translation in enumerate(found):
         if translation.refusal:

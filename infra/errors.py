@@ -4,6 +4,8 @@ import errno
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 INTERRUPTED = "interrupted"
@@ -25,6 +27,15 @@ def describe(error: BaseException) -> str:
 
 class BadConfiguration(Fault):
     """The run, the site or the command line has an invalid setting."""
+
+
+@contextmanager
+def bad_values(prefix: str = "") -> Iterator[None]:
+    """Turn a ValueError in this block into BadConfiguration with its sentence after ``prefix``."""
+    try:
+        yield
+    except ValueError as error:
+        raise BadConfiguration(f"{prefix}{error}") from error
 
 
 class BadData(Fault):

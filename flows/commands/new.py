@@ -19,7 +19,7 @@ from flows.runs.reversal import SWAPPED
 from flows.runs.text_settings import OTHER_SHARE, OTHER_STAGES, fitting, for_pairs, within
 from flows.runs.toml_runs import SUFFIX, toml_of
 from flows.views.terminal import say
-from infra.errors import BadConfiguration, Fault
+from infra.errors import BadConfiguration, Fault, bad_values
 from infra.store.files import write_atomically
 from model.config.keying import require_name
 from model.config.normalise import UNEVEN
@@ -78,10 +78,8 @@ def new(
 
     repro new my-run --source hf://datasets/ME/MINE/train.parquet:en --target hf://datasets/ME/MINE/train.parquet:de
     """
-    try:
+    with bad_values():
         require_name(name, "name")
-    except ValueError as error:
-        raise BadConfiguration(f"{error}") from error
     if name in RUNS or name.endswith(SWAPPED) or RUN_NAME.fullmatch(name):
         raise BadConfiguration(f"{name} is the name of a built-in or swapped run; give another name")
     if size and like:
@@ -105,10 +103,8 @@ def new(
     tests = {"test" if len(test) == 1 else f"test{n}": _files(each, "--test") for n, each in enumerate(test, 1)}
     filters = own_text.filters_of(likes[0], known, ("dev", *tests))
     any_file = dataclasses.replace(sides[0], shards=sides[0].shards[:1], urls=sides[0].urls[:1])
-    try:  # before held-out pairs are written
+    with bad_values(f"--like {like}: " if like else ""):  # before held-out pairs are written
         own_text.run_of(name, likes[0], known, sides, {"dev": (any_file, any_file)} | tests, filters)
-    except ValueError as error:
-        raise BadConfiguration(f"--like {like}: {error}" if like else f"{error}") from error
     sets = dict(tests)
     held = None
     if dev:
@@ -135,10 +131,8 @@ def new(
     fitted = _fit_time([for_pairs(each, pairs) for each in likes], length, seconds)
     if held is not None:
         sets = {"dev": _held_out(paths, held)} | tests
-    try:
+    with bad_values():
         run = own_text.run_of(name, fitted, known, sides, sets, filters)
-    except ValueError as error:
-        raise BadConfiguration(f"{error}") from error
     base = find_run(like or fitted.name)
     text = toml_of(run, base, like and extendable_name(like))
     if file.exists() and file.read_text("utf-8") != text:

@@ -42,7 +42,7 @@ def serve(
     if not 0 <= port < 2**16:
         raise BadConfiguration(f"--port is {port}, allowed is 0 to 65535")
     from flows.web.limits import Limits
-    from flows.web.server import address, bind_socket, end_at_once, server
+    from flows.web.server import Server, address, bind_socket, end_at_once
 
     inside = on_loopback(host)
     credentials = read_credentials(os.environ)
@@ -59,6 +59,7 @@ def serve(
     from flows.runner.find_run import recorded_name
     from flows.web.app import application, protected
     from flows.web.at_work import announced
+    from flows.web.batching import Batcher
     from flows.web.served_version import ServedVersion
     from model.decoding.translation import Search
 
@@ -72,8 +73,8 @@ def serve(
     if not inside:
         say(f"others can reach {host}: they need the password, and nothing is encrypted")
     limits = Limits()
-    app = application(versions, limits)
-    guarded = protected(app, host, allowed, credentials)
+    batcher = Batcher(limits)
+    guarded = protected(application(versions, batcher), host, allowed, credentials)
     where = address(host, taken)
 
     def ready() -> None:
@@ -82,7 +83,7 @@ def serve(
         print(where, flush=True)
 
     with announced(site.root, [each.name for each in versions], where):
-        server(guarded, limits, ready).run(sockets=[taken])
+        Server(guarded, limits, ready).run(sockets=[taken])
     say("stopped")
-    if app.batcher.busy:
+    if batcher.busy:
         end_at_once()

@@ -22,7 +22,7 @@ from flows.runs import Run
 from flows.runs.initial_weights import InitialWeights, initial_weights_of
 from flows.runs.overrides import changes_results, override, without_replaced
 from flows.runs.synthetic import COUNTED_AS
-from infra.errors import BadConfiguration
+from infra.errors import BadConfiguration, bad_values
 from infra.extras import check_installed
 from infra.site import Site, open_store
 from infra.store.store import Store
@@ -173,13 +173,11 @@ def _check_training(run: Run, site: Site) -> None:
     training = run.training
     on_cpu = site.device == "cpu"
     most = site.micro_batch_tokens
-    try:
+    with bad_values():
         if training.numerics == "strict":  # it ignores the other settings
             require(site.ranks in (1, 2, 4), "site.ranks", site.ranks, "1, 2 or 4 where training.numerics is strict")
         else:
             check_whole_updates(training, site.compile, on_cpu=on_cpu, ranks=site.ranks, micro_batch_tokens=most)
-    except ValueError as error:
-        raise BadConfiguration(str(error)) from error
 
 
 def _check_limits(limits: Limits, rows: Sequence[StageResult], store: Store) -> None:

@@ -10,20 +10,19 @@ from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, get_type_hints
 
 from flows.runs.noised_sets import named_sets
 from flows.runs.plain_values import RULE, from_plain, plain
 from flows.runs.run import Run, fewest_updates
 from flows.runs.unknown_names import unknown_name
-from infra.errors import BadConfiguration
+from infra.errors import BadConfiguration, bad_values
 from tasks.cleaning.filters import Filter
 from tasks.corpus.catalogue import EvaluationSet
 
 log = logging.getLogger(__name__)
 NAMED: Mapping[str, Mapping[str, Sequence[str]]] = tomllib.loads(Path(__file__).with_name("presets.toml").read_text())
 """The assignments of each ``preset=NAME`` (a published reproduction) and ``profile=NAME`` (of cleaning)."""
-Value = TypeVar("Value")
 ADDED_UP = ("preset", "filters.rules", "sets")
 """Paths whose assignments add up: ``filters.rules=+Length`` changes the present rules."""
 STRICT_NUMERICS = ("training.numerics=strict", "decoding.numerics=strict")
@@ -34,7 +33,7 @@ SAME_PATHS = {"training.continue": "training.continue_from"}
 """Paths that users type, and their fields: ``continue`` is a reserved word of Python."""
 
 
-def override(run: Value, assignments: Sequence[str]) -> Value:
+def override(run: Run, assignments: Sequence[str]) -> Run:
     """Apply each ``path=value`` to ``run``. Raises BadConfiguration with the field, its value and what is allowed.
 
     A path names fields, and members of tuples by their class: ``filters.rules.LengthRatio.max=1.5``. ``filters.rules``
@@ -44,18 +43,13 @@ def override(run: Value, assignments: Sequence[str]) -> Value:
     after all values are set.
     """
     for path, text in _single_fields(assignments):
-        try:
+        with bad_values(f"--set {path}={text}: "):
             run = _with_field(run, path.split("."), text, path)
-        except ValueError as error:
-            raise BadConfiguration(f"--set {path}={text}: {error}") from error
     assigned = {assignment.partition("=")[0] for assignment in assignments}
-    if isinstance(run, Run):
-        run = _with_saved_averaged(run, assigned)
-    try:
-        checked: Value = _checked(run)
+    run = _with_saved_averaged(run, assigned)
+    with bad_values(f"--set {', '.join(sorted(assignments))}: "):
+        checked: Run = _checked(run)
         _check_used(checked, assigned)
-    except ValueError as error:
-        raise BadConfiguration(f"--set {', '.join(sorted(assignments))}: {error}") from error
     return checked
 
 

@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from flows.runs.built_in_runs import PAPER_BASE, PAPER_BASE_ENFR, PAPER_BIG, PAPER_BIG_ENFR, RUNS, VARIATIONS
 from flows.runs.overrides import override
 from flows.runs.run import Run
-from infra.errors import BadConfiguration
+from infra.errors import BadConfiguration, bad_values
 from model.config import Averaging, Decoding, Model, supports_varlen_attention
 from tasks.corpus.catalogue import SETS
 from tasks.evaluation.paper_figures import ROWS
@@ -136,10 +136,8 @@ def row_run(row: str, corpus: str, scale: int) -> Run:
     if corpus == PAPER and scale == 1:
         return own
     widths = {name: max(1, getattr(own.model, name) // scale) for name in ("d_ff", "d_k", "d_v")}
-    try:
+    with bad_values(f"--scale is {scale}, which row {row} cannot have: "):
         model = replace(own.model, d_model=max(2, own.model.d_model // scale // 2 * 2), **widths)  # even (§3.5)
-    except ValueError as error:
-        raise BadConfiguration(f"--scale is {scale}, which row {row} cannot have: {error}") from error
     name = row_run_name(row, corpus, scale)
     where = own.about if row in VARIANTS else f"Table {ROWS[row].table}, row {row}"
     about = f"{where}, on {corpus}, widths divided by {scale}"

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from flows.runs.languages import WITHOUT_SPACES
 from flows.runs.run import Run
 from flows.runs.synthetic import further_training
-from infra.errors import BadConfiguration
+from infra.errors import bad_values
 from tasks.cleaning.filters import (
     Distinct,
     Empty,
@@ -34,10 +34,8 @@ def swapped_run(run: Run) -> Run:
     swapped: with back-translation, the monolingual text would have the wrong language.
     """
     name = f"{run.name}{SWAPPED}"
-    try:
+    with bad_values(f"{name}: "):
         return _swap_sides(run, name=name, about=f"{run.about}; source and target swapped")
-    except ValueError as error:
-        raise BadConfiguration(f"{name}: {error}") from error
 
 
 def reversed_run(run: Run, seed: int, updates: int = 0) -> Run:

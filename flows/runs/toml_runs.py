@@ -22,7 +22,7 @@ from flows.runs.noised_sets import named_sets
 from flows.runs.plain_values import COMPACT, KIND, RULE, RULES, difference, from_plain, merged, plain
 from flows.runs.reversal import SWAPPED, swapped_run
 from flows.runs.run import Run
-from infra.errors import BadConfiguration
+from infra.errors import BadConfiguration, bad_values
 from tasks.corpus.catalogue import EMBEDDED
 
 SUFFIX = ".toml"
@@ -60,12 +60,10 @@ def run_from_toml(path: Path, find: Callable[[str], Run], extended_by: tuple[Pat
         else:
             extended = find(f"{path.parent / base}" if ".py:" in base else base)
         named = plain(extended) | named
-    try:
+    with bad_values(f"{path}: "):
         if isinstance(table.get("sets"), list):
             table["sets"] = named_sets(table["sets"], named.get("sets", []))
         run: Run = from_plain(Run, merged(named, table), "run")
-    except ValueError as error:
-        raise BadConfiguration(f"{path}: {error}") from error
     return run
 
 

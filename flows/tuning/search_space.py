@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from flows.runs import Run
 from flows.runs.overrides import SAME_PATHS, value_of
-from infra.errors import BadConfiguration
+from infra.errors import BadConfiguration, bad_values
 
 if TYPE_CHECKING:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
@@ -67,7 +67,5 @@ def _range(text: str, path: str, values: str, run: Run) -> "FloatDistribution | 
 
 
 def _read(run: Run, path: str, text: str) -> object:
-    try:
+    with bad_values(f"--space {path}: "):
         return value_of(run, path, text)
-    except ValueError as error:
-        raise BadConfiguration(f"--space {path}: {error}") from error

@@ -54,17 +54,9 @@ CLIENT_CLOSED_REQUEST = 499
 T = TypeVar("T")
 
 
-class Application(LimitsMiddleware):
-    """The application with its limits, and the queue, which tells the server whether a search still runs."""
-
-    def __init__(self, app: FastAPI, batcher: Batcher, limits: Limits) -> None:
-        super().__init__(app, limits)
-        self.batcher = batcher
-
-
-def application(served: Sequence[ServedVersion], limits: Limits) -> Application:
-    """Build the ASGI application for at least one version."""
-    batcher = Batcher(limits)
+def application(served: Sequence[ServedVersion], batcher: Batcher) -> LimitsMiddleware:
+    """Build the ASGI application for at least one version; ``batcher`` is its queue, whose limits it enforces."""
+    limits = batcher.limits
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -126,7 +118,7 @@ def application(served: Sequence[ServedVersion], limits: Limits) -> Application:
             raise RefusedRequest(422, f"{error}") from error
         return AttentionResponse(version.name, body.kind, **found)
 
-    return Application(app, batcher, limits)
+    return LimitsMiddleware(app, limits)
 
 
 def protected(app: ASGIApp, host: str, allow_host: Sequence[str], credentials: Credentials | None) -> ASGIApp:
@@ -227,7 +219,7 @@ def _add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(RefusedRequest)
     async def refused(_: HTTPRequest, error: RefusedRequest) -> JSONResponse:
         headers = {"retry-after": f"{error.retry_after}"} if error.retry_after else None
-        return JSONResponse({"error": error.sentence}, error.status, headers=headers)
+        return JSONResponse({"error": f"{error}"}, error.status, headers=headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: HTTPRequest, error: RequestValidationError) -> JSONResponse:

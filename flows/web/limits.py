@@ -58,7 +58,6 @@ class RefusedRequest(Exception):
     def __init__(self, status: int, sentence: str, retry_after: int = 0) -> None:
         super().__init__(sentence)
         self.status = status
-        self.sentence = sentence
         self.retry_after = retry_after
 
 
@@ -85,7 +84,7 @@ class LimitsMiddleware:
             body = await self._body(Headers(scope=scope).get("content-length", ""), receive)
         except RefusedRequest as refused:
             # The rest of the body may still be arriving.
-            response = JSONResponse({"error": refused.sentence}, refused.status, {"connection": "close"})
+            response = JSONResponse({"error": f"{refused}"}, refused.status, {"connection": "close"})
             await response(scope, receive, guarded)
             return
         except ConnectionError:

@@ -43,9 +43,25 @@ def address(host: str, bound: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that shuts down in order at the first signal, at once at the second, and never raises."""
+    """Calls ``ready`` when it answers; ends in order at the first signal, at once at the second, and never raises."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(self, application: ASGIApp, limits: Limits, ready: Callable[[], None]) -> None:
+        config = uvicorn.Config(
+            application,
+            http="h11",
+            ws="none",
+            lifespan="on",
+            loop="asyncio",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=BACKLOG,
+            limit_concurrency=limits.connections,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=limits.stop_seconds,
+        )
         super().__init__(config)
         self.ready = ready
 
@@ -58,27 +74,6 @@ class Server(uvicorn.Server):
         # uvicorn's own method also notes the signal, to raise it again after the shutdown.
         self.force_exit = self.should_exit
         self.should_exit = True
-
-
-def server(application: ASGIApp, limits: Limits, ready: Callable[[], None]) -> Server:
-    """Build a server; it calls ``ready`` when it answers requests."""
-    config = uvicorn.Config(
-        application,
-        http="h11",
-        ws="none",
-        lifespan="on",
-        loop="asyncio",
-        log_config=None,
-        log_level="critical",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        backlog=BACKLOG,
-        limit_concurrency=limits.connections,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=limits.stop_seconds,
-    )
-    return Server(config, ready)
 
 
 def end_at_once() -> None:

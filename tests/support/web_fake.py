@@ -9,10 +9,11 @@ from typing import Any
 
 import httpx
 
-from flows.web.app import Application, application, protected
+from flows.web.app import application, protected
+from flows.web.batching import Batcher
 from flows.web.limits import Limits
 from flows.web.served_version import SentenceJson
-from flows.web.server import Server, address, bind_socket, server
+from flows.web.server import Server, address, bind_socket
 from infra.servers.credentials import Credentials
 from model.config import Decoding
 from model.decoding.translation import Search
@@ -85,11 +86,11 @@ class Fake:
 
 @dataclass(frozen=True)
 class Site:
-    """A running server and its application."""
+    """A running server and its queue."""
 
     url: str
     port: int
-    application: Application
+    batcher: Batcher
     server: Server
 
 
@@ -102,13 +103,13 @@ def served(
     """Serve as ``repro serve`` does, until the context ends."""
     bound = bind_socket("127.0.0.1", 0)
     ready = threading.Event()
-    app = application(fakes, limits)
-    running = server(protected(app, "127.0.0.1", (), credentials), limits, ready.set)
+    batcher = Batcher(limits)
+    running = Server(protected(application(fakes, batcher), "127.0.0.1", (), credentials), limits, ready.set)
     thread = threading.Thread(target=lambda: running.run(sockets=[bound]))
     thread.start()
     try:
         assert ready.wait(60)
-        yield Site(address("127.0.0.1", bound), bound.getsockname()[1], app, running)
+        yield Site(address("127.0.0.1", bound), bound.getsockname()[1], batcher, running)
     finally:
         for fake in fakes:
             fake.gate.set()

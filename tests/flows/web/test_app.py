@@ -188,7 +188,7 @@ def test_a_sentence_that_fails_fails_its_own_request_alone() -> None:
         first = clients.submit(ask, site, text="first.")
         wait_for(lambda: len(fake.batches) == 1)
         bad, good = clients.submit(ask, site, text="poison."), clients.submit(ask, site, text="good.")
-        wait_for(lambda: site.application.batcher.waiting == 2)
+        wait_for(lambda: site.batcher.waiting == 2)
         fake.gate.set()
         assert (first.result().status_code, bad.result().status_code) == (200, 500)
         assert error_of(bad.result()) == "this could not be done; the server's log says why"
@@ -204,7 +204,7 @@ def test_a_full_queue_names_the_time_to_retry() -> None:
         first = clients.submit(ask, site, text="first.")
         wait_for(lambda: len(fake.batches) == 1)
         second = clients.submit(ask, site, text="a. b. c.")
-        wait_for(lambda: site.application.batcher.waiting == 3)
+        wait_for(lambda: site.batcher.waiting == 3)
         answer = ask(site, text="d. e.")
         assert answer.status_code == 429
         assert 1 <= int(answer.headers["retry-after"]) <= 60
@@ -249,7 +249,7 @@ def test_a_disconnected_client_is_dropped_from_the_queue(path: str) -> None:
 
         with pytest.raises(httpx.TimeoutException) if "stream" not in path else memoryview(b""):
             send_and_disconnect()
-        wait_for(lambda: site.application.batcher.waiting == 0)
+        wait_for(lambda: site.batcher.waiting == 0)
         fake.gate.set()
         assert first.result().status_code == 200
         assert ask(site, text="next.").json()["text"] == "NEXT."

@@ -24,8 +24,9 @@ import sys, time
 sys.path.insert(0, "tests/support")
 from web_fake import Fake
 from flows.web.app import application
+from flows.web.batching import Batcher
 from flows.web.limits import Limits
-from flows.web.server import address, bind_socket, end_at_once, server
+from flows.web.server import Server, address, bind_socket, end_at_once
 seconds, bound_seconds = float(sys.argv[1]), int(sys.argv[2])
 class Slow(Fake):
     def translate(self, *arguments):
@@ -34,9 +35,10 @@ class Slow(Fake):
         return super().translate(*arguments)
 limits = Limits(batch=1, stop_seconds=bound_seconds)
 bound = bind_socket("127.0.0.1", 0)
-guarded = application([Slow()], limits)
-server(guarded, limits, lambda: print(address("127.0.0.1", bound), flush=True)).run(sockets=[bound])
-if guarded.batcher.busy:
+batcher = Batcher(limits)
+guarded = application([Slow()], batcher)
+Server(guarded, limits, lambda: print(address("127.0.0.1", bound), flush=True)).run(sockets=[bound])
+if batcher.busy:
     end_at_once()
 """
 
