@@ -8,6 +8,7 @@ from flows.runs.synthetic import MONOLINGUAL, REVERSE, TEACHER, BackTranslation,
 from infra.store.store import Artifact
 from tasks.corpus.catalogue import files
 from tasks.evaluation.seed_spread import item_of, seed_item
+from tasks.evaluation.translation_metrics import has_spaces
 from tasks.stages.average import average
 from tasks.stages.clean import clean
 from tasks.stages.extract_best import extract_best
@@ -81,4 +82,6 @@ def distilled(run: Run, how: Distillation, dev: Artifact, corpus: Artifact, voca
     translated = translate_text(
         teachers[0], vocabulary, corpus, how.decoding, n_best=how.n_best, others=tuple(teachers[1:])
     )
-    return extract_best(corpus, translated, how.references)
+    language = run.corpus.target_language
+    by = "" if has_spaces(language) else language  # the keys of other languages stay
+    return extract_best(corpus, translated, how.references, by, run.vocabulary.lowercase)

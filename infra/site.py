@@ -78,7 +78,7 @@ class Site:
     """The attention operator of a training with packed sentences (REPRO_PACKED_ATTENTION). own: experimental; it is
     compared with torch's operator before the first update (docs/gpu.md)."""
     micro_batch_tokens: int = 0
-    """Maximum target tokens per forward pass of a rank (REPRO_MICRO_BATCH_TOKENS); 0: a rank's whole share."""
+    """Maximum tokens on each side per forward pass of a rank (REPRO_MICRO_BATCH_TOKENS); 0: a rank's whole share."""
     log_seconds: float = 2.0
     resume_seconds: float = 60.0
     """Seconds between checkpoints that serve only to resume after a kill. Slow writes make the pause longer."""

@@ -106,18 +106,17 @@ def new(
     with bad_values(f"--like {like}: " if like else ""):  # before held-out pairs are written
         own_text.run_of(name, likes[0], known, sides, {"dev": (any_file, any_file)} | tests, filters)
     sets = dict(tests)
-    held = None
     if dev:
         sets = {"dev": _files(dev, "--dev")} | tests
         if (count := own_text.measure(*sets["dev"])[0]) < own_text.FEWEST_DEV:
             raise BadConfiguration(f"--dev has {count} pairs, allowed are at least {own_text.FEWEST_DEV}")
-    else:
-        paths = _held_out_paths(name, known, sides, replace)
-        held = own_text.hold_out(*sides, pairs, filters)
     frames = {each: pl.concat([first.head(0), *own_text.read(*pair)]) for each, pair in sets.items()}
     if empty := [each for each, frame in frames.items() if not frame.height]:
         raise BadConfiguration(f"the files of {empty[0]} hold no line")
-    if held is not None:
+    held = None
+    if not dev:
+        paths = _held_out_paths(name, known, sides, replace)
+        held = own_text.hold_out(*sides, pairs, filters, list(frames.values()))
         frames["dev"] = held
     shifts = {each: find_line_shift(*frame.select(SIDES)) for each, frame in frames.items()}
     say(f"checking {pairs:,} pairs ...")

@@ -48,7 +48,8 @@ def status(
 
         configure_libraries(where.root)
         closed = close_dead_runs(where)
-        say(f"closed runs whose process is dead: {closed}" if closed else "no open run has a dead process")
+        none = "no run was closed: none has a dead process, or MLflow does not answer"
+        say(f"closed runs whose process is dead: {closed}" if closed else none)
     service = lifecycle.running(folder)
     programs = states(service) if service else []
     interrupted = unfinished(where)

@@ -169,7 +169,7 @@ def _servers(site: Site) -> Iterator[Check]:
         check_database(site.tracking)
         yield Check("mlflow", "ok", f"no server: {public_address(site.tracking)}")
     except Fault as error:
-        yield Check("mlflow", "failure", f"{error}", "restore the file from a backup, or move it away")
+        yield Check("mlflow", "failure", f"{error}", "start the service, or restore the file from a backup")
 
 
 def _credentials() -> Check:

@@ -25,6 +25,7 @@ from infra.store.store import Artifact, Store
 from infra.tracking.model_version import headline
 from model.config import Averaging, Decoding, from_json
 from model.config.normalise import Normalise
+from tasks.corpus.catalogue import NOISE
 from tasks.engine.progress import Display
 from tasks.evaluation.score_gap import Claim
 from tasks.evaluation.seed_spread import is_own
@@ -91,7 +92,7 @@ def _choose_set(system: ScoredSystem, claimed: ClaimedSystem, wanted: str) -> st
     if wanted or claimed.claim.set_name in own:
         return wanted or claimed.claim.set_name
     common = [name for name in own if name in claimed.scores]
-    return (common or own)[-1]
+    return sorted(common or own, key=lambda name: NOISE not in name)[-1]
 
 
 def _claim_on(set_name: str, claimed: ClaimedSystem, scored: Manifest) -> Claim:

@@ -251,7 +251,9 @@ class _Tracer:
             return
         written = _row(sorted(translated.path().glob("*.parquet")), self.pair_id)
         hypotheses = written["hypotheses"] if written else []
-        scores = sentence_bleus(hypotheses, cleaned["target"])
+        run = self.run
+        language, lowercase = run.corpus.target_language, run.vocabulary.lowercase
+        scores = sentence_bleus(hypotheses, cleaned["target"], language, lowercase)
         best = scores.index(max(scores)) if scores else 0
         # With synthetic.references, another row of this pair has the reference.
         pair = _row(extracted.path() / "pairs.parquet", self.pair_id) if hypotheses else None

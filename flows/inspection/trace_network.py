@@ -48,7 +48,7 @@ def decode(
     """
     from model.decoding.translator import Translator
 
-    threads = site.threads_each * site.ranks
+    threads = site.threads_each * (site.ranks // site.nodes)
     translator = Translator.load(weights.path(), vocabulary.path(), site.device, threads)
     translator.check_source(source, "the source")
     hypotheses, steps = translator.search_steps(source, decoding)

@@ -102,12 +102,16 @@ def swapped_name(name: str) -> str:
 
 
 def check_sets(run: Run) -> None:
-    """Warn if a run is scored on sets of another corpus, such as a built-in run whose corpus was replaced.
+    """Warn if a run is scored on sets of another corpus, such as a built-in run whose corpus was replaced, or on sets
+    that ``filters.exclude`` does not keep out of the training text.
 
     Raises BadConfiguration if the other corpus has other languages.
     """
     languages = (run.corpus.source_language, run.corpus.target_language)
     sets = {each for each in run.sets if not each.noise}
+    left = [each.name for each in run.sets if each in sets and each.name not in run.filters.exclude]
+    if run.filters.exclude and left:  # a run that excludes nothing, such as profile=paper, does so on purpose
+        warn_once(f"lines of {', '.join(left)} may be in the training text: filters.exclude does not name it")
     for other in RUNS.values():
         theirs = [each.name for each in run.sets if each in other.sets]
         if not theirs or run.corpus.parts == other.corpus.parts:

@@ -67,19 +67,22 @@ def forget(site: Site, interrupted: Iterable[RecordedRun]) -> None:
         store.share(record.path)
 
 
-def close_dead_runs(site: Site) -> int:
+def close_dead_runs(site: Site, without_records: bool = False) -> int:
     """Close the flow runs, task runs, MLflow runs and records that dead processes left "Running".
 
-    Returns the number of runs. Callers are each run with work at its start, a worker after a flow's process was killed,
-    `repro status --close` and `repro up`. If a server does not answer, the next call closes its runs.
+    ``without_records``: also MLflow runs of `repro gap` and `repro score`. Returns the number of runs. Callers are each
+    run with work at its start, a worker after a flow's process was killed, `repro status --close` and `repro up`. If a
+    server does not answer, the next call closes its runs.
     """
     closed = close_abandoned(FLOWS) if server_configured() else 0
-    return max(closed, _close_records(site))
+    return max(closed, _close_records(site, without_records))
 
 
-def _close_records(site: Site) -> int:
+def _close_records(site: Site, without_records: bool) -> int:
     killed = (record for record in read_headers(site.root) if record.is_open and record.outcome == KILLED)
     dead = [*filter(None, map(with_stages, killed))]
+    if not dead and not without_records:
+        return 0
     from infra.tracking.client import end_abandoned, mlflow_errors
 
     try:
@@ -93,4 +96,4 @@ def _close_records(site: Site) -> int:
         return 0
     except mlflow_errors():
         return 0
-    return len(dead) or min(ended, 1)  # `repro gap` and `repro score` have no record
+    return len(dead) or min(ended, 1)

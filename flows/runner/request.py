@@ -175,6 +175,7 @@ def _check_training(run: Run, site: Site) -> None:
     most = site.micro_batch_tokens
     with bad_values():
         if training.numerics == "strict":  # it ignores the other settings
+            require(site.device != "cuda", "site.device", site.device, "cpu where numerics is strict")
             require(site.ranks in (1, 2, 4), "site.ranks", site.ranks, "1, 2 or 4 where training.numerics is strict")
         else:
             check_whole_updates(training, site.compile, on_cpu=on_cpu, ranks=site.ranks, micro_batch_tokens=most)

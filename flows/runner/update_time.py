@@ -28,6 +28,7 @@ def time_of_update(run: Run, length: int) -> UpdateTime:
     site = replace(Site.named(), ranks=1, nodes=1, launcher="local")
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
-        job = replace(job_spec(site, JobRequest("model.speed", config, {}, out)), gpus=site.gpus[:1])
+        request = JobRequest("model.speed", config, {}, out, numerics=run.training.numerics)
+        job = replace(job_spec(site, request), gpus=site.gpus[:1])
         LocalLauncher().run(job, lambda: None)
         return UpdateTime(**json.loads((out / EXIT).read_text())["facts"])

@@ -207,9 +207,7 @@ def look(
     if held_out is not None:
         frame = frame.join(normalise_sides(held_out, filters.normalise), on=SIDES, how="anti", maintain_order="left")
         report.held_out = report.looked_at - frame.height
-    sets = normalise_sides(pl.concat([frame.head(0), *(each.select(SIDES) for each in known)]), filters.normalise)
-    seen = pl.any_horizontal(pl.col(side).is_in(sets[side].unique().implode()) for side in SIDES)
-    frame = frame.with_columns(seen.alias(KNOWN))
+    frame = frame.with_columns(_known_line(known, filters))
     verdict = first_rejecting_rule(frame, filters)
     for at, rule in enumerate(filters.rules):
         if (hit := frame.filter(verdict == at)).height:
@@ -218,6 +216,13 @@ def look(
     kept = frame.filter(verdict == len(filters.rules))
     report.repeated = kept.height - kept.select(SIDES).unique().height
     return report
+
+
+def _known_line(known: Sequence[pl.DataFrame], filters: Filters) -> pl.Expr:
+    """Whether a side of a normalised pair is in one of the evaluation sets."""
+    empty = pl.DataFrame(schema=dict.fromkeys(SIDES, pl.String))
+    sets = normalise_sides(pl.concat([empty, *(each.select(SIDES) for each in known)]), filters.normalise)
+    return pl.any_horizontal(pl.col(side).is_in(sets[side].unique().implode()) for side in SIDES).alias(KNOWN)
 
 
 def guess_language(file: TextFile, frame: pl.DataFrame, side: str) -> str:
@@ -233,14 +238,16 @@ def guess_language(file: TextFile, frame: pl.DataFrame, side: str) -> str:
     return best if counts[best] > frame.height // 4 else ""
 
 
-def hold_out(source: TextFile, target: TextFile, pairs: int, filters: Filters) -> pl.DataFrame:
-    """Choose pairs for a dev set by seed, unchanged, among those that the filters keep."""
+def hold_out(
+    source: TextFile, target: TextFile, pairs: int, filters: Filters, known: Sequence[pl.DataFrame]
+) -> pl.DataFrame:
+    """Choose pairs for a dev set by seed, unchanged, among those that the filters keep: none of the sets ``known``."""
     count = max(FEWEST_HELD_OUT, min(HELD_OUT, int(HELD_OUT_SHARE * pairs)))
     best = pl.DataFrame()
     first = 0
     for frame in read(source, target):
         order = pl.Series("order", shuffle_positions("dev", first, frame.height, SEED))
-        judged = normalise_sides(frame, filters.normalise).with_columns(pl.lit(value=False).alias(KNOWN))
+        judged = normalise_sides(frame, filters.normalise).with_columns(_known_line(known, filters))
         fresh = frame.with_columns(order).filter(first_rejecting_rule(judged, filters) == len(filters.rules))
         both = pl.concat([best, fresh] if best.height else [fresh]).unique("source", keep="first", maintain_order=True)
         best = both.sort("order").head(count)

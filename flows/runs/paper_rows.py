@@ -189,7 +189,7 @@ def paper_row_of(run: Run) -> tuple[PaperRow, ...]:
 
 def _comparison_set(run: Run, row: str) -> str:
     """Choose the set to compare with the paper's: dev for Table 3; for Table 2 a test set if the run has one."""
-    names = [each.name for each in run.sets]
+    names = run.evaluate or [each.name for each in run.sets]
     if ROWS[row].set_name in names:
         return ROWS[row].set_name
     tests = [name for name in names if name != run.dev]

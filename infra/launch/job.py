@@ -111,7 +111,10 @@ def option_words(variable: str, program: str) -> tuple[str, ...]:
 
 
 def raise_for_exit(job: JobSpec, status: int, last_words: str) -> None:
-    """Raise the Fault named in ``exit.json``. Without that file raise JobFailed, or OSError if the disk is full."""
+    """Raise the Fault named in ``exit.json``. Without that file raise JobFailed, or OSError if the disk is full.
+
+    A rank that was killed comes first: the others then fail with an error of the connection."""
+    killed = KILLED_RANK.search(last_words)
     try:
         exit_ = json.loads((job.out / EXIT).read_text())
     except (OSError, ValueError):
@@ -120,11 +123,13 @@ def raise_for_exit(job: JobSpec, status: int, last_words: str) -> None:
             probe.write_bytes(bytes(PROBE_BYTES))  # fails on a full disk, where a job cannot write ``exit.json``
         finally:
             probe.unlink(missing_ok=True)
-        if killed := KILLED_RANK.search(last_words):
+        if killed:
             raise JobFailed(f"{job.module} was killed by signal {killed[1]}") from None
         how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         raise JobFailed(
             f"{job.module} {how} without a reason" + (f"; its last line: {last_words}" if last_words else "")
         ) from None
+    if killed and exit_["reason"] == "failed":
+        raise JobFailed(f"{job.module} was killed by signal {killed[1]}")
     if exit_["reason"] != "done":
         raise fault_for(exit_["reason"], exit_["message"])

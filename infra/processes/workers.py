@@ -49,6 +49,9 @@ class Workers:
                     yield _result(ahead.popleft())
             while ahead:
                 yield _result(ahead.popleft())
+        except BrokenProcessPool as error:
+            signals.check()  # such as SIGTERM to the whole group
+            raise JobFailed("a worker process died; with little memory, try fewer workers (REPRO_WORKERS)") from error
         finally:
             for future in ahead:
                 future.cancel()
@@ -106,9 +109,6 @@ def _dask(address: str) -> Iterator[Workers]:
 def _result(future: Future[T]) -> T:
     try:
         return future.result()
-    except BrokenProcessPool as error:
-        signals.check()  # such as SIGTERM to the whole group
-        raise JobFailed("a worker process died; with little memory, try fewer workers (REPRO_WORKERS)") from error
     except Exception as error:  # Dask's errors have no common class; the function's own errors are raised below
         if type(error).__module__.startswith("distributed"):
             raise JobFailed(f"the Dask cluster gave up: {error}") from error

@@ -55,8 +55,8 @@ def configure_libraries(root: Path) -> None:
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
         "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
     } | CLIENT_RETRIES
-    if os.environ.get("PREFECT_API_URL") in _exported and not running_service(root):
-        del os.environ["PREFECT_API_URL"]  # `repro down` in the life of a notebook
+    if os.environ.get("PREFECT_API_URL") in _exported:
+        del os.environ["PREFECT_API_URL"]  # the service may have changed in the life of a notebook
     if not server_configured():
         if "PREFECT_HOME" not in os.environ:
             home = root.absolute() / "prefect"

@@ -14,7 +14,7 @@ from infra.processes.locks import file_lock
 from infra.servers import mlflow_sqlite
 from infra.servers.environment import private_folder
 from infra.servers.loopback import free_ports, on_loopback
-from infra.servers.service_settings import Service, read
+from infra.servers.service_settings import FILE, Service, read
 from infra.servers.temporary_prefect import start_lock
 from infra.service import databases, supervision
 from infra.service.applications import MLFLOW_HOSTS, PREFECT_HOSTS, allowed_hosts
@@ -104,12 +104,19 @@ def running(folder: Path) -> Service | None:
 
 
 def _start(service: Service, outer: Mapping[str, str], say: Say, foreground: bool) -> RunningService:
+    file = service.folder / FILE
+    before = file.read_bytes() if file.exists() else b""
     service.write()
     try:
         process = supervision.start(service, outer, foreground)
         programs = _wait_until_healthy(service, say)
     except BaseException:
         supervision.stop(service)
+        # The last service that was up says where the databases are.
+        if before:
+            file.write_bytes(before)
+        else:
+            file.unlink()
         raise
     return RunningService(_publish(service), programs, process)
 

@@ -70,8 +70,8 @@ class Training:
     patience: int = unkeyed_default(0)
     """Stop after this many consecutive dev checks without a lower perplexity; 0 trains to the last update."""
     dev_bleu: int = unkeyed_default(0)
-    """Number of dev sentences that each dev check decodes greedily for a BLEU score; 0: none. One rank decodes for at
-    most a minute, and the others wait."""
+    """Number of dev sentences that each dev check decodes greedily for a BLEU score; 0: none. With several
+    ranks, the main one decodes for at most half of REPRO_RANK_TIMEOUT, and the others wait."""
     start: str = unkeyed("")
     """A registered version (``name@alias`` or ``name/number``) that gives the initial weights. The key depends on the
     weights, not on this name. Empty: random initialisation."""

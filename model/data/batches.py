@@ -29,16 +29,12 @@ MIXED_PART = 1_024
 
 @dataclass(frozen=True)
 class Cursor:
-    """A position in the sequence of batches: the next batch is number ``batch`` of ``epoch``, both counted from 0.
-
-    ``update`` is the number of batches before it.
-    """
+    """A position in the sequence of batches: the next batch is number ``batch`` of ``epoch``, both counted from 0."""
 
     epoch: int = 0
     batch: int = 0
     batches: int = 0
     """Number of batches of the epoch; 0: not counted yet."""
-    update: int = 0
 
     @property
     def epochs_done(self) -> float:
@@ -110,21 +106,20 @@ class BatchSampler:
 
     def updates_of(self, epochs: int) -> int:
         """Return the number of batches of the first ``epochs`` epochs."""
-        return next(then.update - 1 for _, then in self.batches_from(Cursor()) if then.epoch == epochs)
+        return next(n for n, (_, then) in enumerate(self.batches_from(Cursor())) if then.epoch == epochs)
 
     def epoch_begins(self, updates: int) -> list[int]:
         """Return the number of batches before each epoch that the first ``updates`` batches reach."""
-        return [then.update - 1 for _, then in islice(self.batches_from(Cursor()), updates) if then.batch == 1]
+        begins = enumerate(islice(self.batches_from(Cursor()), updates))
+        return [n for n, (_, then) in begins if then.batch == 1]
 
     def batches_from(self, cursor: Cursor) -> Iterator[tuple[Array, Cursor]]:
         """Yield batches without end, starting at ``cursor``, each with the cursor after it."""
         begin = cursor.batch
-        update = cursor.update
         for epoch in count(cursor.epoch):
             batches = self.epoch(epoch)
             for i in range(begin, len(batches)):
-                update += 1
-                yield batches[i], Cursor(epoch, i + 1, len(batches), update)
+                yield batches[i], Cursor(epoch, i + 1, len(batches))
             begin = 0
 
     def read(self, batch: Array, following: Cursor, rank: int, ranks: int, most: int) -> Update:

@@ -59,8 +59,11 @@ class MetricsLogger:
     def record(self, update: int, rate: float, losses: LossSums, tokens: int, measure: Callable[[], Values]) -> None:
         """Record an update; write a row if one is due. ``tokens`` counts all target tokens up to this update.
 
-        ``measure`` returns further metrics and is called only for a row. Raises JobError like ``check``.
+        ``measure`` returns further metrics and is called only for a row. Raises JobError like ``check``. Only the main
+        rank records: it knows the last checkpoint, and the gradient norm of all ranks.
         """
+        if self.metrics is None:
+            return
         self.window.append((update, rate, losses))
         if time.monotonic() - self.last_row_time >= self.every or update == self.total:
             self.flush(tokens, measure)

@@ -80,7 +80,7 @@ class Trainer:
     def updates(self) -> Iterator[Update]:
         """Read the batches of the remaining updates."""
         remaining = 0 if is_finished(self.training, self.position) else self.training.updates - self.position.update
-        cursor = Cursor(self.position.epoch, self.position.batch, update=self.position.update)
+        cursor = Cursor(self.position.epoch, self.position.batch)
         return self.reader.read_from(cursor, remaining)
 
     def train_step(self, batches: Update) -> LossSums:

@@ -41,7 +41,7 @@ from prefect.serializers import Serializer
 from prefect.settings import PREFECT_API_URL
 from prefect.tasks import Task, exponential_backoff
 
-from infra.errors import Fault, NetworkFault
+from infra.errors import BadConfiguration, Fault, NetworkFault
 from infra.processes import signals
 from infra.servers import prefect_states
 from infra.store.store import Artifact
@@ -203,6 +203,9 @@ def plain_server_errors() -> Iterator[None]:
     try:
         yield
     except SERVER_ERRORS as error:
+        if "Unauthorized" in f"{error}":
+            refused = f"Prefect's server at {PREFECT_API_URL.value()} refuses the credentials"
+            raise BadConfiguration(f"{refused}: see REPRO_AUTH") from error
         raise NetworkFault(_resume_message()) from error
     except RuntimeError as error:
         if "Failed to reach API" not in f"{error}":

@@ -191,6 +191,8 @@ class Runner(Engine):
             status = "FAILED" if isinstance(error, Exception) else "KILLED"
             end = ("FINISHED", facts) if is_sealed else (status, {"failure": describe(error)})
             with settings.tracker_lock:
+                if is_sealed and (copy := store.local().find(name, call.key)):
+                    settings.tracker.log_files(run_id, partial(settings.files, call, store.local().artifact(copy)))
                 settings.tracker.finish_stage(run_id, *end)
             raise
         with settings.tracker_lock:

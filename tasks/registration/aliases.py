@@ -16,7 +16,6 @@ from infra.store.store import Artifact
 from infra.tracking.model_version import BY_REGISTRATION, FIRST, HEADLINES, PREFERRED, Version, headline
 from infra.tracking.provenance import user
 from infra.tracking.registry import set_alias, versions
-from model.metric_names import BLEU
 from tasks.evaluation.system_comparison import compare
 from tasks.evaluation.translation_metrics import score_metric
 from tasks.lazy_libraries import pl
@@ -45,7 +44,7 @@ def becomes_champion(
     BLEU is cased unless both versions write lower case. ``first``: the model has no other version. With less BLEU than
     ``min_bleu`` no version becomes champion. If ``test`` has no p-value, the score alone decides.
     """
-    metric = _shared_headline(own.headline, champion)
+    metric = min(own.headline, champion.headline) if champion else own.headline
     score = own.dev_score(metric)
     said = f"dev {HEADLINES[metric]} {score:.2f} on {own.dev}"
     if score < min_bleu:
@@ -67,17 +66,13 @@ def becomes_champion(
     return True, f"{said} is {gap:.2f} above {theirs} (p = {p_value:.3f})"
 
 
-def _shared_headline(own: str, champion: Version | None) -> str:
-    return own if champion is None or champion.headline == own else BLEU
-
-
 def dev_p_value(own: Artifact, champion: Version) -> float | str:
     """A ``SentenceTest`` for the version with the dev scores ``own``: a paired bootstrap test of BLEU."""
     store = own.store
     made = store.find(own.stage, champion.tags.get(f"key.score.{champion.dev}", ""))
     if made is None or store.damage(made):
         return f"the sentence scores of version {champion.version} were removed"
-    metric = _shared_headline(headline(own.facts), champion)
+    metric = min(headline(own.facts), champion.headline)
     bleu = score_metric(metric, made.arguments.get("language", "en"))
     theirs, ours = (pl.read_parquet(each.path() / SENTENCES) for each in (store.artifact(made), own))
     return compare("dev", theirs, ours, [bleu])[0].p

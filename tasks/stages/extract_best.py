@@ -17,17 +17,21 @@ from infra.store.store import Artifact
 from model import metric_names
 from tasks.cleaning.partitions import KEPT
 from tasks.engine.stage import Facts, progress, stage
+from tasks.evaluation.translation_metrics import TOKENISERS, base_language
 from tasks.lazy_libraries import pa, pl, pq
 
 BLOCKS = 100
 """Blocks of ``translate_text`` that are held in memory."""
 
 
-def sentence_bleus(hypotheses: Sequence[str], reference: str) -> list[float]:
-    """The sentence BLEU of each hypothesis, 0 to 100: sacreBLEU's ``sentence_bleu``."""
+def sentence_bleus(
+    hypotheses: Sequence[str], reference: str, language: str = "", lowercase: bool = False
+) -> list[float]:
+    """The sentence BLEU of each hypothesis, 0 to 100: sacreBLEU's ``sentence_bleu`` for the language."""
     from sacrebleu.metrics import BLEU  # takes 0.2 s, which a fully cached run should not pay
 
-    metric = BLEU(effective_order=True)
+    tokeniser = TOKENISERS.get(base_language(language), "13a")
+    metric = BLEU(lowercase=lowercase, tokenize=tokeniser, effective_order=True)
     return [metric.sentence_score(hypothesis, [reference]).score for hypothesis in hypotheses]
 
 
@@ -45,12 +49,20 @@ def _translated(pairs: Path, blocks: list[Path]) -> Iterator[pl.DataFrame]:
 
 
 @stage(version=1)
-def extract_best(out: Path, pairs: Artifact, translated: Artifact, references: bool = False) -> Facts:
+def extract_best(
+    out: Path,
+    pairs: Artifact,
+    translated: Artifact,
+    references: bool = False,
+    language: str = "",
+    lowercase: bool = False,
+) -> Facts:
     """Write a pair for each of ``pairs`` whose source has a translation in ``translated``.
 
     With ``references``, ``pairs`` themselves follow, with the same ``pair_id``. ``bleu`` is the mean sentence BLEU of
-    the selected translations, ``bleu_of_first`` the mean for the translations that the search ranks first. Raises
-    BadData if no source has a translation.
+    the selected translations, ``bleu_of_first`` the mean for the translations that the search ranks first; without case
+    if the teacher writes ``lowercase``, by the tokens of a ``language`` without spaces between words.
+    Raises BadData if no source has a translation.
     """
     schema = pa.schema([(name, pa.large_string()) for name in KEPT])
     clean = pairs.path() / "pairs.parquet"
@@ -65,7 +77,7 @@ def extract_best(out: Path, pairs: Artifact, translated: Artifact, references: b
             ended = table.filter(pl.col("hypotheses").list.len() > 0)
             targets = []
             for reference, hypotheses in ended.select("target", "hypotheses").iter_rows():
-                scores = sentence_bleus(hypotheses, reference)
+                scores = sentence_bleus(hypotheses, reference, language, lowercase)
                 best = scores.index(max(scores))
                 targets.append(hypotheses[best])
                 taken.append(scores[best])

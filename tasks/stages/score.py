@@ -25,6 +25,7 @@ from tasks.evaluation.translation_metrics import (
     CONFIDENCE_LEVEL,
     RESAMPLES,
     SEED,
+    WITHOUT_SPACES,
     Counts,
     has_spaces,
     measured,
@@ -37,8 +38,6 @@ from tasks.lazy_libraries import np, pl
 
 HYPOTHESES = ("pair_id", "hypothesis", "reference_log_probability", "reference_pieces")
 """The columns that are read; hypotheses of another system lack the last two."""
-LOSSES = (metric_names.BLEU, metric_names.BLEU_LC, metric_names.CHRF)
-"""The measures that the card of a set with noise compares with the clean set."""
 SOURCE_WORDS = (0, 10, 20, 30, 40)
 """Lower ends of the buckets of source length, in words; the last bucket is open."""
 
@@ -131,9 +130,9 @@ def score_card(table: pl.DataFrame, name: str, language: str) -> tuple[dict[str,
 
 
 def losses(clean: pl.DataFrame, noised: pl.DataFrame, language: str) -> dict[str, dict[str, float]]:
-    """The loss of each of ``LOSSES`` by noise, with its interval; both tables are resampled with the same sentences."""
+    """The loss by noise of each metric of ``WITHOUT_SPACES``, with its interval; both tables are resampled alike."""
     found = {}
-    for name in LOSSES:
+    for name in WITHOUT_SPACES:
         before, after = (measure(Condition.of(each, name), language) for each in (clean, noised))
         numbers = rounded((before - after).numbers)
         found[name] = {"loss": numbers.pop("score"), **numbers}

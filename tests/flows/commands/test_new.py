@@ -106,6 +106,17 @@ def test_without_a_dev_set_pairs_are_held_out_and_excluded(text: Path, capsys: p
     assert (text / "mine.toml.before2").read_text() == f"{by_hand}again\n"
 
 
+def test_no_held_out_pair_is_a_line_of_a_test_set(text: Path) -> None:
+    trained = train_lines()
+    half = len(trained[0]) // 2
+    for side, lines in zip(SIDES, trained, strict=True):
+        (text / f"half.{side}").write_text("".join(f"{line}\n" for line in lines[:half]))
+    new("mine", **TRAIN, test=(("half.en", "half.de"),))
+    for side, lines in zip(SIDES, trained, strict=True):
+        held = (text / f"mine.dev.{side}").read_text().splitlines()
+        assert not {*held} & {" ".join(line.split()) for line in lines[:half]}
+
+
 def test_held_out_lines_with_control_characters_are_those_of_the_text(text: Path) -> None:
     sides = [[line.replace(" ", "\x1f", 1) for line in side] for side in train_lines()]
     for name, side in zip(SIDES, sides, strict=True):

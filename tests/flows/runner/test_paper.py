@@ -84,6 +84,8 @@ def test_a_run_that_is_no_row_has_none_and_a_changed_row_is_not_the_paper_s() ->
     assert (limited.exact, limited.conditions) == (True, "")
     assert (changed.row, changed.exact) == ("table2-base", False)
     assert "Not the paper's setting" in changed.conditions
+    (row,) = paper_row_of(override(row_run("base", "demo", 8), ("evaluate=dev",)))
+    assert row.set_name == "dev", "the report has no other score"
 
 
 def test_a_scale_that_a_row_cannot_have_is_refused() -> None:

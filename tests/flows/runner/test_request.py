@@ -56,6 +56,15 @@ def test_sets_of_another_corpus_in_the_same_languages_are_said_once(
     assert [said in text for text in caplog.messages] == [True]
 
 
+def test_sets_that_are_not_kept_out_of_the_training_text_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "leaky.toml"
+    file.write_text(toml_of(replace(DEMO, name="leaky", filters=replace(DEMO.filters, exclude=("dev",)))))
+    RunRequest(f"{file}").resolve()
+    assert [text.startswith("lines of test may be in the training text") for text in caplog.messages] == [True]
+
+
 def test_a_plan_refuses_settings_of_the_site_that_its_training_would_refuse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +82,10 @@ def test_a_plan_refuses_settings_of_the_site_that_its_training_would_refuse(
     packed = "training.batching=packed"
     assert "train" in plan(packed)
     assert "train" in plan("training.numerics=strict"), "strict numerics has settings of its own"
+    monkeypatch.setenv("REPRO_DEVICE", "cuda")
+    with pytest.raises(BadConfiguration, match=r"site.device is .cuda., allowed is cpu where numerics is strict"):
+        plan("training.numerics=strict")
+    monkeypatch.delenv("REPRO_DEVICE")
     monkeypatch.setenv("REPRO_MICRO_BATCH_TOKENS", "100")
     with pytest.raises(BadConfiguration, match="REPRO_MICRO_BATCH_TOKENS is set"):
         plan(packed)

@@ -1,5 +1,6 @@
 """The local launcher reports how a job ended and leaves no process behind."""
 
+import json
 import os
 import signal
 import subprocess
@@ -102,5 +103,8 @@ def has_ended(pid: int) -> bool:
 
 def test_a_rank_that_a_signal_ended_is_named_by_the_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = "  traceback : Signal 9 (SIGKILL) received by PID 2969\n" + 60 * "="
-    with pytest.raises(JobFailed, match=r"^some_job was killed by signal 9$"):
-        LocalLauncher().run(job(tmp_path, f"print({report!r}); sys.exit(1)\n", monkeypatch), lambda: None)
+    of_others = {"reason": "failed", "message": "Connection closed by peer"}
+    for exit_ in ("", json.dumps(of_others)):
+        write = f"open({f'{tmp_path}/exit.json'!r}, 'w').write({exit_!r}); " if exit_ else ""
+        with pytest.raises(JobFailed, match=r"^some_job was killed by signal 9$"):
+            LocalLauncher().run(job(tmp_path, f"{write}print({report!r}); sys.exit(1)\n", monkeypatch), lambda: None)

@@ -33,6 +33,11 @@ def dies(path: Path) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def waits_or_dies(folder: Path, number: int) -> None:
+    if number == 1:
+        dies(folder / "again")
+
+
 def refuses(message: str) -> None:
     raise BadData(message)
 
@@ -88,3 +93,6 @@ def test_a_killed_worker_raises_a_retryable_fault(tmp_path: Path) -> None:
         list(found.map(dies, [(tmp_path / "started",)]))
     assert (tmp_path / "started").exists()
     assert fault.value.retry
+    with executor(2) as found, pytest.raises(JobFailed, match="REPRO_WORKERS"):
+        for _ in found.map(waits_or_dies, ((tmp_path, n) for n in range(100))):
+            time.sleep(0.5)  # while the parent writes a result, a worker dies: the next call cannot be submitted

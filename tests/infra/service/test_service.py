@@ -182,6 +182,7 @@ def test_a_failing_program_is_named_with_the_end_of_its_log(root: Path) -> None:
         with pytest.raises(JobFailed, match=r"mlflow did not come up .*mlflow.log: there is no such thing"):
             lifecycle.up(free_service(root), os.environ, print)
         assert not tagged_pids(root / "service"), "no program of the failed start is left"
+        assert not (root / "service" / "service.json").exists(), "the databases are where they were"
         failing.unlink()
         assert lifecycle.up(free_service(root), os.environ, print).states
 

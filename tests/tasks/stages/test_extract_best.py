@@ -10,7 +10,7 @@ import sacrebleu
 from infra.errors import BadData
 from infra.store.store import Artifact
 from tasks.stages import extract_best as module
-from tasks.stages.extract_best import extract_best
+from tasks.stages.extract_best import extract_best, sentence_bleus
 
 PAIRS = pl.DataFrame(
     {
@@ -45,6 +45,13 @@ def inputs(tmp_path: Path) -> dict[str, Any]:
         "pairs": Artifact("clean", "c", tmp_path / "clean"),
         "translated": Artifact("translate_text", "t", tmp_path / "translated", facts={"lines": 4}),
     }
+
+
+def test_text_without_spaces_and_lower_case_are_compared_as_they_are_scored() -> None:
+    near, far = "我喜欢这只小狗。", "他们昨天去北京。"
+    assert sentence_bleus([far, near], "我很喜欢这只小狗。", "zh-CN")[1] > 40
+    assert sentence_bleus([near], "我很喜欢这只小狗。") == [0.0]
+    assert sentence_bleus(["der hund schläft hier"], "Der Hund schläft hier", lowercase=True) == [pytest.approx(100)]
 
 
 @pytest.mark.parametrize("blocks", [1, 100])
