@@ -115,7 +115,7 @@ def _show(running: lifecycle.RunningService) -> None:
 def _close_and_list_interrupted(site: Site) -> None:
     """Close runs that a crashed machine left "Running", and print the commands that resume them."""
     configure_libraries(site.root)
-    close_dead_runs(Site.named(), without_records=True)
+    close_dead_runs(Site.named())
     if left := unfinished(site):
         say("these runs were interrupted; their finished stages are kept. To resume them:")
         for each in left:

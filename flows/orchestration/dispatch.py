@@ -65,7 +65,7 @@ def close_dead_runs(site: Site) -> int:
     configure_libraries(site.root)
     if not server_configured() and has_abandoned_flow_runs():
         _ensure_server(site)
-    return interrupted.close_dead_runs(site, without_records=True)
+    return interrupted.close_dead_runs(site)
 
 
 def has_user_server() -> bool:

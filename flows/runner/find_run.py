@@ -111,7 +111,7 @@ def check_sets(run: Run) -> None:
     sets = {each for each in run.sets if not each.noise}
     left = [each.name for each in run.sets if each in sets and each.name not in run.filters.exclude]
     if run.filters.exclude and left:  # a run that excludes nothing, such as profile=paper, does so on purpose
-        warn_once(f"lines of {', '.join(left)} may be in the training text: filters.exclude does not name it")
+        warn_once(f"lines of {', '.join(left)} may be in the training text: filters.exclude does not name them all")
     for other in RUNS.values():
         theirs = [each.name for each in run.sets if each in other.sets]
         if not theirs or run.corpus.parts == other.corpus.parts:

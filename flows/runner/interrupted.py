@@ -67,22 +67,20 @@ def forget(site: Site, interrupted: Iterable[RecordedRun]) -> None:
         store.share(record.path)
 
 
-def close_dead_runs(site: Site, without_records: bool = False) -> int:
+def close_dead_runs(site: Site) -> int:
     """Close the flow runs, task runs, MLflow runs and records that dead processes left "Running".
 
-    ``without_records``: also MLflow runs of `repro gap` and `repro score`. Returns the number of runs. Callers are each
-    run with work at its start, a worker after a flow's process was killed, `repro status --close` and `repro up`. If a
-    server does not answer, the next call closes its runs.
+    Also closes MLflow runs without a record: `repro gap`, `repro score` and groups. Returns the number of runs. Callers
+    are each run with work at its start, a worker after a flow's process was killed, `repro status --close` and
+    `repro up`. If a server does not answer, the next call closes its runs.
     """
     closed = close_abandoned(FLOWS) if server_configured() else 0
-    return max(closed, _close_records(site, without_records))
+    return max(closed, _close_records(site))
 
 
-def _close_records(site: Site, without_records: bool) -> int:
+def _close_records(site: Site) -> int:
     killed = (record for record in read_headers(site.root) if record.is_open and record.outcome == KILLED)
     dead = [*filter(None, map(with_stages, killed))]
-    if not dead and not without_records:
-        return 0
     from infra.tracking.client import end_abandoned, mlflow_errors
 
     try:

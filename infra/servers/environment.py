@@ -55,8 +55,9 @@ def configure_libraries(root: Path) -> None:
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
         "PREFECT_LOGGING_INTERNAL_LEVEL": "CRITICAL",
     } | CLIENT_RETRIES
-    if os.environ.get("PREFECT_API_URL") in _exported:
-        del os.environ["PREFECT_API_URL"]  # the service may have changed in the life of a notebook
+    address = os.environ.get("PREFECT_API_URL", "")
+    if address in _exported and address != getattr(running_service(root), "prefect", ""):
+        os.environ.pop("PREFECT_API_URL", None)  # the service ended or moved in the life of a notebook
     if not server_configured():
         if "PREFECT_HOME" not in os.environ:
             home = root.absolute() / "prefect"

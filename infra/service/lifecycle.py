@@ -3,6 +3,7 @@
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -104,8 +105,9 @@ def running(folder: Path) -> Service | None:
 
 
 def _start(service: Service, outer: Mapping[str, str], say: Say, foreground: bool) -> RunningService:
-    file = service.folder / FILE
-    before = file.read_bytes() if file.exists() else b""
+    before = None
+    with suppress(OSError):
+        before = read(service.folder)
     service.write()
     try:
         process = supervision.start(service, outer, foreground)
@@ -114,9 +116,9 @@ def _start(service: Service, outer: Mapping[str, str], say: Say, foreground: boo
         supervision.stop(service)
         # The last service that was up says where the databases are.
         if before:
-            file.write_bytes(before)
+            before.write()
         else:
-            file.unlink()
+            (service.folder / FILE).unlink()
         raise
     return RunningService(_publish(service), programs, process)
 

@@ -130,7 +130,7 @@ def test_closing_ends_records_and_what_mlflow_holds_to_be_running() -> None:
     assert [found.get_run(run_id).info.status for run_id in (tracker.run_id, stage)] == ["KILLED"] * 2
     explained = tracker.start_stage("gap", "", "k2", {})
     tracker.client.set_tag(explained, "process", dead_process())
-    assert close_dead_runs(site, without_records=True) == 1, "`repro gap` has no record"
+    assert close_dead_runs(site) == 1, "`repro gap` has no record"
     assert [each.run for each in unfinished(site)] == ["demo"], "it can still be resumed"
     forget(site, unfinished(site))
     assert unfinished(site) == []
