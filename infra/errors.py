@@ -105,11 +105,9 @@ def fault_of_disk(error: OSError, root: Path) -> Fault | None:
     number = error.errno
     if isinstance(error, shutil.Error) and (found := re.search(r"\[Errno (\d+)\]", f"{error}")):
         number = int(found[1])  # of a copied tree's first file
+    reason = error.strerror or os.strerror(number or 0)
     if number in FULL:
-        reason = error.strerror or os.strerror(number)
         return NoSpace(f"no space left under {root} ({reason}): free some, or set REPRO_ROOT to another disk")
     if number in AWAY | {errno.EIO}:
-        return DiskFault(
-            f"{error.filename or root} cannot be read or written for now: {error.strerror or os.strerror(number)}"
-        )
+        return DiskFault(f"{error.filename or root} cannot be read or written for now: {reason}")
     return None
