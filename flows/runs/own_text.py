@@ -245,9 +245,10 @@ def hold_out(
     count = max(FEWEST_HELD_OUT, min(HELD_OUT, int(HELD_OUT_SHARE * pairs)))
     best = pl.DataFrame()
     first = 0
+    is_known = _known_line(known, filters)
     for frame in read(source, target):
         order = pl.Series("order", shuffle_positions("dev", first, frame.height, SEED))
-        judged = normalise_sides(frame, filters.normalise).with_columns(_known_line(known, filters))
+        judged = normalise_sides(frame, filters.normalise).with_columns(is_known)
         fresh = frame.with_columns(order).filter(first_rejecting_rule(judged, filters) == len(filters.rules))
         both = pl.concat([best, fresh] if best.height else [fresh]).unique("source", keep="first", maintain_order=True)
         best = both.sort("order").head(count)
